@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import WAIT_S, done, promise
+from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
 from tracker.cli.app import app
+from tracker.cli.periods import LISTED_PERIODS
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
@@ -144,6 +148,7 @@ def test_the_tracker_remembers_when_each_was_complete(
     lines = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [line["complete"] for line in lines] == [True] * 4 + [False]
     assert lines[0]["start"] == "2026-03-02T10:00:00+00:00" and lines[0]["complete_at"]
+    assert lines[0]["exact"] is True and lines[4]["exact"] is None
     for_people = CliRunner().invoke(
         app, [*words, "2026-03-02T15:00", "--every", "90m", "--target", running.target]
     )
@@ -152,6 +157,63 @@ def test_the_tracker_remembers_when_each_was_complete(
         app, [*words, "2026-03-03", "--every", "1ms", "--target", running.target]
     )
     assert odd.exit_code == 2 and "not whole slots" in odd.stderr
+
+
+def listed(running: EmbeddedTracker, *words: str) -> list[dict[str, Any]]:
+    shown = CliRunner().invoke(
+        app, ["periods", "list", "-p", "two", *words, "--json", "--target", running.target]
+    )
+    assert shown.exit_code == 0, shown.output
+    return [json.loads(line) for line in shown.stdout.splitlines()]
+
+
+def test_a_short_period_was_complete_by_the_next_moment_that_is_remembered(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    second = HOUR // 3_600
+    for slot in (TEN, TEN + 10 * second, TEN + 20 * second, TEN + 90 * second):
+        done(node.commit(promise(slot)))
+        assert running.subscriber("two").wait_until(slot, timeout_s=WAIT_S)
+    span = ("--from", "2026-03-02T10:00", "--to", "2026-03-02T10:01:20", "--every", "10s")
+    lines = listed(running, *span)
+    assert [line["complete"] for line in lines] == [True] * 8
+    # Nothing is remembered of the announcements at 10 and 20 s, which is why those of 90 s are not the first.
+    assert [line["exact"] for line in lines] == [False] * 5 + [True] * 3
+    assert len({line["complete_at"] for line in lines}) == 1
+    shown = (
+        CliRunner()
+        .invoke(app, ["periods", "list", "-p", "two", *span, "--target", running.target])
+        .stdout.splitlines()
+    )
+    assert shown[0].endswith(f"  by {lines[0]['complete_at']}")
+    assert shown[-1].endswith(f"  {lines[0]['complete_at']}") and " by " not in shown[-1]
+
+
+def test_without_a_beginning_the_last_periods_are_listed(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    since_ten = int(time.time()) // HOUR - TEN // HOUR
+    assert len(listed(running)) == min(max(since_ten, 0), LISTED_PERIODS)
+    last = listed(running, "--last", "3", "--every", "1d", "--to", "2026-03-06T07:00")
+    assert [line["start"][:10] for line in last] == ["2026-03-03", "2026-03-04", "2026-03-05"]
+    # The pipeline begins at half past nine.
+    early = listed(running, "--to", "2026-03-02T11:30")
+    assert [line["start"][11:16] for line in early] == ["10:00"]
+
+
+def test_where_slots_are_numbers_the_last_periods_end_with_the_newest_promise() -> None:
+    with tracker.embedded() as running:
+        running.register(replace(TWO_SEGMENTS, time=TimeKind.NUMBER, slack_ns=1, start_slot=5))
+        none = CliRunner().invoke(
+            app, ["periods", "list", "--every", "10", "--target", running.target]
+        )
+        assert none.exit_code == 2 and "say --to slot:N" in none.stderr
+        node = joined_front(running.node("two", "n", "front"))
+        done(node.commit(promise(47)))
+        assert running.subscriber("two").wait_until(47, timeout_s=WAIT_S)
+        lines = listed(running, "--every", "10")
+        assert [line["from_slot"] for line in lines] == [10, 20, 30]
+        assert all(line["exact"] in (True, False) for line in lines)
 
 
 def test_markers_are_written_into_the_folders_and_nowhere_else(

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
-from tracker.core.insight.freshness import NONE_MS, WINDOWS, Freshness, Lag, percentiles
+from tracker.core.insight.freshness import (
+    MAX_POINTS,
+    NONE_MS,
+    WINDOWS,
+    Freshness,
+    Lag,
+    percentiles,
+)
 
 
 def filled(lags_ms: list[int], every_s: int = 1) -> Freshness:
@@ -71,3 +79,18 @@ def test_memory_does_not_grow() -> None:
     kept = sum(ring._rows.nbytes for ring in fresh._rings)
     assert kept == Freshness.memory_bytes(2)
     assert [ring._rows.shape[0] for ring in fresh._rings] == [s // e for s, e in WINDOWS]
+
+
+def test_the_lag_over_the_hour_is_told_by_as_many_points_as_are_asked_for() -> None:
+    fresh = filled([10, 500, 20], every_s=12)
+    assert [segment.lags_ms for segment in fresh.read(0)] == [()] * 3
+    a, b, whole = fresh.read(0, MAX_POINTS)
+    assert a.lags_ms == (NONE_MS,) * (MAX_POINTS - 3) + (10, 500, 20), "the newest is the last"
+    assert b.lags_ms[-3:] == (1, 1, 1) and whole.lags_ms == a.lags_ms
+    random = Random(2)
+    lags = [random.randrange(1_000) for _ in range(2 * MAX_POINTS + 7)]
+    for points in (1, 7, 60, MAX_POINTS):
+        told = filled(lags, every_s=12).read(0, points)[0].lags_ms
+        held = lags[-MAX_POINTS:]
+        edges = [part * MAX_POINTS // points for part in range(points + 1)]
+        assert told == tuple(max(held[a:b]) for a, b in pairwise(edges))

@@ -22,7 +22,7 @@ def test_what_is_not_reached_has_no_moment() -> None:
     history = History(0, SECOND_NS)
     assert history.when(1) == Reached(1, False, None, 1)
     history.record(MINUTE, 5)
-    assert history.when(MINUTE) == Reached(MINUTE, True, 5, MINUTE)
+    assert history.when(MINUTE) == Reached(MINUTE, True, 5, MINUTE, exact=True)
     assert history.when(MINUTE + 1) == Reached(MINUTE + 1, False, None, MINUTE + 1)
     assert history.when(0) == Reached(0, True, None, 0), "before it began nothing is remembered"
 
@@ -36,7 +36,7 @@ def test_a_jump_over_several_steps_is_the_moment_of_each() -> None:
         assert history.when(minute * MINUTE).at_ms == 2
     assert history.when(6 * MINUTE).at_ms == 3
     history.record(FOREVER, 4)
-    assert history.when(7 * MINUTE) == Reached(7 * MINUTE, True, 4, FOREVER)
+    assert history.when(7 * MINUTE) == Reached(7 * MINUTE, True, 4, FOREVER, exact=True)
     assert history.when(FOREVER).at_ms == 4
 
 
@@ -58,6 +58,25 @@ def test_each_full_step_has_the_first_announcement_beyond_it(
         told = history.when(asked)
         first_ms = next(at for s, at in said if s >= asked)
         assert told.reached and (told.at_ms is None or told.at_ms >= first_ms)
+        # It is called exact only where it is, and always where nothing was passed over that is forgotten.
+        assert told.at_ms == first_ms or not told.exact
+        if asked % step == 0:
+            assert told.exact
+
+
+def test_a_moment_between_two_steps_is_exact_where_nothing_can_lie_before_it() -> None:
+    history = History(0, SECOND_NS)
+    for at_ms, slot in enumerate((10, 70, 90, 300), 1):
+        history.record(slot, at_ms)
+    assert history.when(70) == Reached(70, True, 2, 70, exact=True)
+    assert history.when(60) == Reached(60, True, 2, 70, exact=True)
+    assert history.when(5) == Reached(5, True, 2, 70), (
+        "10 was announced before, and is not remembered"
+    )
+    assert history.when(80) == Reached(80, True, 4, 300), "so was 90"
+    assert history.when(130) == Reached(130, True, 4, 300, exact=True), (
+        "and nothing from 120 to 300"
+    )
 
 
 def test_it_is_bounded_and_hours_outlive_minutes() -> None:

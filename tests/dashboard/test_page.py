@@ -19,7 +19,7 @@ from tests.dashboard.scene import SEGMENTS, Scene, Showing, scene
 from tests.docs.pages import ROOT
 from tracker.client.ports import free_ports
 from tracker.core.model import Edge, PipelineSpec, TimeKind
-from tracker.dashboard import query
+from tracker.view import progress
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -122,7 +122,7 @@ CONTRAST = """(() => {
 def test_it_is_live_and_says_why_a_segment_is_stuck(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query, "STUCK_AFTER_MS", 500)
+    monkeypatch.setattr(progress, "STUCK_AFTER_MS", 500)
     with scene() as here:
         here.items("sessions", [90, 100])
         here.consume("sessions", [90])

@@ -25,6 +25,7 @@ from tracker.cli import (
     rescale_query,
     security,
     serve,
+    status,
     wait,
     watch,
     webhook,
@@ -58,7 +59,7 @@ app.callback()(security.use_credentials)
 for command in (
     dev.dev, init.init, serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
     rescale.rescale, fit.fit, rescale_query.rescale_query, attach.attach, attach_pipeline.attach_pipeline,
-    watch.watch,
+    watch.watch, status.status,
 ):  # fmt: skip
     app.command()(command)
 for name, group in (

@@ -20,6 +20,7 @@ from tracker.cli.common import (
     when_told_to_end,
     wrong_usage,
 )
+from tracker.client import PipelineInfo
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.consumers.delta_marks import DeltaMark
@@ -34,8 +35,11 @@ from tracker.consumers.partition_marks import (
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
+from tracker.view.model import newest_promise
 
 MAX_LISTED_PERIODS = 10_000
+LISTED_PERIODS = 24
+"""So many, where nobody says from when on."""
 
 periods_app = typer.Typer(
     no_args_is_help=True, help="Hours, or other periods, and when they were complete."
@@ -63,35 +67,88 @@ def spec_of(target: str, pipeline: str) -> PipelineSpec:
         return admin.pipeline(pipeline).spec
 
 
+def _begins(
+    info: PipelineInfo, periods: Periods, from_: str | None, to: str | None, last: int
+) -> range:
+    """Where the periods begin that are to be listed. Raises typer.BadParameter."""
+    spec = info.spec
+    end = _newest(info) if to is None else parse_slot(to, spec.slack_ns, spec.rounds)
+    if from_ is not None:
+        first = periods.first(parse_slot(from_, spec.slack_ns, spec.rounds))
+    else:
+        first = max(
+            periods.first(spec.start_slot), periods.first(end + 1) - (last + 1) * periods.slots
+        )
+    count = max(0, (end - first) // periods.slots)
+    if count > MAX_LISTED_PERIODS:
+        raise typer.BadParameter(
+            f"{count} periods are more than {MAX_LISTED_PERIODS}; ask for fewer"
+        )
+    return range(first, first + count * periods.slots, periods.slots)
+
+
+def _newest(info: PipelineInfo) -> int:
+    """The slot up to which there may be periods by now."""
+    spec = info.spec
+    if spec.time is not TimeKind.NUMBER:
+        return parse_slot("now", spec.slack_ns, spec.rounds)
+    newest = newest_promise(info)
+    if newest is None:
+        raise typer.BadParameter(
+            f"the slots of pipeline {spec.name!r} are numbers, and no front promises any now: say --to slot:N"
+        )
+    return newest
+
+
 @periods_app.command("list")
 def periods_list(
     pipeline: PipelineName,
-    from_: Annotated[str, typer.Option("--from", help="a moment, or slot:N: the first period's")],
-    to: Annotated[str, typer.Option(help="a moment, or slot:N: no period ends behind it")] = "now",
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="a moment, or slot:N: the first period's; if not given, --last periods, or those since the "
+            "pipeline's start",
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="a moment, or slot:N: no period ends behind it; now, or where slots are numbers the newest promise"
+        ),
+    ] = None,
+    last: Annotated[
+        int, typer.Option(min=1, max=MAX_LISTED_PERIODS, help="without --from: so many periods")
+    ] = LISTED_PERIODS,
     every: Every = "1h",
     segment: SegmentName = None,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Tell of each period whether it is complete, and since when, out of the tracker's own history."""
-    spec = spec_of(target, pipeline)
-    periods = periods_of(spec, every)
-    first = periods.first(parse_slot(from_, spec.slack_ns, spec.rounds))
-    count = max(0, (parse_slot(to, spec.slack_ns, spec.rounds) - first) // periods.slots)
-    if count > MAX_LISTED_PERIODS:
-        raise typer.BadParameter(
-            f"{count} periods are more than {MAX_LISTED_PERIODS}; ask for fewer"
-        )
+    """Tell of each period whether it is complete, and since when, out of the tracker's own history.
+
+    "by" a moment: the tracker remembers no announcement that is closer to the end of the period, which was
+    complete then or before.
+    """
+    with connect(target) as admin:
+        info = admin.pipeline(pipeline)
+    periods = periods_of(info.spec, every)
     listed = [
-        periods.period(pipeline, segment, first + index * periods.slots) for index in range(count)
+        periods.period(pipeline, segment, slot) for slot in _begins(info, periods, from_, to, last)
     ]
     answers = history(target, pipeline, [periods.completes(p.to_slot) for p in listed], segment)
     for period, reached in zip(listed, answers, strict=True):
         at = moment(reached.at_ms).isoformat(timespec="milliseconds") if reached.at_ms else None
         span = f"{period.start or period.from_slot} .. {period.end or period.to_slot}"
-        state = (at or "before what is remembered") if reached.reached else "not complete"
-        document = {**period.fields(), "complete": reached.reached, "complete_at": at}
-        show(as_json, document, f"{span}  {state}")
+        exact = None if at is None else reached.exact
+        since = f"{'' if exact else 'by '}{at}" if at else "complete; since when is not remembered"
+        document = {
+            **period.fields(),
+            "complete": reached.reached,
+            "complete_at": at,
+            "exact": exact,
+        }
+        show(as_json, document, f"{span}  {since if reached.reached else 'not complete'}")
 
 
 def follower_of(

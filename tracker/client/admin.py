@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -136,13 +136,16 @@ class Admin(Closing):
 
     def pipelines(self) -> list[PipelineInfo]:
         """All pipelines, by name, asked for page by page."""
-        found: list[PipelineInfo] = []
+        return [info for page in self.pages() for info in page]
+
+    def pages(self) -> Iterator[list[PipelineInfo]]:
+        """All pipelines, by name, up to PAGE_PIPELINES at a time: each page is asked for when it is its turn."""
         request = pipeline_pb.ListPipelinesRequest(page_size=PAGE_PIPELINES)
         while True:
             answer = self._call(lambda stub: stub.ListPipelines, request)
-            found += [_info(pipeline) for pipeline in answer.pipelines]
+            yield [_info(pipeline) for pipeline in answer.pipelines]
             if not answer.next_page_token:  # an older process gives all at once
-                return found
+                return
             request.page_token = answer.next_page_token
 
     def shards(self) -> list[ShardInfo]:
@@ -234,13 +237,16 @@ class Admin(Closing):
                 parts.append(explanation_from_pb(answer, spec))
         return Explanation(spec, tuple(parts), silent, at_slot, silent_after_ms)
 
-    def freshness(self, pipeline: str, within_ms: int = 0) -> tuple[SegmentFreshness, ...]:
+    def freshness(
+        self, pipeline: str, within_ms: int = 0, points: int = 0
+    ) -> tuple[SegmentFreshness, ...]:
         """How far each segment has been behind, over windows of time, the whole pipeline last: as one
         process has seen it since it was started. within_ms: of each window the share of samples up to it
-        is told. Raises RefusedError; UnavailableError too where there is no sample yet."""
+        is told. points: by how many the lag over the longest is told, at most MAX_POINTS; processes of older releases
+        tell none. Raises RefusedError; UnavailableError too where there is no sample yet."""
         answer = self._call(
             lambda stub: stub.GetFreshness,
-            pipeline_pb.GetFreshnessRequest(pipeline=pipeline, within_ms=within_ms),
+            pipeline_pb.GetFreshnessRequest(pipeline=pipeline, within_ms=within_ms, points=points),
         )
         return freshness_from_pb(answer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import reduce
 
@@ -28,7 +29,7 @@ def history(
 
     Moments are exact for full minutes of the last two days and full hours of the last year (for slots of
     a minute and more, or of no clock: for each slot, and every so many of them), and else those of the
-    next announcement that is remembered. At most 10,000 slots; raises RefusedError, UnavailableError.
+    next announcement that is remembered, by which the slot was reached: `exact` tells. At most 10,000 slots; raises RefusedError, UnavailableError.
     """
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         asked = _as_slots(admin, pipeline, slots)
@@ -60,7 +61,9 @@ def _earlier(one: Reached, other: Reached) -> Reached:
     known = [each for each in (one, other) if each.reached]
     timed = [each for each in known if each.at_ms is not None]
     if timed:
-        return min(timed, key=lambda each: each.at_ms or 0)
+        first = min(timed, key=lambda each: each.at_ms or 0)
+        # Of what one does not remember, something may have been earlier than all that the others do.
+        return replace(first, exact=all(each.exact for each in timed))
     return known[0] if known else one
 
 

@@ -15,6 +15,7 @@ from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.view.causes import cause_json
 from tracker.view.model import Standing, fronts_of, newest_promise, nodes_of, standings_of
 from tracker.view.pipelines import lags_json, span_ms, time_text
+from tracker.view.progress import furthest, state_of
 
 MAX_SHOWN_SEGMENTS = 200
 MAX_SHOWN_FRONTS = 200
@@ -29,8 +30,6 @@ LEAST_STRIP_SLOTS = STRIP_BINS
 MOST_STRIP_SLOTS = 2**60
 SILENT_AFTER_MS = 15_000
 """A node that says nothing for longer is shown as stuck: longer than most batches take."""
-STUCK_AFTER_MS = 3_000
-"""A segment that stands for longer, for a reason that somebody should look after, is stuck."""
 LEAST_SAMPLES = 5
 """Percentiles of fewer say nothing."""
 SHARD_TIMEOUT_S = 1.0
@@ -150,24 +149,15 @@ def _segment(
     fresh: SegmentFreshness | None,
 ) -> dict[str, Any]:
     spec, described = info.spec, info.state.segments[index]
-    # The furthest that any process has announced: another than the one that described it, perhaps.
-    min_time = max(described.min_time, told.segment.min_time if told else described.min_time)
+    min_time = furthest(described.min_time, told)
     causes = told.causes if told else ()
     standing_ms = told.segment.standing_ms if told else 0
     # People know the directory.
     units = [unit.name.rpartition("/")[2] for unit in told.units] if told else []
-    if min_time == FOREVER:
-        state = "complete"
-    elif not info.state.begun:
-        state = "waiting"
-    elif causes and causes[0].is_trouble and standing_ms >= STUCK_AFTER_MS:
-        state = "stuck"
-    else:
-        state = "moving"
     return {
         "name": described.segment,
         "min_time": time_text(min_time, spec),
-        "state": state,
+        "state": state_of(info, min_time, told),
         **lags_json(min_time, info),
         "standing_ms": standing_ms,
         "open_slots": described.open_slots,

@@ -80,13 +80,13 @@ class Sampler:
         for pipeline, kept in self._kept.items():
             yield self._process.spec(pipeline), kept
 
-    def read(self, pipeline: str, within_ms: int) -> tuple[SegmentFreshness, ...]:
-        """What a pipeline's windows come to. Raises Refused: UNKNOWN_PIPELINE; FULL where there is no
+    def read(self, pipeline: str, within_ms: int, points: int = 0) -> tuple[SegmentFreshness, ...]:
+        """What a pipeline's windows come to. points: as `Freshness.read`. Raises Refused: UNKNOWN_PIPELINE; FULL where there is no
         room for its samples; NOT_READY before its first one."""
         spec = self._process.spec(pipeline)
         kept = self._kept.get(pipeline)
         if kept is not None:
-            return kept.read(within_ms)
+            return kept.read(within_ms, points)
         if self._segments + len(spec.segments) + 1 > MAX_SAMPLED_SEGMENTS:
             raise Refused(
                 RefusalCode.FULL,

@@ -21,6 +21,7 @@ def freshness_to_pb(segments: Iterable[SegmentFreshness]) -> pipeline_pb.GetFres
             lag_ms=segment.now.lag_ms,
             age_ms=segment.now.age_ms,
             windows=map(_WINDOW.to_pb, segment.windows),
+            lags_ms=segment.lags_ms,
         )
     return message
 
@@ -31,6 +32,7 @@ def freshness_from_pb(message: pipeline_pb.GetFreshnessResponse) -> tuple[Segmen
             segment.segment,
             Lag(segment.lag_ms, segment.age_ms),
             tuple(map(_WINDOW.from_pb, segment.windows)),
+            tuple(segment.lags_ms),
         )
         for segment in message.segments
     )

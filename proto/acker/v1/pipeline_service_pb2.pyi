@@ -1228,19 +1228,23 @@ class GetFreshnessRequest(_message.Message):
 
     PIPELINE_FIELD_NUMBER: _builtins.int
     WITHIN_MS_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     within_ms: _builtins.int
     """Of each window, the share of samples up to this many milliseconds is told."""
+    points: _builtins.int
+    """By how many points the lag over the longest window is told, at most 300; 0: not at all."""
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
         within_ms: _builtins.int = ...,
+        points: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "within_ms", b"within_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "points", b"points", "within_ms", b"within_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1280,6 +1284,7 @@ class SegmentFreshness(_message.Message):
     LAG_MS_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
     WINDOWS_FIELD_NUMBER: _builtins.int
+    LAGS_MS_FIELD_NUMBER: _builtins.int
     segment: _builtins.str
     """Its name."""
     lag_ms: _builtins.int
@@ -1292,6 +1297,12 @@ class SegmentFreshness(_message.Message):
     def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___FreshnessWindow]:
         """The shortest first."""
 
+    @_builtins.property
+    def lags_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The longest window cut into as many equal parts as were asked for, the oldest first: of each the largest
+        number of milliseconds behind the newest promise; -1 where there is no sample, or nothing to compare.
+        """
+
     def __init__(
         self,
         *,
@@ -1299,10 +1310,11 @@ class SegmentFreshness(_message.Message):
         lag_ms: _builtins.int = ...,
         age_ms: _builtins.int = ...,
         windows: _abc.Iterable[Global___FreshnessWindow] | None = ...,
+        lags_ms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "lag_ms", b"lag_ms", "segment", b"segment", "windows", b"windows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "lag_ms", b"lag_ms", "lags_ms", b"lags_ms", "segment", b"segment", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -313,6 +313,7 @@ class ReachedSlot(_message.Message):
     REACHED_FIELD_NUMBER: _builtins.int
     AT_MS_FIELD_NUMBER: _builtins.int
     MIN_TIME_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     """As it was asked for."""
     reached: _builtins.bool
@@ -323,6 +324,8 @@ class ReachedSlot(_message.Message):
     """
     min_time: _builtins.int
     """The min time that was announced then."""
+    exact: _builtins.bool
+    """Whether no earlier announcement had reached the slot: one that is not remembered may have, otherwise."""
     def __init__(
         self,
         *,
@@ -330,10 +333,11 @@ class ReachedSlot(_message.Message):
         reached: _builtins.bool = ...,
         at_ms: _builtins.int | None = ...,
         min_time: _builtins.int = ...,
+        exact: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at_ms", b"_at_ms", "at_ms", b"at_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_ms", b"_at_ms", "at_ms", b"at_ms", "min_time", b"min_time", "reached", b"reached", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_ms", b"_at_ms", "at_ms", b"at_ms", "exact", b"exact", "min_time", b"min_time", "reached", b"reached", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_ms: _TypeAlias = _typing.Literal["at_ms"]  # noqa: Y015
     _WhichOneofArgType__at_ms: _TypeAlias = _typing.Literal["_at_ms", b"_at_ms"]  # noqa: Y015

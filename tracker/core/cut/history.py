@@ -25,12 +25,14 @@ MAX_FINE_ENTRIES, MAX_COARSE_ENTRIES = 2_880, 8_784
 class Reached:
     """When min time reached a slot. at_ms: unix time of the first announcement at or beyond it that is
     remembered, in milliseconds; None if it has not been reached, or if that is forgotten, which
-    `reached` tells apart. min_time: what was announced then; the slot itself if there is none."""
+    `reached` tells apart. min_time: what was announced then; the slot itself if there is none. exact: none before
+    it was at or beyond the slot; otherwise one may have been that is not remembered."""
 
     slot: int
     reached: bool
     at_ms: int | None
     min_time: int
+    exact: bool = False
 
 
 class Steps:
@@ -53,6 +55,17 @@ class Steps:
             gone = max(1, self.most // 10)
             self.since = self.slots[gone - 1]
             del self.slots[:gone], self.at_ms[:gone]
+
+    def when(self, slot: int) -> Reached | None:
+        """When min time reached a slot beyond `since`; None if it had not by the newest entry."""
+        index = bisect_left(self.slots, slot)
+        if index == len(self.slots):
+            return None
+        before = self.slots[index - 1] if index else self.since
+        # What was announced between two entries is below the next multiple of the step.
+        passed = slot >= (before // self.step + 1) * self.step
+        exact = passed or self.slots[index] == slot
+        return Reached(slot, True, self.at_ms[index], self.slots[index], exact)
 
 
 class History:
@@ -78,9 +91,9 @@ class History:
             return Reached(slot, False, None, slot)
         for tier in self.tiers:
             if slot > tier.since:
-                index = bisect_left(tier.slots, slot)
-                if index < len(tier.slots):
-                    return Reached(slot, True, tier.at_ms[index], tier.slots[index])
+                told = tier.when(slot)
+                if told is not None:
+                    return told
                 break
         return Reached(slot, True, None, slot)
 

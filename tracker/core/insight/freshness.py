@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 WINDOWS: tuple[tuple[int, int], ...] = ((300, 1), (3_600, 12))
 """(seconds, seconds from sample to sample) of each window."""
+MAX_POINTS = WINDOWS[-1][0] // WINDOWS[-1][1]
+"""Into more parts the longest window is not cut: it has so many samples."""
 PERCENTILES = (50, 95, 99)
 NONE_MS = -1
 """Instead of a sample, where there is nothing to compare: no front has promised, or all is complete."""
@@ -54,11 +56,14 @@ class WindowLevels:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFreshness:
-    """A segment (empty: the whole pipeline): its last sample, and its windows, the shortest first."""
+    """A segment (empty: the whole pipeline): its last sample, and its windows, the shortest first. lags_ms: the longest
+    window cut into equal parts, the oldest first, and of each the largest lag in milliseconds, NONE_MS where there is
+    none; empty unless asked for."""
 
     segment: str
     now: Lag
     windows: tuple[WindowLevels, ...]
+    lags_ms: tuple[int, ...] = ()
 
 
 def percentiles(rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -97,6 +102,11 @@ class _Ring:
     def rows(self, segments: Sequence[int]) -> NDArray[np.int64]:
         """A copy of what is held of some segments."""
         return self._rows[: self._filled, list(segments)]
+
+    def most(self, points: int) -> NDArray[np.int64]:
+        """The largest lag of each of so many equal parts of the window, the oldest first, as (points, segments)."""
+        lags = np.roll(self._rows[:, :, 0], -self._next, axis=0)  # rows not yet written come first
+        return np.maximum.reduceat(lags, np.arange(points) * len(lags) // points, axis=0)
 
     def levels(self, segment: int, within_ms: int) -> WindowLevels:
         rows = self._rows[: self._filled, segment]
@@ -149,13 +159,16 @@ class Freshness:
         """(seconds, a copy of the samples) of each window, of some indices in `last`."""
         return tuple((ring.seconds, ring.rows(indices)) for ring in self._rings)
 
-    def read(self, within_ms: int) -> tuple[SegmentFreshness, ...]:
-        """What the windows come to, by segment, the whole last."""
+    def read(self, within_ms: int, points: int = 0) -> tuple[SegmentFreshness, ...]:
+        """What the windows come to, by segment, the whole last. points: into how many parts the longest is cut for
+        the lags over it, at most MAX_POINTS."""
+        lags = self._rings[-1].most(points).T.tolist() if points else [()] * len(self._names)
         return tuple(
             SegmentFreshness(
                 name,
                 self._last[index],
                 tuple(ring.levels(index, within_ms) for ring in self._rings),
+                tuple(lags[index]),
             )
             for index, name in enumerate(self._names)
         )

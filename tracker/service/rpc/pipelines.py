@@ -10,6 +10,7 @@ from dataclasses import replace
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
 from tracker.core.home.home import MAX_NAME_CHARACTERS
+from tracker.core.insight.freshness import MAX_POINTS
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
@@ -180,7 +181,9 @@ class PipelineServicer:
             raise invalid(
                 f"within_ms is {request.within_ms}; it must not be negative",
             )
-        segments = self._sampler.read(request.pipeline, request.within_ms)
+        if not 0 <= request.points <= MAX_POINTS:
+            raise invalid(f"points is {request.points}; it must be 0 to {MAX_POINTS}")
+        segments = self._sampler.read(request.pipeline, request.within_ms, request.points)
         return freshness_to_pb(segments)
 
     async def RetireNode(

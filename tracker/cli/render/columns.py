@@ -1,0 +1,42 @@
+"""Rows as columns: Arrow streams and Parquet files, for programs that read tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class NoArrowError(ValueError):
+    """What columns are written with is not installed."""
+
+
+def arrow() -> Any:
+    """pyarrow. Raises NoArrowError."""
+    try:
+        import pyarrow
+    except ImportError as missing:
+        raise NoArrowError(
+            f"columns are written by pyarrow ({missing}): pip install 'lowmark[fronts]', or ask for --format json"
+        ) from None
+    return pyarrow
+
+
+def columns(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str], *, parquet: bool) -> bytes:
+    """The rows as an Arrow IPC stream, or as a Parquet file. types: by column the name of its Arrow type; what a row
+    lacks is null. Raises NoArrowError."""
+    pa = arrow()
+    schema = pa.schema([(name, _type(pa, kind)) for name, kind in types.items()])
+    table = pa.Table.from_pylist(list(rows), schema)
+    sink = pa.BufferOutputStream()
+    if parquet:
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(table, sink)
+    else:
+        with pa.ipc.new_stream(sink, schema) as stream:
+            stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _type(pa: Any, kind: str) -> Any:
+    return pa.timestamp("us", "UTC") if kind == "time" else pa.type_for_alias(kind)

@@ -1,0 +1,101 @@
+"""`lowmark status`: how far all pipelines are, as a table for people and for programs."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect, show, wrong_usage
+from tracker.cli.render.columns import arrow
+from tracker.cli.render.status import Lines, status_columns, status_rows, status_table
+from tracker.client import Admin, PipelineInfo
+from tracker.view.progress import Progress, progress_of
+
+MAX_EXPLAINED_AT_ONCE = 4
+"""Pipelines that shards are asked about at the same time."""
+
+
+class Format(Enum):
+    """How a table is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+    @property
+    def is_binary(self) -> bool:
+        return self in (Format.ARROW, Format.PARQUET)
+
+
+def status(
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option("--pipeline", "-p", help="these pipelines alone; may be repeated"),
+    ] = None,
+    format: Annotated[
+        Format,
+        typer.Option(help="table; json; arrow: an Arrow IPC stream; parquet: a Parquet file"),
+    ] = Format.TABLE,
+    out: Annotated[
+        Path | None, typer.Option(help="with arrow or parquet: the file; standard output if none")
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far all pipelines and their segments are: min time, lag, state, and what holds it.
+
+    A line without a segment (null; for people: all) is the whole pipeline's. Lag is how far min time is behind the
+    newest promise of a front. Of a pipeline that is not complete every shard is asked why it is where it is.
+    """
+    if as_json:
+        format = Format.JSON
+    with wrong_usage():
+        _check(format, out)
+    with connect(target) as admin:
+        lines = lines_of(admin, pipeline or [])
+    if format.is_binary:
+        data = status_columns(lines, parquet=format is Format.PARQUET)
+        if out is not None:
+            out.write_bytes(data)
+        else:
+            sys.stdout.buffer.write(data)
+    elif format is Format.JSON:
+        show(True, status_rows(lines), "")
+    else:
+        show(False, None, status_table(lines))
+
+
+def _check(format: Format, out: Path | None) -> None:
+    """Raises ValueError where what is asked for cannot be written."""
+    if not format.is_binary:
+        if out is not None:
+            raise ValueError(f"--out {out} is for --format arrow and parquet, not {format.value}")
+        return
+    arrow()
+    if out is None and sys.stdout.isatty():
+        raise ValueError(
+            f"--format {format.value} is not for a terminal: name a file with --out, or pipe it"
+        )
+
+
+def lines_of(admin: Admin, names: list[str]) -> Lines:
+    """The named pipelines, or all, each with why it is where it is. Raises RefusedError, UnavailableError."""
+    infos = [admin.pipeline(name) for name in names] if names else admin.pipelines()
+
+    def told(info: PipelineInfo) -> tuple[PipelineInfo, list[Progress]]:
+        name = info.spec.name
+        if (
+            info.omitted
+        ):  # a list leaves out what is larger than a page, and with it what lag is told by
+            info = admin.pipeline(name)
+        explanation = None if info.state.complete else admin.explain(name, max_cells=0)
+        return info, progress_of(info, explanation)
+
+    with ThreadPoolExecutor(MAX_EXPLAINED_AT_ONCE) as asking:
+        return list(asking.map(told, infos))
