@@ -138,6 +138,11 @@ def closed_keys(process: Process) -> Sized:
     return process._nodes.closed_keys
 
 
+def keys_being_dropped(process: Process) -> int:
+    """How many of them have a dropping entry that is not durable."""
+    return process._nodes._dropping
+
+
 def held_frames(process: Process) -> Sized:
     """Frames that wait for a record to be durable."""
     return process._reporter._held_frames

@@ -40,6 +40,15 @@ def test_a_jump_over_several_steps_is_the_moment_of_each() -> None:
     assert history.when(FOREVER).at_ms == 4
 
 
+def test_a_moment_that_nobody_knows_is_none() -> None:
+    """What a shard that left had announced has reached a slot, and nobody has said when."""
+    history = History(0, SECOND_NS)
+    history.record(MINUTE, 0)
+    history.record(2 * MINUTE, 7)
+    assert history.when(MINUTE) == Reached(MINUTE, True, None, MINUTE)
+    assert history.when(2 * MINUTE).at_ms == 7
+
+
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.sampled_from([1, 7, 60]))
 def test_each_full_step_has_the_first_announcement_beyond_it(
     jumps: list[int], slack_s: int

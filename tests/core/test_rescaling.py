@@ -9,6 +9,7 @@ import pytest
 from tests import inside
 from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.log import (
+    Announcement,
     Effect,
     Entries,
     Event,
@@ -16,6 +17,7 @@ from tracker.core.log import (
     JoinNode,
     JoinShard,
     KeyClosed,
+    ReceivedEntries,
     RescaleShards,
     Restart,
     RestartPipeline,
@@ -431,6 +433,62 @@ def test_so_does_what_it_had_announced_of_the_pipeline_where_a_segment_was_compl
     assert cluster.processes[SEQUENCER].pipeline_min_time("p") == 80
     restarted = cluster.ask(SEQUENCER, RestartPipeline, "p", 0, None, 0)
     assert isinstance(restarted, Restart) and restarted.from_slot == 80
+
+
+def one_announces_behind_the_words_of_one_that_left(heartbeat: int) -> Cluster:
+    """Shard 0 has logged that shard 1 has left, having announced up to 80, and behind that an announcement of
+    its own, up to `heartbeat`; neither is durable."""
+    cluster = LeaverAhead(2, config=replace(CONFIG, report_burst=1))
+    cluster.register(SPEC)
+    front = cluster.node(SPEC, next(cluster.ids_at(SEQUENCER)))
+    front.join_front("f")
+    cluster.handle(SEQUENCER, RescaleShards(object(), 1, True))
+    cluster.settle(lambda: is_not_durable(cluster, 1, ShardLeaving))
+    front.attach()
+    front.begin(heartbeats={"f": heartbeat})
+    cluster.commit(0)
+    cluster.deliver(0, 1)
+    cluster.commit(1)
+    cluster.pass_time_without_commits()  # shard 1 reports that it has the tick
+    cluster.deliver(1, 0)
+    cluster.commit(1)
+    cluster.deliver(1, 0)
+    assert is_not_durable(cluster, 0, ShardLeft)
+    cluster.pass_time_without_commits()  # shard 0 announces by that report
+    left, announced = [record for _, record in cluster.pending[0]]
+    assert isinstance(left, ReceivedEntries) and isinstance(announced, Announcement)
+    assert dict(announced.min_times) == {0: heartbeat, 1: heartbeat}
+    return cluster
+
+
+def is_not_durable(cluster: Cluster, shard: int, kind: type) -> bool:
+    """A shard has taken an entry of a kind from another one, and has not made it durable."""
+    taken = [record for _, record in cluster.pending[shard] if isinstance(record, ReceivedEntries)]
+    return any(isinstance(entry, kind) for record in taken for entry in record.entries)
+
+
+@pytest.mark.parametrize("heartbeat", [40, 80, 90])
+def test_the_words_of_one_that_left_bind_whatever_is_announced_behind_them(heartbeat: int) -> None:
+    """A crash may keep them and lose the announcement: so they count for what they are, in the process that
+    lives as in the one that recovers."""
+    cluster = one_announces_behind_the_words_of_one_that_left(heartbeat)
+    cluster.commit(0, records=1)
+    assert cluster.processes[0].min_times("p") == (80, 80)
+    assert cluster.pipeline(0).durable == [80, 80]
+    cluster.crash(1)
+    cluster.restart(0)
+    assert cluster.pipeline(0).durable == [80, 80]
+
+
+@pytest.mark.parametrize(("heartbeat", "reported"), [(40, 80), (90, 90)])
+def test_nor_does_what_is_announced_behind_them_take_back_what_is_reported(
+    heartbeat: int, reported: int
+) -> None:
+    cluster = one_announces_behind_the_words_of_one_that_left(heartbeat)
+    cluster.commit(0, records=1)
+    cluster.commit(0, records=1)
+    assert cluster.processes[0].min_times("p") == (reported, reported)
+    assert cluster.pipeline(0).unreported == {0: reported, 1: reported}
 
 
 def test_a_shard_is_told_to_go_before_the_last_words_of_the_one_before_arrive() -> None:

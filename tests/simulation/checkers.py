@@ -172,7 +172,8 @@ MAX_UNCONFIRMED = 384
 """Entries that some shard has not confirmed, while one is away for as long as a run lets it; to a process
 that has just restarted none is confirmed since its snapshot."""
 MAX_NOT_DURABLE = 48
-"""Records that wait for the store, while it stalls for as long as a run lets it."""
+"""Records that wait for the store, while it stalls for as long as a run lets it; beside the droppings of closed
+keys, which may all follow from one confirmation."""
 MAX_HELD_REPORTS = 24
 """Reports to one shard that wait for a pin to be durable: one an interval, for the same time."""
 MAX_CLOSED_KEYS = 48
@@ -187,7 +188,7 @@ def check_bounds(process: Process) -> None:
         len(inside.sessions(process)) > MAX_SESSIONS
         or len(inside.outbox(process))
         > MAX_UNCONFIRMED * (1 + 2 * bool(process.membership.joining))
-        or len(inside.pending(process)) > MAX_NOT_DURABLE
+        or len(inside.pending(process)) > MAX_NOT_DURABLE + inside.keys_being_dropped(process)
         or len(inside.held_frames(process)) > MAX_HELD_REPORTS * max(1, len(process.links))
         or len(inside.closed_keys(process)) > MAX_CLOSED_KEYS
     ):

@@ -24,8 +24,8 @@ MAX_FINE_ENTRIES, MAX_COARSE_ENTRIES = 2_880, 8_784
 @dataclass(frozen=True, slots=True)
 class Reached:
     """When min time reached a slot. at_ms: unix time of the first announcement at or beyond it that is
-    remembered, in milliseconds; None if it has not been reached, or if that is forgotten, which
-    `reached` tells apart. min_time: what was announced then; the slot itself if there is none. exact: none before
+    remembered, in milliseconds; None if it has not been reached, or if that is forgotten or was never known,
+    which `reached` tells apart. min_time: what was announced then; the slot itself if there is none. exact: none before
     it was at or beyond the slot; otherwise one may have been that is not remembered."""
 
     slot: int
@@ -65,7 +65,8 @@ class Steps:
         # What was announced between two entries is below the next multiple of the step.
         passed = slot >= (before // self.step + 1) * self.step
         exact = passed or self.slots[index] == slot
-        return Reached(slot, True, self.at_ms[index], self.slots[index], exact)
+        at_ms = self.at_ms[index] or None
+        return Reached(slot, True, at_ms, self.slots[index], exact and at_ms is not None)
 
 
 class History:
@@ -80,7 +81,7 @@ class History:
         self.newest = start_slot
 
     def record(self, slot: int, at_ms: int) -> None:
-        """Min time `slot` was announced at `at_ms`; slots grow."""
+        """Min time `slot` was announced at `at_ms`, 0 if that is not known; slots grow."""
         self.newest = slot
         for tier in self.tiers:
             tier.record(slot, at_ms)

@@ -399,7 +399,7 @@ class Reporter:
             pipeline.moved_ns[segment] = now_ns
             pipeline.shard.names(segment).forget_below(slot)
             pipeline.shard.written_off.forget_below(segment, slot)
-            pipeline.unreported[segment] = slot
+            pipeline.unreported[segment] = pipeline.durable[segment]
             if pipeline.told.get(segment, slot + 1) <= slot:
                 del pipeline.told[segment]
         self._unreported[record.pipeline] = None

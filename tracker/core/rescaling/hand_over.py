@@ -153,7 +153,8 @@ class HandOver:
     def take_summaries(self, summaries: Iterable[DepartureSummary], now_ns: int) -> None:
         """What a shard that leaves has announced binds those that stay, and what it has listed goes on. That
         some segments are complete, each finds out by itself, and takes them to be as far as the pipeline was:
-        with what it has announced, all might be complete, and the registrar has not logged that."""
+        with what it has announced, all might be complete, and the registrar has not logged that. What is
+        announced here and not durable yet counts for nothing: a crash may keep the summaries and lose it."""
         for words in summaries:
             if words.restart is not None:
                 self._generations.begin_generation(words.pipeline, words.restart, now_ns)
@@ -166,7 +167,7 @@ class HandOver:
             pipeline.departed_floors = [max(pair) for pair in floors]
             least = min(announced)
             known = [least if slot == FOREVER else slot for slot in announced]
-            news = tuple((s, slot) for s, slot in enumerate(known) if slot > pipeline.announced[s])
+            news = tuple((s, slot) for s, slot in enumerate(known) if slot > pipeline.durable[s])
             if news:
                 self._reporter.publish(
                     Announcement(words.pipeline, news, pipeline.generation), now_ns
