@@ -179,7 +179,7 @@ def count_from_committed(process: Process) -> None:
     reporter._held_frames = deque((at - base, to, body) for at, to, body in reporter._held_frames)
     process._timers._wake_ns, reporter.last_report_ns = None, 0
     reporter._refreshes = Allowance(
-        process.config.report_burst, process.config.report_interval_ms * MS
+        process.config.report_burst, _spent_until_ns=process.config.report_interval_ms * MS
     )
     for link in process.links.values():
         link.wanted_ns = None if link.wanted_ns is None else 0

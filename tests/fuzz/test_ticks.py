@@ -69,12 +69,15 @@ class Node:
         """One stream of these: what was written to it, and how it ended."""
         return self.send(*(node_pb.CommitTicksRequest(tick=tick) for tick in ticks))
 
-    def send(self, *messages: node_pb.CommitTicksRequest) -> tuple[list[Any], Any]:
-        """One stream of these messages, behind the first."""
+    def send(
+        self, *messages: node_pb.CommitTicksRequest, held: bool = False
+    ) -> tuple[list[Any], Any]:
+        """One stream of these messages, behind the first. held: nothing is durable before the last is there."""
         attach = node_pb.Attach(pipeline="p", key=self.key)
         requests = [node_pb.CommitTicksRequest(attach=attach), *messages]
         context = Context()
-        ended = called(self.services.nodes.CommitTicks(stream(requests), context))
+        sent = self.services.engine.held(requests) if held else stream(requests)
+        ended = called(self.services.nodes.CommitTicks(sent, context))
         return context.written, ended
 
 
@@ -123,11 +126,13 @@ def test_ticks_in_one_message_are_answered_and_applied_as_if_each_came_alone(
 ) -> None:
     ticks = numbered([content for _, content in arriving])
     together, alone = Node(), Node()
-    one = together.send(node_pb.CommitTicksRequest(ticks=node_pb.NumberedTicks(ticks=ticks)))
-    each = alone.commit(*ticks)
+    one = together.send(
+        node_pb.CommitTicksRequest(ticks=node_pb.NumberedTicks(ticks=ticks)), held=True
+    )
+    each = alone.send(*(node_pb.CommitTicksRequest(tick=tick) for tick in ticks), held=True)
     assert one[1] is None and each[1] is None
     assert refusals(one[0]) == refusals(each[0])
-    assert together.cluster.state() == alone.cluster.state()
+    assert together.cluster.kept() == alone.cluster.kept()
 
 
 def refusals(answers: Sequence[Any]) -> list[tuple[int, str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -96,6 +97,15 @@ class Wired(Cluster):
                 inside.next_incarnation(p),
                 plain(tuple(inside.pending(p))),
             )
+            for _, p in sorted(self.processes.items())
+        ]
+
+    def kept(self) -> Any:
+        """All that the processes have, however many records it came to: what is told at once to another shard is
+        one there."""
+        nowhere: dict[str, Any] = {"position": 0}
+        return [
+            (plain(replace(p.snapshot(), **nowhere)), inside.next_incarnation(p))
             for _, p in sorted(self.processes.items())
         ]
 
@@ -259,11 +269,13 @@ class Context:
 
 
 class WiredEngine:
-    """One shard as its servicers see it. Whatever is asked of it happens at once, durability too."""
+    """One shard as its servicers see it. Whatever is asked of it happens at once, durability too, but while it is
+    held: then nothing becomes durable, or is heard of elsewhere."""
 
     def __init__(self, cluster: Wired, shard: int) -> None:
         self._cluster, self._shard = cluster, shard
         self.stats = Stats()
+        self._is_held = False
 
     @property
     def process(self) -> Process:
@@ -283,6 +295,16 @@ class WiredEngine:
 
     def post(self, event: m.Event) -> None:
         self._cluster.handle(self._shard, event)
+        if not self._is_held:
+            self._cluster.settle()
+
+    async def held(self, messages: Iterable[Any]) -> AsyncIterator[Any]:
+        """The messages of a stream, in which nothing happens before all are there."""
+        self._is_held = True
+        for message in messages:
+            yield message
+            await asyncio.sleep(0)  # a servicer takes a tick when it has asked for what comes next
+        self._is_held = False
         self._cluster.settle()
 
     async def room(self) -> None:
@@ -317,6 +339,7 @@ class Services:
 
     def __init__(self, cluster: Wired, shard: int) -> None:
         engine: Any = WiredEngine(cluster, shard)
+        self.engine: WiredEngine = engine
         units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         pipelines = PipelineServicer(engine, ADDRESSES, Sampler(engine.process))
         self.nodes: Any = Served(NodeServicer(engine, units))
