@@ -181,5 +181,6 @@ def count_from_committed(process: Process) -> None:
     reporter._refreshes = Allowance(
         process.config.report_burst, _spent_until_ns=process.config.report_interval_ms * MS
     )
+    reporter._reports = Allowance(process.config.report_burst)
     for link in process.links.values():
         link.wanted_ns = None if link.wanted_ns is None else 0

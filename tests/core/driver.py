@@ -312,6 +312,11 @@ class Cluster:
         self.held.clear()
         self.pass_time(self.config.retransmit_ms + 1)
 
+    def move_at_once(self) -> None:
+        """Lets everything happen that needs no time."""
+        while self._move():
+            pass
+
     def _move(self) -> bool:
         busy = [shard for shard, waiting in self.pending.items() if waiting]
         for shard in busy:

@@ -42,7 +42,11 @@ NOW_NS = 0
 REPORT_NS = 1_000_000
 NEVER_MS = 10**9
 CONFIG = ProcessConfig(
-    report_interval_ms=1, report_burst=1, retransmit_ms=NEVER_MS, announced_report_ms=NEVER_MS
+    report_interval_ms=1,
+    link_report_interval_ms=0,
+    report_burst=1,
+    retransmit_ms=NEVER_MS,
+    announced_report_ms=NEVER_MS,
 )
 
 Thing = TypeVar("Thing")

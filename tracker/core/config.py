@@ -14,7 +14,12 @@ class ProcessConfig:
 
     report_interval_ms: int = 1
     """Reports and announcements are made at most this often in the long run. A group commit takes about as long;
-    a busy link to another shard sends reports less often."""
+    a busy link to another shard sends reports less often, and so does a shard with many others."""
+    link_report_interval_ms: int = 1
+    """A report goes to every other shard: in the long run they are sent at most once in this long for each of those,
+    so that what a process sends and takes of reports does not grow with their number."""
+    max_report_interval_ms: int = 12
+    """However many there are, news waits no longer for that."""
     report_burst: int = 4
     """So many are made in a row at once: what one tick brings about, on its way through all shards, waits for
     none of it."""
@@ -54,3 +59,8 @@ class ProcessConfig:
     """A shard that has not taken up its peer's state for so long is not waited for any more."""
     rescale_margin_ms: int = 1_000
     """New shards own slots from so far beyond the highest known one on."""
+
+    def report_interval_of_ms(self, others: int) -> int:
+        """How often reports are sent to so many other shards, at most, in the long run."""
+        shared_ms = min(others * self.link_report_interval_ms, self.max_report_interval_ms)
+        return max(self.report_interval_ms, shared_ms)

@@ -15,13 +15,14 @@ class StableCut:
 
     vectors: Vectors = d.forgotten(d.HEARD_AGAIN)
     _needed: dict[int, int] = d.forgotten("it is how far M had come at the last snapshot")
-    """Lower bound of the stable cut before anything is announced: peers may have let go of runs below it."""
+    """Lower bound of the stable cut before anything is announced: peers may have let go of runs below it. Empty once
+    M is known to have come as far, which it never falls behind again."""
     held_back: bool = d.forgotten("after a restart announcements wait for M")
     """Whether announcements wait for that bound; once reached, every pipeline is looked at again."""
 
     def __init__(self, shards: Iterable[int]) -> None:
         self.vectors = Vectors(shards)
-        self._needed = dict.fromkeys(self.vectors.cut, 0)
+        self._needed = {}
         self.held_back = False
 
     def need(self, cut: Iterable[tuple[int, int]]) -> None:
@@ -38,6 +39,7 @@ class StableCut:
     def release(self) -> None:
         """M has come as far, and announcements go on."""
         self.held_back = False
+        self._needed.clear()
 
     @property
     def is_reached(self) -> bool:
@@ -57,4 +59,4 @@ class StableCut:
         self.vectors = Vectors(shards)
         for home in former:
             self.vectors.add_home(home)
-        self._needed = dict.fromkeys(self.vectors.cut, 0)
+        self._needed = {}

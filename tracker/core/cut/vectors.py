@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class Vectors:
@@ -13,6 +13,9 @@ class Vectors:
         self._applied: dict[int, dict[int, int]] = {shard: {} for shard in shards}
         self.cut = dict.fromkeys(self._applied, 0)
         """The stable cut: by home the entries of its log that every shard is known to have applied."""
+        self._slowest: dict[int, int] = {}
+        """By home a shard that is not known to have applied more of its log than the cut has: as long as that one
+        says nothing new, the cut stays, whatever the others say."""
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -39,15 +42,21 @@ class Vectors:
         vector = self._applied[shard]
         news = [(home, number) for home, number in applied if vector.get(home) != number]
         vector.update(news)
-        return self._move(home for home, _ in news)
+        slowest = self._slowest
+        return self._move(home for home, _ in news if slowest.get(home, shard) == shard)
 
     def _move(self, homes: Iterable[int]) -> bool:
-        """Moves the cut along these homes, of which some shard's word has changed. It never goes back."""
-        vectors, moved = self._applied.values(), False
+        """Moves the cut along these homes, of which the slowest shard's word may have changed. It never goes back."""
+        moved = False
         for home in homes:
             before = self.cut.get(home)
-            if before is not None and all(vector.get(home, 0) > before for vector in vectors):
-                self.cut[home] = min(vector[home] for vector in vectors)
+            if before is None:
+                continue
+            number, self._slowest[home] = min(
+                [(vector.get(home, 0), shard) for shard, vector in self._applied.items()]
+            )
+            if number > before:
+                self.cut[home] = number
                 moved = True
         return moved
 
@@ -55,6 +64,10 @@ class Vectors:
         """(shard, missing entries) of the shards not known to have applied an entry of a home's log."""
         applied = [(shard, vector.get(home, 0)) for shard, vector in self._applied.items()]
         return [(shard, number - last) for shard, last in applied if last < number]
+
+    def vector(self, shard: int) -> Mapping[int, int]:
+        """A shard's vector, as it is now."""
+        return self._applied[shard]
 
     def of(self, shard: int) -> tuple[tuple[int, int], ...]:
         """A shard's vector, by home."""

@@ -140,6 +140,11 @@ class Pipeline:
             return min_times
         return [max(slot, told.get(segment, slot)) for segment, slot in enumerate(min_times)]
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether there is something to report of this shard's part."""
+        return not self.reported or bool(self.shard.changes) or self.announced_due
+
     def begin_generation(self, restart: Restart) -> None:
         """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
         has published of the whole pipeline: so no front is granted less than anyone has heard of. Elsewhere it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
@@ -58,6 +59,11 @@ class Pipelines(dict[str, Pipeline]):
     def has_news(self) -> bool:
         """Whether any is marked."""
         return bool(self._dirty)
+
+    @property
+    def of_which_news(self) -> Collection[str]:
+        """Those that are marked."""
+        return self._dirty.keys()
 
     def marked(self) -> dict[str, None]:
         """Those that are marked, in that order; none is, from here on."""

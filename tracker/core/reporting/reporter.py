@@ -64,13 +64,21 @@ class Reporter:
     _held_frames: deque[tuple[int, int, FrameBody]] = d.forgotten(d.REPORTED_AGAIN, deque)
     """Reports that wait for it: (position, shard, report)."""
     _refreshes: Allowance = d.forgotten(d.A_MOMENT, init=False)
+    """How often reports and announcements are made..."""
+    _reports: Allowance = d.forgotten(d.A_MOMENT, init=False)
+    """... and how often reports are sent, each to every other shard."""
 
     def __post_init__(self) -> None:
         self._refreshes = Allowance(self._config.report_burst)
+        self._reports = Allowance(self._config.report_burst)
 
     @property
     def _interval_ns(self) -> int:
         return self._config.report_interval_ms * MS
+
+    @property
+    def _report_interval_ns(self) -> int:
+        return self._config.report_interval_of_ms(len(self._replication.links)) * MS
 
     @property
     def is_due(self) -> bool:
@@ -245,8 +253,18 @@ class Reporter:
             self.refresh(now_ns)
 
     def refresh_due(self) -> int:
-        """When to do so next, in nanoseconds."""
-        return self._refreshes.free_ns(self._interval_ns)
+        """When to do so next, in nanoseconds. What the others have said is gone by at once, unless there is
+        something to report along with it."""
+        due_ns = self._refreshes.free_ns(self._interval_ns)
+        report_ns = self._reports.free_ns(self._report_interval_ns)
+        return report_ns if report_ns > due_ns and self._would_tell() else due_ns
+
+    def _would_tell(self) -> bool:
+        """Whether there is something to report."""
+        for name in self._pipelines.of_which_news:
+            if self._pipelines[name].has_changed:
+                return True
+        return self._replication.applied() != self._cut.vectors.vector(self._shards.own)
 
     def refresh(self, now_ns: int) -> None:
         """Reports what has changed here, and announces what all reports together allow."""
@@ -266,16 +284,18 @@ class Reporter:
     def _tell(self, reports: list[PipelineReport], now_ns: int) -> None:
         """Sends a report of what has changed, if anything has, to the other shards. One is sent now
         and then in any case: a lost report is noticed by the next one."""
-        applied = tuple(self._replication.applied().items())
+        applied = self._replication.applied()
         overdue = now_ns - self.last_report_ns >= self._config.retransmit_ms * MS
-        if not (reports or overdue or applied != self._cut.vectors.of(self._shards.own)):
+        if not (reports or overdue or applied != self._cut.vectors.vector(self._shards.own)):
             return
-        self._move_cut(self._shards.own, applied)
+        vector = tuple(applied.items())
+        self._move_cut(self._shards.own, vector)
         self.last_report_ns = now_ns
         if not self._replication.links:
             return
+        self._reports.spend(now_ns, self._report_interval_ns)
         self._report_number += 1
-        body = ShardReport(self._report_number, False, applied, tuple(reports))
+        body = ShardReport(self._report_number, False, vector, tuple(reports))
         for shard, link in self._replication.links.items():
             if link.connected:
                 self._send_report(shard, body)
@@ -290,7 +310,7 @@ class Reporter:
                 pipeline.shard.pin(pin)
             self._journal.append(Pinned(pipeline.spec.name, pins, pipeline.generation))
             self._pins_position = self._journal.position
-        if pipeline.reported and not pipeline.shard.changes and not pipeline.announced_due:
+        if not pipeline.has_changed:
             return None
         report = pipeline.shard.take_report(
             self._replication.applied(), tuple(pipeline.unreported.items())
