@@ -1,4 +1,5 @@
-"""Takes the pictures of docs/dashboard.md: of the demo while it runs, and of a pipeline with a stuck query.
+"""Takes the pictures of docs/dashboard.md: of the demo while it runs, of a pipeline with a stuck query,
+and of all pipelines where there are several.
 
 python -m tests.dashboard.pictures
 """
@@ -12,9 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.client.support import WAIT_S
+from tests.cluster.children import now_slot
 from tests.dashboard.browser import Browser
 from tests.dashboard.scene import scene
 from tests.docs.pages import ROOT
+from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 
 PICTURES = ROOT / "docs" / "img"
 WIDE, NARROW = (1280, 900), (390, 844)
@@ -70,12 +74,65 @@ def of_a_stuck_query(browser: Browser) -> None:
             page.close()
 
 
+ALL_SECONDS = 150
+"""Of an hour so much is drawn for the picture of all pipelines."""
+MOVING = {
+    "billing": 0,
+    "catalogue": 5,
+    "fraud": 40,
+    "inventory": 15,
+    "orders": 90,
+    "payments": 2,
+    "search": 10,
+}
+"""Pipelines that move, and how many seconds they are behind at most."""
+
+
+def of_all(browser: Browser) -> None:
+    """Ten pipelines: of one the query that reads sessions has ended, two wait for their fronts."""
+    chance = random.Random(2)
+    with scene() as here:
+        for name in ("refunds", "shipping"):
+            here.tracker.register(PipelineSpec(name, ("load",), fronts=("warehouse",)))
+        fronts, promised = {}, dict[str, int]()
+        for name in MOVING:
+            both = {"web": "load", "web-report": "report"}
+            spec = PipelineSpec(
+                name, tuple(both.values()), fronts=tuple(both), start_slot=here.start
+            )
+            here.tracker.register(spec)
+            fronts[name] = here.tracker.node(name, "web", "front")
+            fronts[name].join(WAIT_S)
+            for front, segment in both.items():
+                fronts[name].join_front(front, segment, WAIT_S)
+        here.items("sessions", [10, *range(1_500, 5_200, 40)])
+        here.consume("sessions", [10])
+        here.readers["sessions"].close()
+        end = time.monotonic() + ALL_SECONDS
+        while time.monotonic() < end:
+            here.promise()
+            for name, behind_s in MOVING.items():
+                newest = now_slot() - int(100 * chance.uniform(0.1, 1) * behind_s)
+                late = promised[name] = max(promised.get(name, here.start), newest)
+                ahead, back = Heartbeat("web", now_slot()), Heartbeat("web-report", late)
+                fronts[name].commit(TickContent(heartbeats=(ahead, back))).result(WAIT_S)
+            time.sleep(1)
+        page = browser.page(here.url, *WIDE)
+        page.until_says("10 pipelines", "#place")
+        page.until_says("query sessions-query is not connected", "#all-rows")
+        page.until("document.querySelectorAll('.sparkline').length >= 8")
+        page.screenshot(PICTURES / "dashboard-all.png")
+        page.close()
+
+
 def main(which: str = "") -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         browser = Browser(Path(directory))
         try:
             if which in ("", "stuck"):
                 of_a_stuck_query(browser)
+            if which in ("", "all"):
+                of_all(browser)
             if which in ("", "demo"):
                 of_the_demo(browser)
         finally:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import tracker
 from tests.client.support import WAIT_S, done
 from tests.cluster.children import now_slot
-from tracker.client import NodeClient
+from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.dashboard import Dashboard
@@ -22,6 +23,7 @@ EDGES = (
     Edge("enrich", "alerts"),
 )  # fmt: skip
 FRONTS = ("web", "mobile")
+REGISTERED_AT_ONCE = 16
 _WAYS = {
     "parse": ["parse"],
     "enrich": ["parse", "enrich"],
@@ -51,6 +53,18 @@ class Showing:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WAIT_S)
         self._loop.close()
+
+
+def register_many(running: EmbeddedTracker, count: int) -> None:
+    """Registers p000, p001, ...: two segments each, one after the other."""
+    specs = [
+        PipelineSpec(
+            f"p{number:03}", ("first", "second"), (Edge("first", "second"),), fronts=("front",)
+        )
+        for number in range(count)
+    ]
+    with Admin(running.target) as admin, ThreadPoolExecutor(REGISTERED_AT_ONCE) as registering:
+        list(registering.map(admin.register, specs))
 
 
 @dataclass

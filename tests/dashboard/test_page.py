@@ -15,11 +15,16 @@ from tests.client.support import WAIT_S, create, done, joined_front, promise
 from tests.cluster.children import until
 from tests.cluster.tracker import Tracker
 from tests.dashboard.browser import Browser
-from tests.dashboard.scene import SEGMENTS, Scene, Showing, scene
+from tests.dashboard.scene import SEGMENTS, Scene, Showing, register_many, scene
+from tests.dashboard.test_overview import Counting
 from tests.docs.pages import ROOT
 from tracker.client.ports import free_ports
-from tracker.core.model import Edge, PipelineSpec, TimeKind
-from tracker.view import progress
+from tracker.client.state_names import name_of
+from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind
+from tracker.core.model.ticks import HoldMove
+from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.view import overview, progress
+from tracker.view.overview import MAX_EXPLAINED, Overview
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -158,16 +163,123 @@ def test_names_are_text_whatever_they_hold(browser: Browser) -> None:
         node.join(WAIT_S)
         node.join_front(bad, bad, WAIT_S)
         page = browser.page(here.url)
-        page.until(f"[...document.querySelectorAll('option')].some((o) => o.value === {bad!r})")
+        page.until(
+            f"[...document.querySelectorAll('#all-rows a')].some((a) => a.textContent === {bad!r})"
+        )
         page.run(
-            "(() => { const s = document.querySelector('#pipelines'); "
-            f"s.value = {bad!r}; s.dispatchEvent(new Event('change')); }})()"
+            f"[...document.querySelectorAll('#all-rows a')].find((a) => a.textContent === {bad!r}).click()"
         )
         page.until_says(bad, "#fronts")
         page.until_says(bad, "#nodes")
         assert page.run("document.querySelectorAll('main img').length") == 0
         assert "broken" not in page.run("document.title").replace(bad, "")
         assert page.complaints() == []
+        page.close()
+
+
+def test_it_opens_with_all_pipelines_where_there_are_several(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand, of which one is stuck; what is asked of the tracker does not grow with them."""
+    monkeypatch.setattr(progress, "STUCK_AFTER_MS", 500)
+    monkeypatch.setattr(overview, "STUCK_AFTER_MS", 500)
+    with scene(shards=1) as here:
+        register_many(here.tracker, 999)
+        with Counting(here.tracker.target) as admin:
+            steps = Overview(admin)
+            assert len(steps.step()) == 1_000 and admin.explained.total() <= MAX_EXPLAINED
+            told, paged = admin.explained.total(), admin.paged
+            steps.step()
+            assert admin.explained.total() - told <= MAX_EXPLAINED and admin.paged - paged <= 1
+        here.items("sessions", [90, 100])
+        here.consume("sessions", [90])
+        here.promise()
+        page = browser.page(here.url)
+        here.readers["sessions"].close()
+        page.until_says("1 to 50 of 1,000", "#place")
+        first = "document.querySelector('#all-rows tbody tr').innerText"
+        page.until(f"{first}.startsWith('clicks') && {first}.includes('! stuck')")
+        assert "query sessions-query is not connected" in page.run(first)
+        page.until("document.querySelector('#all-rows tbody tr .sparkline path') !== null")
+        assert "1 stuck" in page.text("#states") and "999 waiting" in page.text("#states")
+        page.run("document.querySelector('#later').click()")
+        page.until_says("51 to 100 of 1,000", "#place")
+        page.run(
+            "(() => { const s = document.querySelector('#search'); s.focus(); s.value = 'P77'; "
+            "s.dispatchEvent(new Event('input')); })()"
+        )
+        page.until_says("10 pipelines", "#place")
+        assert page.run("document.querySelectorAll('#all-rows tbody tr').length") == 10
+        assert page.run("document.activeElement.id") == "search", (
+            "a look does not take the focus away"
+        )
+        page.run("document.querySelector('#all-rows a').click()")
+        page.until_says("p770", "#name")
+        page.until_says("front front has never joined", "#why")
+        page.run("history.back()")
+        page.until_says("10 pipelines", "#place")
+        assert page.complaints() == []
+        for width in (NARROW, WIDE):
+            page.resize(width, 800)
+            assert page.run("document.documentElement.scrollWidth") <= width
+        page.close()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_first_page_is_readable_in_light_and_dark(browser: Browser, dark: bool) -> None:
+    with tracker.embedded() as running, closing(Showing(running.target)) as showing:
+        register_many(running, 3)
+        page = browser.page(showing.url, NARROW, 800, dark=dark)
+        page.until("document.querySelectorAll('#all-rows tbody tr').length === 3")
+        assert page.run("document.documentElement.scrollWidth") <= NARROW
+        for selector in (
+            "h1",
+            "label",
+            "#states span",
+            "#place",
+            "#all-rows td",
+            "#all-rows th",
+            "#all-rows a",
+        ):
+            assert page.run(CONTRAST.replace("SELECTOR", selector)) >= 4.5, selector
+        page.close()
+
+
+def test_a_segment_has_an_address_of_its_own_and_the_hour_is_drawn(
+    browser: Browser, here: Scene
+) -> None:
+    page = browser.page(f"{here.url}/#pipeline=clicks&segment=sessions")
+    page.until_says("sessions:", "#why")
+    link = page.run("document.querySelector('#why .share').href")
+    assert link.endswith("#pipeline=clicks&segment=sessions")
+    page.until("document.querySelector('#hour path.chosen, #hour .empty') !== null")
+    again = browser.page(link)
+    again.until_says("sessions:", "#why")
+    again.until("document.querySelector('#hour path.chosen') !== null")
+    assert "whole pipeline" in again.text("#hour") and "sessions" in again.text("#hour")
+    again.run("document.querySelector('nav a').click()")
+    again.until("document.querySelectorAll('#all-rows tbody tr').length === 1")
+    assert again.complaints() == page.complaints() == []
+    for each in (page, again):
+        each.close()
+
+
+def test_it_shows_what_a_query_waits_for(browser: Browser) -> None:
+    with scene() as here:
+        here.items("sessions", [90])
+        here.promise()
+        reader = here.readers["sessions"]
+        reader.report_waits(
+            [WaitCause(WaitKind.UNKNOWN_ITEMS, "1 file that no tick has created", 2, 7)]
+        )
+        totals = SEGMENTS.index("totals")
+        rows = HoldMove(name_of(totals, 1_772_445_600_000), totals, here.start + 90)
+        consumed = Cells.of([(SEGMENTS.index("sessions"), here.start + 90, 20_091, 1)])
+        done(reader.commit(TickContent(consumed=consumed, holds=(rows,))))
+        page = browser.page(here.url)
+        page.until_says("1 file that no tick has created", "#nodes")
+        page.until_says("rows in its state wait for event time 2026-03-02T10:00:00.000Z", "#nodes")
+        page.until_says("holds totals at", "#nodes")
         page.close()
 
 
@@ -200,7 +312,7 @@ def test_a_tracker_serves_it_and_says_when_it_is_gone(browser: Browser, tmp_path
     with Tracker(tmp_path, options=("--dashboard-listen", listen)) as tracker:
         until(lambda: listens(port), f"nobody listens at {listen}")
         page = browser.page(f"http://{listen}")
-        page.until_says("No pipeline is registered yet")
+        page.until_says("No pipeline is registered yet", "#all-rows")
         assert tracker.shards[0].stop() == 0
         page.close()
 
@@ -212,7 +324,13 @@ def listens(port: int) -> bool:
 
 def test_pictures_of_it_are_in_the_docs() -> None:
     page = (ROOT / "docs" / "dashboard.md").read_text()
-    for name in ("dashboard-stuck", "dashboard-demo", "dashboard-dark", "dashboard-narrow"):
+    for name in (
+        "dashboard-all",
+        "dashboard-stuck",
+        "dashboard-demo",
+        "dashboard-dark",
+        "dashboard-narrow",
+    ):
         picture = ROOT / "docs" / "img" / f"{name}.png"
         assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert f"img/{name}.png" in page

@@ -52,17 +52,23 @@ PatientTarget = Annotated[str, _target_option(None)]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
 
 
+def pipeline_names(target: str) -> list[str]:
+    """The pipelines of a tracker. Raises typer.BadParameter where there is none; RefusedError; UnavailableError."""
+    with connect(target) as admin:
+        names = [info.spec.name for info in admin.pipelines()]
+    if not names:
+        raise typer.BadParameter("no pipeline is registered; see lowmark pipelines apply --help")
+    return names
+
+
 def only_pipeline(context: typer.Context, given: str | None) -> str:
     """The pipeline that is named, or the only one of the tracker. Raises typer.BadParameter if there are others, or
     none; RefusedError; UnavailableError."""
     if given or context.resilient_parsing:
         return given or ""
-    with connect(context.params["target"]) as admin:
-        names = [info.spec.name for info in admin.pipelines()]
+    names = pipeline_names(context.params["target"])
     if len(names) == 1:
         return names[0]
-    if not names:
-        raise typer.BadParameter("no pipeline is registered; see lowmark pipelines apply --help")
     shown = ", ".join(names[:MAX_NAMED_PIPELINES])
     more = (
         f" and {len(names) - MAX_NAMED_PIPELINES} more" if len(names) > MAX_NAMED_PIPELINES else ""

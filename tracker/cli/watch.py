@@ -1,35 +1,55 @@
-"""`lowmark watch`: one pipeline, live."""
+"""`lowmark watch`: one pipeline, or all of them, live."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from rich.live import Live
 
-from tracker.cli.common import DEFAULT_TARGET, AsJson, PipelineName, Target, connect
+from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect, pipeline_names, show
 from tracker.cli.pipelines import look
+from tracker.cli.render.overview import overview_json, overview_view
 from tracker.cli.render.pipelines import pipeline_view
 from tracker.cli.render.terminal import Terminal
 from tracker.client import Admin, UnavailableError
+from tracker.view.overview import Overview, Row
 from tracker.view.pipelines import WatchHistory
 
 WATCH_TIMEOUT_S = 2.0
 """How long one look of `watch` may take before it says that the tracker does not answer."""
+FRAME_LINES = 6
+"""Lines of a screen that are not rows of the overview."""
+
+Look = Callable[[str], tuple[RenderableType, bool]]
+"""Looks again, unless there is trouble to be said: what is shown then, and whether all is complete."""
 
 
 def watch(
-    pipeline: PipelineName,
+    pipeline: Annotated[
+        str | None,
+        typer.Option("--pipeline", "-p", help="one pipeline; if not given, all, or the only one"),
+    ] = None,
     target: Target = DEFAULT_TARGET,
     interval: Annotated[float, typer.Option(min=0.05, help="seconds between looks")] = 0.5,
     once: Annotated[bool, typer.Option("--once", help="look once")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a pipeline until it is complete: min time, lag and open items by segment, fronts, shards.
+    """Watch a pipeline until it is complete: min time, lag and open items by segment, fronts, shards; or all
+    pipelines, the worst first, until all are.
 
     Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
     """
+    if pipeline is None:
+        names = pipeline_names(target)
+        if len(names) > 1:
+            _watch_all(target, interval, once, as_json)
+            return
+        pipeline = names[0]
     history = WatchHistory()
     with connect(target) as admin:
         if once or as_json:
@@ -38,22 +58,75 @@ def watch(
             return
         admin.pipeline(pipeline)  # what cannot be is refused before the screen is taken
     with Admin(target, WATCH_TIMEOUT_S) as admin:
-        _watch_live(admin, pipeline, history, interval)
+        _live(_looks_at_one(admin, pipeline, history), interval)
 
 
-def _watch_live(admin: Admin, pipeline: str, history: WatchHistory, interval_s: float) -> None:
+def _looks_at_one(admin: Admin, pipeline: str, history: WatchHistory) -> Look:
     info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
+
+    def again(trouble: str) -> tuple[RenderableType, bool]:
+        nonlocal info, shards
+        if not trouble:
+            info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
+        return pipeline_view(info, shards, history, trouble), info.state.complete
+
+    return again
+
+
+def _watch_all(target: str, interval_s: float, once: bool, as_json: bool) -> None:
+    with connect(target) as admin:
+        overview = Overview(admin)
+        if once or as_json:
+            for rows in _steps(overview, interval_s):
+                view = overview_view(rows, overview.more, len(rows))
+                show(as_json, overview_json(rows, overview.more), view)
+                sys.stdout.flush()
+                if once:
+                    return
+            return
+    with Admin(target, WATCH_TIMEOUT_S) as admin:
+        _live(_looks_at_all(Overview(admin)), interval_s)
+
+
+def _steps(overview: Overview, interval_s: float) -> Iterator[list[Row]]:
+    """Looks until all are complete."""
+    while True:
+        rows = overview.step()
+        yield rows
+        if _are_complete(rows):
+            return
+        time.sleep(interval_s)
+
+
+def _are_complete(rows: list[Row]) -> bool:
+    return all(row.progress.state == "complete" for row in rows)
+
+
+def _looks_at_all(overview: Overview) -> Look:
+    rows: list[Row] = []
+    screen = Terminal()
+
+    def again(trouble: str) -> tuple[RenderableType, bool]:
+        nonlocal rows
+        most = max(1, screen.size.height - FRAME_LINES)
+        if not trouble:
+            rows = overview.step([row.name for row in rows[:most]])
+        return overview_view(rows, overview.more, most, trouble), _are_complete(rows)
+
+    return again
+
+
+def _live(again: Look, interval_s: float) -> None:
+    """Looks until all is complete, or somebody has seen enough."""
     try:
-        with Live(
-            pipeline_view(info, shards, history), console=Terminal(), auto_refresh=False
-        ) as live:
-            while not info.state.complete:
+        view, complete = again("")
+        with Live(view, console=Terminal(), auto_refresh=False) as live:
+            while not complete:
                 time.sleep(interval_s)
-                trouble = ""
                 try:
-                    info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
+                    view, complete = again("")
                 except UnavailableError as error:
-                    trouble = f"{error}; trying again"
-                live.update(pipeline_view(info, shards, history, trouble), refresh=True)
+                    view, complete = again(f"{error}; trying again")
+                live.update(view, refresh=True)
     except KeyboardInterrupt:
         return

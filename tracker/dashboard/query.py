@@ -9,20 +9,24 @@ from typing import Any
 
 from tracker.client import Admin, Explanation, LowmarkError, PipelineInfo, ShardInfo
 from tracker.core.insight.explain import MAX_STRIP_BINS, NodeExplanation
-from tracker.core.insight.freshness import SegmentFreshness
+from tracker.core.insight.freshness import WINDOWS, SegmentFreshness
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.view.causes import cause_json
 from tracker.view.model import Standing, fronts_of, newest_promise, nodes_of, standings_of
 from tracker.view.pipelines import lags_json, span_ms, time_text
 from tracker.view.progress import furthest, state_of
+from tracker.view.state import state_waits_text
 
 MAX_SHOWN_SEGMENTS = 200
 MAX_SHOWN_FRONTS = 200
 MAX_SHOWN_NODES = 200
-MAX_SHOWN_PIPELINES = 1_000
 MAX_SHOWN_CAUSES = 5
 MAX_SHOWN_UNITS = 5
+MAX_SHOWN_HOLDS = 2
+LAG_POINTS = 120
+"""By so many points the lag over the last hour is drawn."""
+HOUR_S = WINDOWS[-1][0]
 STRIP_BINS = 120
 PAST_SHARE = 8
 """Of the strip's time, one part in so many is before min time."""
@@ -47,19 +51,21 @@ class DashboardQuery:
     def __init__(self, make_admin: Callable[[], Admin]) -> None:
         self._make_admin = make_admin
 
-    def pipelines(self) -> dict[str, Any]:
-        """All pipelines, a line each. Raises LowmarkError."""
+    def lags(self, pipeline: str) -> dict[str, Any]:
+        """How far each segment was behind over the last hour, the whole pipeline last and without a name; none where
+        slots are numbers, and where it is not sampled, or not yet: why says. Raises LowmarkError: RefusedError if the
+        pipeline is unknown."""
         with self._make_admin() as admin:
-            infos = admin.pipelines()
-        shown = [
-            {
-                "name": info.spec.name,
-                "min_time": time_text(info.state.min_time, info.spec),
-                "complete": info.state.complete,
-            }
-            for info in infos[:MAX_SHOWN_PIPELINES]
-        ]
-        return {"pipelines": shown, "more": max(0, len(infos) - len(shown))}
+            spec = admin.pipeline(pipeline).spec
+            if spec.time is TimeKind.NUMBER:
+                return {"seconds": HOUR_S, "segments": [], "why": ""}
+            try:
+                told = admin.freshness(pipeline, points=LAG_POINTS)
+            except LowmarkError as error:
+                return {"seconds": HOUR_S, "segments": [], "why": str(error)}
+        shown = [*told[:-1][:MAX_SHOWN_SEGMENTS], told[-1]]
+        segments = [{"name": each.segment, "lags_ms": each.lags_ms} for each in shown]
+        return {"seconds": HOUR_S, "segments": segments, "why": ""}
 
     def look(self, pipeline: str) -> dict[str, Any]:
         """One pipeline. Raises LowmarkError: RefusedError if it is unknown."""
@@ -208,12 +214,25 @@ def _missing_fronts(info: PipelineInfo) -> list[str]:
 
 def _nodes(explanation: Explanation) -> dict[str, Any]:
     nodes = nodes_of(explanation)
-    names = explanation.spec.segments
-    shown = [_node(node, names) for node in nodes[:MAX_SHOWN_NODES]]
+    shown = [_node(node, explanation.spec) for node in nodes[:MAX_SHOWN_NODES]]
     return {"nodes": shown, "more_nodes": len(nodes) - len(shown)}
 
 
-def _node(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
+def _node_holds(node: NodeExplanation, spec: PipelineSpec) -> list[str]:
+    """What a node waits for that holds time by itself: the rows in a query's state, say. The lowest slots first."""
+    told = []
+    for held in node.holds[:MAX_SHOWN_HOLDS]:
+        waits = state_waits_text(held.name)
+        where = f"holds {spec.segments[held.segment]} at {time_text(held.slot, spec)}"
+        told.append(
+            f"rows in its state wait for {waits}; {where}" if waits else f"{where} ({held.name})"
+        )
+    more = node.hold_count - len(told)
+    return [*told, f"and {more} more"] if more > 0 else told
+
+
+def _node(node: NodeExplanation, spec: PipelineSpec) -> dict[str, Any]:
+    names = spec.segments
     return {
         "node_id": node.key.node_id,
         "incarnation": node.key.incarnation,
@@ -227,6 +246,7 @@ def _node(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
         "staged": [f"batch {staged.batch} of {staged.query}" for staged in node.staged[:3]],
         "refused": node.refused,
         "waits": [wait.text for wait in node.waits],
+        "holds": _node_holds(node, spec),
     }
 
 

@@ -1,4 +1,5 @@
-"""The dashboard: which paths there are, and who looks at what. One look a second serves all viewers."""
+"""The dashboard: which paths there are, and who looks at what. One look a second serves all viewers of a pipeline,
+and one step a second those who look at all of them."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import structlog
 
 from tracker.client import Admin, LowmarkError, RefusedError
 from tracker.core.model import RefusalCode
+from tracker.dashboard.all_pipelines import AllPipelines
 from tracker.dashboard.query import ANSWER_TIMEOUT_S, DashboardQuery
 from tracker.http import HttpServer, Request, Response, text
 
@@ -26,6 +28,8 @@ MAX_VIEWERS = 50
 MAX_WATCHED = 20
 """Pipelines that are looked at, at once."""
 MAX_ASKING_THREADS = 4
+MAX_DIGITS = 9
+"""Of a number in an address."""
 KEEP_ALIVE_S = 15.0
 """A comment is sent to a viewer for whom there was nothing for so long: a proxy may close what is
 silent."""
@@ -34,6 +38,7 @@ _STATIC = Path(__file__).parent / "static"
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/overview.js": ("overview.js", "text/javascript; charset=utf-8"),
     "/drawing.js": ("drawing.js", "text/javascript; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
@@ -66,12 +71,18 @@ class Dashboard:
         self._query = DashboardQuery(lambda: Admin(target, ANSWER_TIMEOUT_S))
         # Threads of its own: those of the loop write leases, and must not wait for a page.
         self._asking = ThreadPoolExecutor(MAX_ASKING_THREADS, "lowmark-dashboard")
+        self._all = AllPipelines(lambda: Admin(target, ANSWER_TIMEOUT_S), self._asking)
         self._watched: dict[str, _Watched] = {}
         self.viewers = 0
 
     @property
     def address(self) -> str:
         return self._http.address
+
+    @property
+    def follows_all(self) -> bool:
+        """Whether the tracker is asked for all pipelines: somebody looks at them, or did a moment ago."""
+        return self._all.is_following
 
     async def start(self) -> None:
         """Raises OSError if it cannot listen."""
@@ -88,6 +99,7 @@ class Dashboard:
         """Ends all connections. Questions to the tracker that are under way end by themselves."""
         for watched in list(self._watched.values()):
             watched.stop()
+        self._all.stop()
         await self._http.stop()
         self._asking.shutdown(wait=False, cancel_futures=True)
 
@@ -98,17 +110,28 @@ class Dashboard:
             kind, body = self._files[request.path]
             return Response(200, [("content-type", kind)], body)
         if request.path == "/api/pipelines":
-            return await self._json(self._query.pipelines)
+            return await self._overview(request.query)
         pipeline = request.query.get("pipeline", "")
         if request.path == "/api/look":
             return await self._json(partial(self._query.look, pipeline))
+        if request.path == "/api/lags":
+            return await self._json(partial(self._query.lags, pipeline))
         if request.path == "/api/events":
             return self._events(pipeline)
         return text(404, "there is no such page")
 
+    async def _overview(self, query: dict[str, str]) -> Response:
+        first = query.get("from", "0")
+        if not first.isdecimal() or len(first) > MAX_DIGITS:
+            return text(400, f"from={first[:MAX_DIGITS]!r} is not a number of rows to leave out")
+        return await self._answered(self._all.page(query.get("search", ""), int(first)))
+
     async def _json(self, ask: Callable[[], dict[str, Any]]) -> Response:
+        return await self._answered(self._ask(ask))
+
+    async def _answered(self, answer: Awaitable[dict[str, Any]]) -> Response:
         try:
-            told, status = await self._ask(ask), 200
+            told, status = await answer, 200
         except RefusedError as error:
             unknown = error.refusal.code is RefusalCode.UNKNOWN_PIPELINE
             told, status = {"error": str(error)}, 404 if unknown else 400

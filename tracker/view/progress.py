@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +65,10 @@ def progress_of(info: PipelineInfo, explanation: Explanation | None) -> list[Pro
                 advice(causes[0], info.spec) if causes else "",
             )
         )  # fmt: skip
-    return [_whole(info, segments), *segments]
+    return [whole_of(info, segments), *segments]
 
 
-def _whole(info: PipelineInfo, segments: list[Progress]) -> Progress:
+def whole_of(info: PipelineInfo, segments: Sequence[Progress]) -> Progress:
     """The pipeline is as its worst segment, and among these as the one that is furthest behind."""
     worst = min(segments, key=lambda each: (WORST_FIRST.index(each.state), each.min_time))
     min_time = max(info.state.min_time, min(each.min_time for each in segments))

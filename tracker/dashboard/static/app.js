@@ -1,9 +1,10 @@
 // The page: what is looked at, the stream of looks, and where each part of a look goes.
 
-import { count, element, graph, plural, slotsText, span, stateText, strip } from "/drawing.js";
+import { count, element, graph, plot, plural, slotsText, span, stateText, strip } from "/drawing.js";
+import * as overview from "/overview.js";
 
 const $ = (id) => document.getElementById(id);
-const LIST_INTERVAL_MS = 15000;
+const LAGS_INTERVAL_MS = 12000;
 const STALE_MS = 6000;
 
 let pipeline = null;
@@ -13,6 +14,7 @@ let last = null;
 let stream = null;
 let heard = 0;
 let told = "";
+let hour = null;
 
 // --- what is looked at ---------------------------------------------------------------------------
 
@@ -28,41 +30,50 @@ function toAddress() {
   history.replaceState(null, "", `#${given}`);
 }
 
-async function list() {
-  try {
-    const answer = await fetch("/api/pipelines");
-    const { pipelines, more, error } = await answer.json();
-    if (error) throw new Error(error);
-    const select = $("pipelines");
-    const names = pipelines.map((each) => each.name);
-    if (JSON.stringify(names) !== select.dataset.names) {
-      select.dataset.names = JSON.stringify(names);
-      select.replaceChildren(...names.map((name) => element("option", { value: name }, name)),
-        ...(more ? [element("option", { disabled: "" }, `and ${count(more)} more`)] : []));
-    }
-    if (!pipeline) {
-      const asked = fromAddress();
-      if (asked.pipeline) watch(asked.pipeline, asked.segment);
-      else if (names.length) watch(names[0], null);
-      else trouble("No pipeline is registered yet: lowmark pipelines apply -f pipeline.yaml");
-    }
-    if (pipeline) select.value = pipeline;
-  } catch (error) {
-    if (!pipeline) trouble(`The tracker does not answer: ${error.message}`);
-  }
+// What the address names: a pipeline, or all of them.
+function route() {
+  const asked = fromAddress();
+  if (!asked.pipeline) all();
+  else if (asked.pipeline !== pipeline) watch(asked.pipeline, asked.segment);
+  else if (asked.segment && asked.segment !== chosen) choose(asked.segment);
+}
+
+function turnTo(place) {
+  for (const each of ["overview", "page"]) $(each).hidden = each !== place;
+  trouble("");
+  link("connecting", "connecting");
+}
+
+function all() {
+  stream?.close();
+  pipeline = last = null;
+  turnTo("overview");
+  $("name").textContent = "";
+  document.title = "Lowmark";
+  overview.start((page, wrong) => {
+    // Where there is one there is nothing to choose, unless it is asked for.
+    if (page?.all === 1 && page.pipelines.length && !location.hash) return watch(page.pipelines[0].name, null);
+    trouble(wrong);
+    if (!page) return link("lost", "trying again");
+    heard = Date.now();
+    link("live", "live");
+  });
 }
 
 function watch(name, segment) {
+  overview.stop();
+  turnTo("page");
   pipeline = name;
   chosen = segment;
   byHand = segment !== null;
   last = null;
   told = "";
-  $("pipelines").value = name;
+  hour = null;
+  $("name").textContent = name;
   document.title = `${name} – Lowmark`;
   toAddress();
+  lags();
   stream?.close();
-  link("connecting", "connecting");
   stream = new EventSource(`/api/events?pipeline=${encodeURIComponent(name)}`);
   stream.addEventListener("look", (event) => {
     heard = Date.now();
@@ -113,6 +124,7 @@ function show() {
   room.scrollLeft = scrolled;
   why();
   $("strip").replaceChildren(strip(last));
+  plotHour();
   fresh();
   fronts();
   shards();
@@ -159,7 +171,8 @@ function headline() {
 function why() {
   const segment = last.segments.find((each) => each.name === chosen);
   if (!segment) return $("why").replaceChildren();
-  const heading = element("h3", {}, `${segment.name}: ${stateText(segment.state).slice(2)}`);
+  const heading = element("h3", {}, `${segment.name}: ${stateText(segment.state).slice(2)} `,
+    element("a", { class: "share", href: overview.address(pipeline, segment.name), "data-key": "share" }, "link to this segment"));
   if (segment.state === "complete") return $("why").replaceChildren(heading);
   const parts = [heading, element("p", {}, `min time ${segment.min_time}, for ${span(segment.standing_ms)}`)];
   if (segment.causes.length) {
@@ -193,6 +206,30 @@ function table(place, heads, rows, empty, more = 0) {
 
 const number = (text) => ({ text, is: "number" });
 const silent = (ms, most) => ({ text: span(ms), is: ms > most ? "number bad" : "number" });
+
+async function lags() {
+  const asked = pipeline;
+  if (!asked) return;
+  try {
+    const answer = await fetch(`/api/lags?pipeline=${encodeURIComponent(asked)}`);
+    const found = await answer.json();
+    if (asked === pipeline) hour = found;
+  } catch (error) {
+    return; // the stream of looks says what is wrong
+  }
+  plotHour();
+}
+
+function plotHour() {
+  if (!hour || !last) return $("hour").replaceChildren();
+  const wrong = hour.error || hour.why;
+  if (wrong || !hour.segments.length) return $("hour").replaceChildren(wrong ? element("p", { class: "empty" }, wrong) : "");
+  const of = (name) => hour.segments.find((each) => each.name === name);
+  const one = of(chosen);
+  $("hour").replaceChildren(plot([
+    { ...of(""), name: "whole pipeline", is: "whole" }, ...(one ? [{ ...one, is: "chosen" }] : []),
+  ], hour.seconds));
+}
 
 function fresh() {
   const of = (windows, seconds, key) => {
@@ -240,12 +277,13 @@ function shards() {
 }
 
 function nodes() {
-  table("nodes", ["Node", "Kind", "State", number("Silent"), number("Ticks"), "Consumes from", "Creates in"], last.nodes.map((node) => [
+  table("nodes", ["Node", "Kind", "State", "Waits for", number("Silent"), number("Ticks"), "Consumes from", "Creates in"], last.nodes.map((node) => [
     node.node_id, node.kind,
     node.gone ? { text: node.gone, is: "bad" } : node.refused ? { text: `refused: ${node.refused}`, is: "bad" }
-      : node.waits.length ? { text: `waits: ${node.waits.join("; ")}`, is: "bad" }
+      : node.waits.length ? { text: "waits", is: "bad" }
       : node.connected ? { text: node.staged.length ? `connected, ${node.staged.join(", ")} staged` : "connected", is: "good" }
       : { text: node.staged.length ? `not connected, ${node.staged.join(", ")} staged` : "not connected", is: "bad" },
+    [...node.waits, ...node.holds].join("; ") || "–",
     silent(node.silent_ms, SILENT_MS), number(count(node.ticks)), node.consumes.join(", ") || "–", node.creates.join(", ") || "–",
   ]), "No node has joined.", last.more_nodes);
 }
@@ -268,19 +306,15 @@ $("graph").addEventListener("keydown", (event) => {
   event.preventDefault();
   boxes[to].focus();
 });
-$("pipelines").addEventListener("change", (event) => watch(event.target.value, null));
-addEventListener("hashchange", () => {
-  const asked = fromAddress();
-  if (asked.pipeline && asked.pipeline !== pipeline) watch(asked.pipeline, asked.segment);
-  else if (asked.segment && asked.segment !== chosen) choose(asked.segment);
-});
+addEventListener("hashchange", route);
+$("skip").addEventListener("click", () => $("main").focus());
 let resized = 0;
 addEventListener("resize", () => {
   cancelAnimationFrame(resized);
   resized = requestAnimationFrame(show);
 });
 setInterval(() => {
-  if (pipeline && heard && Date.now() - heard > STALE_MS) link("lost", `nothing heard for ${span(Date.now() - heard)}`);
+  if (heard && Date.now() - heard > STALE_MS) link("lost", `nothing heard for ${span(Date.now() - heard)}`);
 }, 1000);
-setInterval(list, LIST_INTERVAL_MS);
-list();
+setInterval(lags, LAGS_INTERVAL_MS);
+route();

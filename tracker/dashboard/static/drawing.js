@@ -1,4 +1,4 @@
-// Drawing: the graph of segments, and the strips of slots. Names come from people: they become text
+// Drawing: the graph of segments, the strips of slots, and lags over time. Names come from people: they become text
 // nodes and attributes, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -33,7 +33,7 @@ export const slotsText = (slots, ms) => (ms === null && slots !== null ? plural(
 export const count = (number) => number.toLocaleString("en");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
-const STATES = { complete: "✓ complete", moving: "▸ moving", waiting: "… waits for fronts", stuck: "! stuck" };
+export const STATES = { complete: "✓ complete", moving: "▸ moving", waiting: "… waits for fronts", stuck: "! stuck" };
 export const stateText = (state) => STATES[state];
 
 // --- the graph -----------------------------------------------------------------------------------
@@ -291,4 +291,47 @@ export function strip(look) {
       element("span", {}, element("i", { class: "of-open" }), "slots with open items"),
       element("span", {}, `a bar is ${slotsText(look.strip.bin_slots, look.strip.bin_ms)} wide`)));
   return all;
+}
+
+// --- lags over time ------------------------------------------------------------------------------
+
+// What is known of a lag, as lines: broken where there was nothing to compare (below 0).
+function lines(lags, most, width, height, bottom) {
+  const path = [];
+  let drawing = false;
+  lags.forEach((lag, place) => {
+    if (lag >= 0) {
+      const x = lags.length > 1 ? place * width / (lags.length - 1) : 0;
+      path.push(`${drawing ? "L" : "M"}${x.toFixed(1)} ${(bottom - lag * height / most).toFixed(1)}`);
+      if (!drawing && !(lags[place + 1] >= 0)) path.push("m-4 0h4"); // one point alone
+    }
+    drawing = lag >= 0;
+  });
+  return path.join("");
+}
+
+const known = (lags) => lags.filter((lag) => lag >= 0);
+
+// One small line.
+export function chart(lags) {
+  if (!known(lags).length) return "–";
+  const most = Math.max(1, ...known(lags));
+  return shape("svg", { class: "sparkline", viewBox: "0 0 120 26", width: 120, height: 26, role: "img", "aria-label": `lag over the last hour: at most ${span(most)}, now ${span(known(lags).at(-1))}` },
+    shape("path", { d: lines(lags, most, 118, 20, 23) }), shape("title", {}, `at most ${span(most)}`));
+}
+
+const PLOT = { width: 1000, height: 160 };
+
+// The hour of some series of one length: each with a name, lags_ms, and the class of its line.
+export function plot(series, seconds) {
+  const most = Math.max(0, ...series.flatMap((each) => known(each.lags_ms)));
+  if (!series.some((each) => known(each.lags_ms).length)) return element("p", { class: "empty" }, "No sample yet: one is taken each 12 seconds.");
+  const told = series.map((each) => `${each.name} at most ${span(Math.max(0, ...known(each.lags_ms)))}`).join(", ");
+  const svg = shape("svg", { viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, preserveAspectRatio: "none", role: "img", "aria-label": `lag over the last ${span(1000 * seconds)}: ${told}` },
+    ...[0.25, 0.5, 0.75].map((part) => shape("line", { class: "grid", x1: 0, x2: PLOT.width, y1: part * PLOT.height, y2: part * PLOT.height })),
+    ...series.map((each) => shape("path", { class: each.is, d: lines(each.lags_ms, Math.max(1, most), PLOT.width, PLOT.height - 10, PLOT.height - 4) }, shape("title", {}, each.name))));
+  return element("div", { class: "plot" },
+    element("p", { class: "most" }, `at most ${span(most)}`), svg,
+    element("div", { class: "plot-axis", "aria-hidden": "true" }, element("span", {}, `${span(1000 * seconds)} ago`), element("span", {}, "now")),
+    element("p", { class: "legend" }, ...series.map((each) => element("span", {}, element("i", { class: `of-${each.is}` }), each.name))));
 }
