@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows example-rounds docs install-matrix newcomer bench bench-quick bench-full chart siege fuzz clean
+.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows example-rounds docs install-matrix newcomer schedulers bench bench-quick bench-full chart siege fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ install-matrix: setup ## the wheel beside other versions of Python, protobuf, gR
 
 newcomer: setup java chromium ## the README's first minutes, from the wheel in a fresh environment: seconds to the first min time; ARGS="--pictures docs/img"
 	@$(PYTHON_IN_VENV) -m tests.install.newcomer $(ARGS)
+
+schedulers: setup ## Airflow, Dagster and dbt start a run for each complete hour, under kills: each once; ARGS="--only dagster"
+	@$(PYTHON_IN_VENV) -m tests.schedulers $(ARGS)
 
 docs: setup java ## the site of all pages, strictly, in build/site; every block of code in them run or checked
 	@$(PYTHON_IN_VENV) -m scripts.docs

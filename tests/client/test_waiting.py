@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,7 +16,7 @@ from tracker.cli.app import app
 from tracker.cli.common import EXIT_HELD, EXIT_TIMED_OUT
 from tracker.client import NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.waiting import Outcome, Waited, wait_complete
+from tracker.client.waiting import Outcome, Waited, wait_complete, wait_complete_async
 from tracker.core.model import FrontJoin, PipelineSpec, SilentFront, TickContent
 
 BRIEFLY_S = 0.2
@@ -153,3 +155,39 @@ def test_what_is_unknown_is_refused(running: EmbeddedTracker) -> None:
         wait_complete(running.target, "nowhere", 1, timeout_s=WAIT_S)
     with pytest.raises(RefusedError, match="third"):
         wait_complete(running.target, "two", 10**9, "third", timeout_s=WAIT_S)
+
+
+def test_in_a_loop_it_is_told_the_same(running: EmbeddedTracker) -> None:
+    """Reached, out of time, held; and other tasks of the loop go on meanwhile."""
+    running.register(PipelineSpec("looped", ("all",), fronts=("front", "other"), start_slot=100))
+    ticks = 0
+
+    async def waited(
+        until: int | datetime, timeout_s: float | None = None, silent_after_s: float | None = None
+    ) -> Waited:
+        return await wait_complete_async(
+            running.target, "looped", until, timeout_s=timeout_s, silent_after_s=silent_after_s
+        )
+
+    async def others() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async def main() -> list[Waited]:
+        beside = asyncio.create_task(others())
+        found = [
+            await waited(100),
+            await waited(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)),
+            await waited(101, timeout_s=BRIEFLY_S),
+            await waited(101, silent_after_s=BRIEFLY_S),
+        ]
+        beside.cancel()
+        return found
+
+    reached, moment, late, held = asyncio.run(main())
+    assert reached == moment == Waited(Outcome.REACHED, 100)
+    assert late == Waited(Outcome.TIMED_OUT, 101)
+    assert held.outcome is Outcome.HELD and "front, other have not" in held.why
+    assert ticks > len((reached, moment, late, held))

@@ -93,6 +93,11 @@ class _Hearing(Generic[Processes]):
             return None
         return slot_time(Rounds(self._heard.rounds).whole(slot), self._heard.slack_ns)
 
+    async def _slot_until(self, moment: datetime) -> int:
+        if not self._heard.slack_ns:
+            await self._ask(ANSWER_TIMEOUT_S)
+        return slot_until(moment, self._heard.slack_ns, self._heard.rounds)
+
     async def _ask(self, timeout_s: float) -> None:
         answer, _ = await self._connection.ask(
             lambda channel: progress_grpc.ProgressServiceStub(channel).GetMinTime,
@@ -205,7 +210,7 @@ class Subscriber(_Hearing[Connection], Closing):
     def slot_until(self, moment: datetime) -> int:
         """The least min time by which everything labelled before a moment is complete: a whole time. A naive
         datetime counts as UTC. Raises RefusedError, UnavailableError."""
-        return slot_until(moment, self.slack_ns(), self.rounds().per_time)
+        return finished(self._slot_until(moment))
 
     def wait_round(
         self,
@@ -337,6 +342,10 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
     ) -> datetime | None:
         """As `Subscriber.min_moment`."""
         return await self._min_moment(segment, timeout_s)
+
+    async def slot_until(self, moment: datetime) -> int:
+        """As `Subscriber.slot_until`."""
+        return await self._slot_until(moment)
 
     async def wait_until(
         self,

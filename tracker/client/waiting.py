@@ -7,15 +7,17 @@ has not promised enough has been silent or away for a while, the wait is over, a
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
 from tracker.client.admin import Admin, PipelineInfo
+from tracker.client.connection import finished
 from tracker.client.errors import UnavailableError
-from tracker.client.subscriber import Subscriber
+from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.insight.explain import HoldKind
 from tracker.core.model import FrontName, SilentFront
@@ -63,26 +65,74 @@ def wait_complete(
     or not come back after its eviction, while this waited so long (None: waits on). Raises RefusedError
     if the pipeline or segment is unknown.
     """
-    deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     with Subscriber(target, pipeline) as subscriber, Admin(target, LOOK_TIMEOUT_S) as admin:
         slot = until if isinstance(until, int) else subscriber.slot_until(until)
-        watch = _Silence(slot, segment)
-        while True:
-            left_s = deadline_s - time.monotonic()
-            pause_s = max(
-                0.0, min(left_s, LOOK_INTERVAL_S if silent_after_s is not None else left_s)
-            )
-            finite_s = None if pause_s == float("inf") else pause_s
-            if subscriber.wait_until(slot, segment, finite_s):
-                return Waited(Outcome.REACHED, slot)
-            if time.monotonic() >= deadline_s:
-                return Waited(Outcome.TIMED_OUT, slot)
-            if silent_after_s is not None and (why := watch.look(admin, pipeline, silent_after_s)):
-                # It may have been reached while this looked.
-                reached = subscriber.wait_until(slot, segment, 0.0) or (
-                    subscriber.min_time(segment) >= slot
-                )
-                return Waited(Outcome.REACHED, slot) if reached else Waited(Outcome.HELD, slot, why)
+
+        async def wait(seconds: float | None) -> bool:
+            return subscriber.wait_until(slot, segment, seconds)
+
+        async def now() -> int:
+            return subscriber.min_time(segment)
+
+        async def look(watch: _Silence) -> str:
+            return watch.look(admin, pipeline)
+
+        watch = _Silence(slot, segment, silent_after_s)
+        return finished(_wait_complete(watch, wait, now, look, timeout_s))
+
+
+async def wait_complete_async(
+    target: str | Sequence[str],
+    pipeline: str,
+    until: int | datetime,
+    segment: str | None = None,
+    *,
+    timeout_s: float | None = None,
+    silent_after_s: float | None = SILENT_AFTER_S,
+) -> Waited:
+    """As `wait_complete`, for asyncio: who is silent is asked in a thread."""
+    admin = Admin(target, LOOK_TIMEOUT_S)
+    try:
+        async with AsyncSubscriber(target, pipeline) as subscriber:
+            slot = until if isinstance(until, int) else await subscriber.slot_until(until)
+
+            async def wait(seconds: float | None) -> bool:
+                return await subscriber.wait_until(slot, segment, seconds)
+
+            async def now() -> int:
+                return await subscriber.min_time(segment)
+
+            async def look(watch: _Silence) -> str:
+                return await asyncio.to_thread(watch.look, admin, pipeline)
+
+            watch = _Silence(slot, segment, silent_after_s)
+            return await _wait_complete(watch, wait, now, look, timeout_s)
+    finally:
+        admin.close()
+
+
+async def _wait_complete(
+    watch: _Silence,
+    wait: Callable[[float | None], Awaitable[bool]],
+    now: Callable[[], Awaitable[int]],
+    look: Callable[[_Silence], Awaitable[str]],
+    timeout_s: float | None,
+) -> Waited:
+    """What both do. wait: for so many seconds, whether the slot was reached; now: min time; look: what holds
+    it, for people. Those of a caller that blocks never suspend."""
+    slot = watch.slot
+    deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_s = deadline_s - time.monotonic()
+        pause_s = max(0.0, min(left_s, LOOK_INTERVAL_S if watch.looks else left_s))
+        if await wait(None if pause_s == float("inf") else pause_s):
+            return Waited(Outcome.REACHED, slot)
+        if time.monotonic() >= deadline_s:
+            return Waited(Outcome.TIMED_OUT, slot)
+        if watch.looks and (why := await look(watch)):
+            # It may have been reached while this looked.
+            reached = await wait(0.0) or await now() >= slot
+            return Waited(Outcome.REACHED, slot) if reached else Waited(Outcome.HELD, slot, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +149,15 @@ class _Silence:
     """For how long fronts have been silent or away, by what the tracker says and by what was seen here: a
     process that has just started knows of no silence before."""
 
-    def __init__(self, slot: int, segment: str | None) -> None:
-        self._slot, self._segment = slot, segment
+    def __init__(self, slot: int, segment: str | None, silent_after_s: float | None) -> None:
+        self.slot, self._segment = slot, segment
+        self.looks = silent_after_s is not None
+        """Whether anybody's silence ends the wait."""
+        self._silent_after_s = float("inf") if silent_after_s is None else silent_after_s
         self._seen: dict[FrontName, tuple[int, float]] = {}
         """By front where it stands, and when it was first seen there."""
 
-    def look(self, admin: Admin, pipeline: str, silent_after_s: float) -> str:
+    def look(self, admin: Admin, pipeline: str) -> str:
         """What will hold the slot until somebody acts, for people; empty if there is hope."""
         try:
             info, shards = admin.pipeline(pipeline), admin.shards()
@@ -120,18 +173,16 @@ class _Silence:
         holding = {("", missing): _Holding(info.spec.start_slot, missing)} if missing else {}
         if not missing:
             holding = {**self._silent(info), **vacant}
-        return "; ".join(self._for_so_long(holding, silent_after_s))
+        return "; ".join(self._for_so_long(holding))
 
-    def _for_so_long(
-        self, holding: dict[FrontName, _Holding], silent_after_s: float
-    ) -> Iterator[str]:
+    def _for_so_long(self, holding: dict[FrontName, _Holding]) -> Iterator[str]:
         now_s = time.monotonic()
         self._seen = {front: seen for front, seen in self._seen.items() if front in holding}
         for front, hold in holding.items():
             if self._seen.get(front, (None,))[0] != hold.slot:
                 self._seen[front] = (hold.slot, now_s)
             silent_s = max(hold.silent_s, now_s - self._seen[front][1])
-            if silent_s >= silent_after_s:
+            if silent_s >= self._silent_after_s:
                 yield f"{hold.what}, for {silent_s:.0f} s"
 
     def _missing(self, info: PipelineInfo) -> str:
@@ -164,7 +215,7 @@ class _Silence:
             if front.node_id in patient
             and any(
                 add_delay(front.heartbeat, graph.distance(names.index(front.segment), w))
-                < self._slot
+                < self.slot
                 for w in asked
             )
         }
@@ -177,7 +228,7 @@ class _Silence:
         explained = admin.explain(
             info.spec.name,
             self._segment,
-            at=self._slot,
+            at=self.slot,
             max_cells=0,
             shard_timeout_s=LOOK_TIMEOUT_S,
         )

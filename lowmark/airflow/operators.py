@@ -1,0 +1,55 @@
+"""One event of a partition for each complete period, exactly once, by Airflow's own record of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tracker.consumers.released import reported, to_release
+
+LOOKED_AT = 100
+"""Events of each asset, the newest and the oldest, among which the last of this operator's own and those of the watcher
+are looked for: somebody may have made some by hand."""
+
+
+class ReleasePeriods(BaseOperator):
+    """Gives `periods` one event for each period that `watched`, the asset of a `PeriodTrigger`, has reported, with
+    the period's start as its partition key: a Dag that is scheduled by partitions of it runs once for each period.
+
+    *Exactly once*: Airflow writes the events of a task in the transaction that makes it a success, and the next run
+    reads there up to where that was (`released_to`). A report that comes twice, as after the triggerer was killed,
+    finds its period released; one whose run had failed is made up for by the next. Give the Dag `max_active_runs=1`.
+    """
+
+    template_fields = ()
+
+    def __init__(self, *, watched: Asset, periods: Asset, **kwargs: Any) -> None:
+        kwargs.setdefault("max_active_tis_per_dag", 1)
+        super().__init__(inlets=[watched, periods], outlets=[periods], **kwargs)
+        self.watched, self.periods = watched, periods
+
+    def execute(self, context: Any) -> list[str]:
+        """Returns the partition keys. Skipped where there is nothing new: a task that succeeds without a key would
+        give the asset an event of no partition."""
+        before, watched = (
+            context["inlet_events"][self.periods],
+            context["inlet_events"][self.watched],
+        )
+        due = to_release(
+            released=_extras(before.ascending(False).limit(LOOKED_AT)),
+            oldest=reported(_extras(watched.ascending(True).limit(LOOKED_AT))),
+            newest=reported(_extras(watched.ascending(False).limit(LOOKED_AT))),
+        )
+        if not due.keys:
+            raise AirflowSkipException("every period that was reported is released")
+        event = context["outlet_events"][self.periods]
+        event.add_partitions(due.keys)
+        event.extra = due.extra
+        return due.keys
+
+
+def _extras(events: Iterable[Any]) -> list[dict[str, Any]]:
+    return [event.extra or {} for event in events]

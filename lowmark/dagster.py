@@ -1,0 +1,148 @@
+"""Dagster: one run for each complete period, and a check that no partition was made before it was complete.
+
+    hourly = dg.HourlyPartitionsDefinition(start_date="2026-03-01-00:00")
+    report = dg.define_asset_job("report", selection=[orders_by_hour], partitions_def=hourly)
+    defs = dg.Definitions(
+        assets=[orders_by_hour], jobs=[report],
+        sensors=[period_sensor("127.0.0.1:7400", "orders", "load", job=report, partitions=hourly)],
+        asset_checks=[complete_check("127.0.0.1:7400", "orders", "load", asset=orders_by_hour, partitions=hourly)],
+    )
+
+Needs the package `dagster` (`pip install 'lowmark[dagster]'`).
+"""
+
+# Annotations are what they say, not texts: Dagster looks at those of the functions that it calls.
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from tracker.client.errors import UnavailableError
+from tracker.consumers.due import Due, PeriodPlan, partition_key
+from tracker.consumers.made import Made, judge
+from tracker.consumers.periods import Period
+from tracker.core.model.slots import FOREVER
+
+MOST_RUNS = 24
+"""Runs that one evaluation asks for; those beyond come at the next ones."""
+INTERVAL_S = 30
+"""How often a sensor is evaluated, unless it says so."""
+
+
+def period_sensor(
+    target: str | Sequence[str],
+    pipeline: str,
+    segment: str | None = None,
+    *,
+    job: Any,
+    every: str = "1h",
+    since: int | datetime | None = None,
+    partitions: dg.TimeWindowPartitionsDefinition | None = None,
+    name: str | None = None,
+    run_config: Mapping[str, Any] | None = None,
+    most_runs: int = MOST_RUNS,
+    minimum_interval_seconds: int = INTERVAL_S,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
+) -> dg.SensorDefinition:
+    """A sensor that asks for one run of a job for each period of a segment (None: of the whole pipeline) that is
+    complete, in order.
+
+    every, since: as of `PeriodPlan.of`. partitions: those of the job; a run gets the one that begins with its
+    period. The run key is the period's key, and the cursor is the slot at which the next period begins: a daemon
+    that dies after it has started a run and before it has kept the cursor asks for that run again, and Dagster starts
+    none twice of one key. A tracker that is away is a skip, with the reason.
+    """
+
+    @dg.sensor(
+        name=name or f"{pipeline}_{segment or 'all'}_complete".replace("-", "_"), job=job,
+        minimum_interval_seconds=minimum_interval_seconds, default_status=default_status,
+        description=f"One run for each {every} of {pipeline}/{segment or '*'} that is complete.",
+    )  # fmt: skip
+    def complete(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        try:
+            plan = PeriodPlan.of(target, pipeline, segment, every, since)
+            found = plan.look(target, int(context.cursor or plan.begin), most_runs)
+        except UnavailableError as error:
+            return dg.SkipReason(f"the tracker is away: {error}")
+        requests = [_run(period, partitions, run_config) for period in found.periods]
+        reason = None if requests else _reason(plan, found)
+        return dg.SensorResult(
+            run_requests=requests, skip_reason=reason, cursor=str(found.position)
+        )
+
+    return complete
+
+
+def _run(
+    period: Period,
+    partitions: dg.TimeWindowPartitionsDefinition | None,
+    run_config: Mapping[str, Any] | None,
+) -> dg.RunRequest:
+    tags = {
+        f"lowmark/{name}": str(value)
+        for name, value in period.fields().items()
+        if value is not None
+    }
+    key = None if partitions is None else partition_key(_local(period, partitions), partitions.fmt)
+    return dg.RunRequest(
+        run_key=period.key, partition_key=key, tags=tags, run_config=dict(run_config or {})
+    )
+
+
+def _local(period: Period, partitions: dg.TimeWindowPartitionsDefinition) -> Period:
+    """The period with its moments in the partitions' time zone, by which their keys are written."""
+    zone = ZoneInfo(partitions.timezone)
+    start, end = (each.astimezone(zone) if each else None for each in (period.start, period.end))
+    return Period(period.pipeline, period.segment, period.from_slot, period.to_slot, start, end)
+
+
+def _reason(plan: PeriodPlan, found: Due) -> dg.SkipReason:
+    if found.position == FOREVER:
+        return dg.SkipReason("the pipeline is complete; no period will follow")
+    following = plan.periods.period(plan.pipeline, plan.segment, found.position)
+    return dg.SkipReason(
+        f"period {following.key} is not complete yet (it begins at {following.start or following.from_slot})"
+    )
+
+
+def complete_check(
+    target: str | Sequence[str],
+    pipeline: str,
+    segment: str | None = None,
+    *,
+    asset: Any,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    name: str = "made_when_complete",
+    blocking: bool = False,
+) -> dg.AssetChecksDefinition:
+    """A check of an asset's partitions: each was made, the last time, after its period had become complete.
+
+    It looks at the partitions of its run. Fails, and names them, where one was made before the tracker announced that
+    its period was complete, or is not complete yet: what was made of it may lack rows. Making the partition
+    again mends it. At most 10,000 partitions a run; raises RefusedError, UnavailableError.
+    """
+
+    @dg.asset_check(asset=asset, name=name, blocking=blocking, partitions_def=partitions)
+    def made_when_complete(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        key = asset.key if isinstance(asset, dg.AssetsDefinition) else asset
+        made = [
+            Made(each, partitions.time_window_for_partition_key(each).end, at_unix_s)
+            for each in context.partition_keys
+            for at_unix_s in _made_at(context.instance, dg.AssetKey.from_coercible(key), each)
+        ]
+        found = judge(target, pipeline, segment, made)
+        return dg.AssetCheckResult(
+            passed=not found.early and not found.open,
+            metadata={"partitions": len(made), "early": found.early, "not complete": found.open},
+        )
+
+    return made_when_complete
+
+
+def _made_at(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> list[float]:
+    """When a partition was made the last time, in seconds since 1970; nothing if it never was."""
+    wanted = dg.AssetRecordsFilter(asset, asset_partitions=[partition])
+    return [record.timestamp for record in instance.fetch_materializations(wanted, limit=1).records]

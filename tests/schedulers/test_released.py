@@ -1,0 +1,115 @@
+"""Reports that come twice, late or out of order are released once, in order, without a gap."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker.consumers import released
+from tracker.consumers.periods import Periods
+from tracker.consumers.released import Report, reported, to_release
+from tracker.core.model.slots import FOREVER
+
+HOUR = 3_600
+BEGIN = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
+HOURS = Periods(HOUR, 0, 0, 10**9)
+
+
+def report(hour: int, *, last: bool = False) -> Report:
+    begin = BEGIN + hour * HOUR
+    period = HOURS.period("orders", "load", begin, FOREVER if last else None)
+    return Report(period, HOURS)
+
+
+def key(hour: int) -> str:
+    return f"2026-03-01T{hour:02}:00:00"
+
+
+def event(of: Report) -> dict[str, Any]:
+    """As Airflow keeps it of a watcher."""
+    return {"from_trigger": True, "payload": of.payload()}
+
+
+def test_a_report_is_read_back_as_it_was() -> None:
+    for of in (report(3), report(3, last=True)):
+        back = reported([event(of)])
+        assert back is not None and back.payload() == of.payload()
+
+
+@pytest.mark.parametrize("extras", [[], [{}], [{"payload": "by hand"}], [{"payload": {"a": 1}}]])
+def test_what_is_no_report_is_none(extras: list[dict[str, Any]]) -> None:
+    assert reported(extras) is None
+
+
+def test_what_is_no_report_is_passed_over() -> None:
+    back = reported([{}, {"payload": {"outcome": "reached"}}, event(report(3)), event(report(4))])
+    assert back is not None and back.period == report(3).period
+
+
+def test_the_first_release_begins_with_the_oldest_report() -> None:
+    due = to_release([], report(2), report(4))
+    assert due.keys == [key(2), key(3), key(4)]
+    assert due.extra == {"of": "orders/load", "released_to": BEGIN + 5 * HOUR}
+
+
+def test_nothing_is_released_twice_and_nothing_without_a_report() -> None:
+    first = to_release([], report(0), report(1))
+    assert to_release([first.extra], report(0), report(1)).keys == []
+    assert to_release([first.extra], report(0), report(0)).keys == []
+    assert to_release([], None, None).keys == []
+
+
+def test_what_a_failed_release_has_left_the_next_one_makes_up_for() -> None:
+    first = to_release([], report(0), report(0))
+    assert to_release([first.extra], report(0), report(3)).keys == [key(1), key(2), key(3)]
+
+
+def test_events_made_by_hand_in_between_are_passed_over() -> None:
+    first = to_release([], report(0), report(0))
+    assert to_release([{}, {"note": 1}, first.extra], report(0), report(1)).keys == [key(1)]
+
+
+def test_the_last_period_goes_on_to_forever_and_nothing_follows() -> None:
+    due = to_release([], report(0), report(1, last=True))
+    assert due.keys == [key(0), key(1)] and due.extra["released_to"] == FOREVER
+    assert to_release([due.extra], report(0), report(1, last=True)).keys == []
+
+
+def test_many_are_released_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(released, "MOST_RELEASED", 2)
+    first = to_release([], report(0), report(2))
+    assert first.keys == [key(0), key(1)]
+    assert to_release([first.extra], report(0), report(2)).keys == [key(2)]
+
+
+def test_periods_that_do_not_follow_are_refused() -> None:
+    first = to_release([], report(0), report(0)).extra
+    two = Periods(2 * HOUR, 0, 0, 10**9)
+    other = Report(two.period("orders", "load", BEGIN + 2 * HOUR), two)
+    with pytest.raises(ValueError, match="do not follow what was released"):
+        to_release([first], other, other)
+    with pytest.raises(ValueError, match="an asset of their own"):
+        to_release([{**first, "of": "returns/load"}], report(1), report(1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=20))
+def test_each_hour_is_released_once_whatever_is_reported_again_or_fails(
+    steps: list[tuple[int, bool]],
+) -> None:
+    """A watcher that goes back by some hours after each step, and releases of which some fail whole."""
+    kept: list[dict[str, Any]] = []
+    given_out: list[str] = []
+    newest = 0
+    for back, works in steps:
+        for hour in range(max(0, newest - back), newest + 1):
+            due = to_release(kept[::-1], report(0), report(hour))
+            if works and due.keys:
+                given_out += due.keys
+                kept.append(due.extra)
+        newest += 1
+    assert given_out == [key(hour) for hour in range(len(given_out))]
+    assert not steps[-1][1] or len(given_out) == newest

@@ -1,0 +1,108 @@
+"""Periods for those who keep the position themselves: a scheduler has a cursor, or a store, of its own.
+
+    plan = PeriodPlan.of(target, "orders", "load", every="1h")
+    found = plan.look(target, position, most=24)    # the periods that are complete, from a position on
+    position = found.position                       # kept once they are handed out for good
+
+What is complete from a position on follows from min time alone: whoever comes back to an older position finds
+the same periods under the same keys. So nothing is lost if the position is kept after the periods are handed out,
+and nothing is doubled where what takes them knows their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tracker.client.admin import Admin
+from tracker.client.history import history
+from tracker.client.moments import parse_duration_ns
+from tracker.client.subscriber import Subscriber
+from tracker.client.updates import slot_until
+from tracker.consumers.periods import Period, Periods
+from tracker.core.model import TimeKind
+from tracker.core.model.slots import FOREVER
+
+LOOK_TIMEOUT_S = 15.0
+"""How long one look waits for any process of the tracker."""
+PARTITION_FORMAT = "%Y-%m-%dT%H:%M:%S"
+"""A period's start in UTC, as a name of its partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Periods that are complete, in order, and where the next one begins: FOREVER behind the last."""
+
+    periods: list[Period]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodPlan:
+    """The periods of a segment (None: of the whole pipeline), and the slot at which the first begins."""
+
+    pipeline: str
+    segment: str | None
+    periods: Periods
+    begin: int
+
+    @classmethod
+    def of(
+        cls,
+        target: str | Sequence[str],
+        pipeline: str,
+        segment: str | None,
+        every: str,
+        since: int | datetime | None = None,
+    ) -> PeriodPlan:
+        """Asks the tracker for the pipeline's settings. every: a duration (`1h`), or a number where slots are
+        numbers. since: the slot or moment behind which the first period lies; the pipeline's start if not
+        given. Raises RefusedError, UnavailableError, and ValueError for an unknown segment and for periods that
+        are not whole slots."""
+        with Admin(target, LOOK_TIMEOUT_S) as admin:
+            spec = admin.pipeline(pipeline).spec
+        if segment is not None and segment not in spec.segments:
+            raise ValueError(
+                f"pipeline {pipeline!r} has no segment {segment!r}; it has {', '.join(spec.segments)}"
+            )
+        width = int(every) if spec.time is TimeKind.NUMBER else parse_duration_ns(every)
+        periods = Periods.of(spec, width)
+        if isinstance(since, datetime):
+            since = slot_until(since, spec.slack_ns, spec.rounds)
+        begin = periods.first(spec.start_slot if since is None else since)
+        return cls(pipeline, segment, periods, begin)
+
+    def due(self, position: int, min_time: int, passed: Callable[[int], bool], most: int) -> Due:
+        """The first `most` periods from a position on that are complete by a min time.
+
+        passed: of a complete segment, whether min time was at a slot before it became so. Where it was not, nobody
+        knows where the data ends: the last period goes on to forever.
+        """
+        found: list[Period] = []
+        while position != FOREVER and len(found) < most:
+            end = min(position + self.periods.slots, FOREVER)
+            needed = self.periods.completes(end)
+            if min_time < needed:
+                break
+            if min_time == FOREVER and not passed(needed):
+                end = FOREVER
+            found.append(self.periods.period(self.pipeline, self.segment, position, end))
+            position = end
+        return Due(found, position)
+
+    def look(self, target: str | Sequence[str], position: int, most: int) -> Due:
+        """`due` by min time now. Raises RefusedError, UnavailableError."""
+        with Subscriber(target, self.pipeline) as subscriber:
+            min_time = subscriber.min_time(self.segment, LOOK_TIMEOUT_S)
+        return self.due(position, min_time, lambda slot: self.passed(target, slot), most)
+
+    def passed(self, target: str | Sequence[str], slot: int) -> bool:
+        """Of a complete segment: whether min time was at a slot before. The history knows, by the min time of
+        the announcement that passed it."""
+        return history(target, self.pipeline, [slot], self.segment)[0].min_time != FOREVER
+
+
+def partition_key(period: Period, layout: str = PARTITION_FORMAT) -> str:
+    """Names the partition that a period is: its start, or its first slot where slots are numbers."""
+    return period.start.strftime(layout) if period.start else str(period.from_slot)

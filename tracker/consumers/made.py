@@ -1,0 +1,54 @@
+"""Whether what was made of a period was made when it was complete: for checks of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from tracker.client.admin import Admin
+from tracker.client.history import history
+from tracker.client.updates import slot_until
+from tracker.consumers.due import LOOK_TIMEOUT_S
+from tracker.core.model.slots import add_delay
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A partition: the end of its period (exclusive), and when it was made, in seconds since 1970."""
+
+    key: str
+    end: datetime
+    at_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Keys of partitions that may lack rows. early: made before their period was announced complete, which it
+    is now; open: made though their period is not complete yet."""
+
+    early: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+
+
+def judge(
+    target: str | Sequence[str], pipeline: str, segment: str | None, made: Sequence[Made]
+) -> Judged:
+    """Asks the tracker's history when each period was complete, its lateness counted in. Of one that is
+    complete it may not be remembered since when: that is long ago, and right. Raises RefusedError,
+    UnavailableError; at most 10,000 partitions."""
+    found = Judged()
+    if not made:
+        return found
+    with Admin(target, LOOK_TIMEOUT_S) as admin:
+        spec = admin.pipeline(pipeline).spec
+    needed = [
+        add_delay(slot_until(each.end, spec.slack_ns, spec.rounds), spec.lateness_slots)
+        for each in made
+    ]
+    for each, reached in zip(made, history(target, pipeline, needed, segment), strict=True):
+        if not reached.reached:
+            found.open.append(each.key)
+        elif reached.at_ms is not None and each.at_unix_s * 1000 < reached.at_ms:
+            found.early.append(each.key)
+    return found
