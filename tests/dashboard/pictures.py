@@ -43,6 +43,8 @@ def of_the_demo(browser: Browser) -> None:
                 time.sleep(REPLAYED * SECONDS)
                 page = browser.page(url, *WIDE)
                 page.until_says("slots with open items", "#strip")
+                # A picture names no directory of the machine that it was taken on.
+                page.until("!document.querySelector('main').textContent.includes('file:/')")
                 page.screenshot(PICTURES / "dashboard-demo.png")
                 page.close()
     assert taken and demo.returncode == 0, f"the demo ended with {demo.returncode}"
