@@ -4,8 +4,8 @@
     report = dg.define_asset_job("report", selection=[orders_by_hour], partitions_def=hourly)
     defs = dg.Definitions(
         assets=[orders_by_hour], jobs=[report],
-        sensors=[period_sensor("127.0.0.1:7400", "orders", "load", job=report, partitions=hourly)],
-        asset_checks=[complete_check("127.0.0.1:7400", "orders", "load", asset=orders_by_hour, partitions=hourly)],
+        sensors=[period_sensor("127.0.0.1:7070", "orders", "load", job=report, partitions=hourly)],
+        asset_checks=[complete_check("127.0.0.1:7070", "orders", "load", asset=orders_by_hour, partitions=hourly)],
     )
 
 Needs the package `dagster` (`pip install 'lowmark[dagster]'`).

@@ -12,7 +12,7 @@ from tracker.client.connection import SecureTarget
 from tracker.client.credentials import Credentials
 from tracker.client.errors import LowmarkError
 
-DEFAULT_PORT = 7400
+DEFAULT_PORT = 7070
 TEST_TIMEOUT_S = 5.0
 
 
@@ -73,5 +73,5 @@ class LowmarkHook(BaseHook):
         return {
             "hidden_fields": ["schema", "login", "password"],
             "relabeling": {},
-            "placeholders": {"host": "tracker-0:7400,tracker-1:7400", "extra": '{"ca": "/etc/lowmark/ca.pem"}'},
+            "placeholders": {"host": "tracker-0:7070,tracker-1:7070", "extra": '{"ca": "/etc/lowmark/ca.pem"}'},
         }  # fmt: skip
