@@ -16,7 +16,7 @@ from tests.schedulers.shop import Shop, open_shop
 
 HOURS, KILLED_AFTER = 6, (2, 4)
 LAYOUT = "%Y-%m-%d-%H:%M"
-START_S, REPORT_S, ASK_S = 180.0, 180.0, 120.0
+START_S, REPORT_S, ASK_S = 600.0, 600.0, 300.0
 QUIET = "telemetry:\n  enabled: false\n"
 ASKED = """
 import json

@@ -20,7 +20,7 @@ from tests.schedulers.shop import BEGIN, ORDERS_AN_HOUR, SPEC, Shop, open_shop
 
 HOURS, KILLED = 4, 2
 LAYOUT = "%Y-%m-%dT%H:%M:%S"
-RUN_S = 180.0
+RUN_S = 600.0
 PROJECT = "name: orders\nversion: '1.0'\nprofile: orders\nmodel-paths: [models]\nflags: {send_anonymous_usage_stats: false}\n"
 PROFILE = "orders:\n  target: here\n  outputs:\n    here: {type: duckdb, path: orders.duckdb, threads: 1}\n"
 ASKED = """
