@@ -215,8 +215,13 @@ class Server:
             peer = peer_of(connection, address)
             if peer:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            refused = self._let_in(connection, peer)
-            if self._stopping:
+            with self._changed:
+                stopping = self._stopping
+                refused = "" if stopping else self._refusal(peer)
+                if not (stopping or refused):
+                    self._busy[connection] = False
+            if stopping:
+                connection.close()  # as if it had come a moment later
                 continue
             if refused:
                 self._turn_away(connection, refused)
@@ -226,22 +231,18 @@ class Server:
             ).start()
             self._on_change()
 
-    def _let_in(self, connection: socket.socket, peer: str) -> str:
-        """Counts a connection; or returns why it may not come. Closed at once while the server stops, as if it
-        had come a moment later."""
-        with self._changed:
-            if self._stopping:
-                connection.close()
-                return ""
-            if len(self._busy) >= MAX_CONNECTIONS:
-                return f"{MAX_CONNECTIONS} workers are connected, the limit; start another local tracker"
-            if not self._peers.come(peer):
-                return (
-                    f"{MAX_CONNECTIONS_PER_PEER} workers are connected from {peer}, the limit for one address; "
-                    "start a local tracker there"
-                )
-            self._busy[connection] = False
-            return ""
+    def _refusal(self, peer: str) -> str:
+        """Why one more connection may not come; empty if it may, and then it counts among its peer's."""
+        if len(self._busy) >= MAX_CONNECTIONS:
+            return (
+                f"{MAX_CONNECTIONS} workers are connected, the limit; start another local tracker"
+            )
+        if not self._peers.come(peer):
+            return (
+                f"{MAX_CONNECTIONS_PER_PEER} workers are connected from {peer}, the limit for one address; "
+                "start a local tracker there"
+            )
+        return ""
 
     def _turn_away(self, connection: socket.socket, message: str) -> None:
         connection.settimeout(0)  # whoever does not take it is not waited for
