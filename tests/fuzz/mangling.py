@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from acker.v1 import types_pb2 as pb
-from tests.fuzz.messages import EDGES_32, EDGES_64, NAMES, ODD_NAMES, WIDTHS
+from tests.fuzz.messages import EDGES_32, EDGES_64, NAMES, ODD_NAMES, WIDTHS, put
 
 MANY = 200
 MAX_DEPTH = 4
@@ -78,16 +78,7 @@ def _change(choose: random.Random, message: Any) -> None:
         else:
             values.extend([values[-1]] * (1 if way == 2 else MANY))
     else:
-        _put(message, field, _value(choose, field, 0))
-
-
-def _put(message: Any, field: Any, value: Any) -> None:
-    if field.is_repeated:
-        getattr(message, field.name).append(value)
-    elif isinstance(value, Message):
-        getattr(message, field.name).CopyFrom(value)
-    else:
-        setattr(message, field.name, value)
+        put(message, field, _value(choose, field, 0))
 
 
 def _fill(choose: random.Random, message: Any, depth: int) -> None:
@@ -96,7 +87,7 @@ def _fill(choose: random.Random, message: Any, depth: int) -> None:
         return
     for field in message.DESCRIPTOR.fields:
         if depth < MAX_DEPTH and choose.randrange(2):
-            _put(message, field, _value(choose, field, depth))
+            put(message, field, _value(choose, field, depth))
 
 
 def _value(choose: random.Random, field: Any, depth: int) -> Any:

@@ -109,10 +109,10 @@ def _fill(draw: st.DrawFn, message: Message, depth: int) -> None:
         if draw(st.booleans()) and depth < _MAX_DEPTH:
             times = draw(st.integers(1, 3)) if field.is_repeated else 1
             for _ in range(times):
-                _put(message, field, draw(_value(field, depth)))
+                put(message, field, draw(_value(field, depth)))
 
 
-def _put(message: Any, field: Any, value: Any) -> None:
+def put(message: Any, field: Any, value: Any) -> None:
     """Sets a field, or adds to a repeated one."""
     if field.is_repeated:
         getattr(message, field.name).append(value)
@@ -141,14 +141,14 @@ def _change(draw: st.DrawFn, message: Any) -> None:
     field = draw(st.sampled_from(list(message.DESCRIPTOR.fields)))
     if not field.is_repeated:
         if draw(st.integers(0, 3)):
-            _put(message, field, draw(_value(field, 0)))
+            put(message, field, draw(_value(field, 0)))
         else:
             message.ClearField(field.name)
         return
     values = getattr(message, field.name)
     match draw(st.sampled_from(("add", "twice", "many", "less", "none"))):
         case "add":
-            _put(message, field, draw(_value(field, 0)))
+            put(message, field, draw(_value(field, 0)))
         case "twice" if values:
             values.append(values[0])
         case "many" if values:
