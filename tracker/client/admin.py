@@ -16,7 +16,7 @@ from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.errors import RefusedError, UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
-from tracker.client.updates import as_slot
+from tracker.client.updates import slot_until
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import PipelineExplanation
@@ -215,7 +215,7 @@ class Admin(Closing):
         that counts as a cause. Raises RefusedError if the pipeline or segment is unknown;
         shards that do not answer within `shard_timeout_s` seconds are named instead."""
         spec = self.pipeline(pipeline).spec
-        at_slot = None if at is None else as_slot(at, spec.slack_ns, spec.rounds)
+        at_slot = None if at is None else slot_until(at, spec.slack_ns, spec.rounds)
         request = pipeline_pb.ExplainPipelineRequest(
             pipeline=pipeline,
             segment=segment or "",
@@ -271,7 +271,7 @@ class Admin(Closing):
         where a shard is away, which begins it when it is back."""
         if isinstance(from_slot, datetime):
             spec = self.pipeline(pipeline).spec
-            from_slot = as_slot(from_slot, spec.slack_ns, spec.rounds)
+            from_slot = slot_until(from_slot, spec.slack_ns, spec.rounds)
         request = pipeline_pb.RestartPipelineRequest(
             pipeline=pipeline, generation=generation, from_slot=from_slot
         )

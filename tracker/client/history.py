@@ -11,7 +11,7 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.client.admin import Admin
 from tracker.client.errors import UnavailableError
-from tracker.client.updates import as_slot
+from tracker.client.updates import slot_until
 from tracker.core.cut.history import Reached
 from tracker.wire.history import reached_from_pb
 
@@ -32,7 +32,7 @@ def history(
     next announcement that is remembered, by which the slot was reached: `exact` tells. At most 10,000 slots; raises RefusedError, UnavailableError.
     """
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
-        asked = _as_slots(admin, pipeline, slots)
+        asked = _slot_untils(admin, pipeline, slots)
         request = progress_pb.GetHistoryRequest(
             pipeline=pipeline, segment=segment or "", slots=asked
         )
@@ -49,11 +49,11 @@ def history(
     return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]
 
 
-def _as_slots(admin: Admin, pipeline: str, slots: Sequence[int | datetime]) -> list[int]:
+def _slot_untils(admin: Admin, pipeline: str, slots: Sequence[int | datetime]) -> list[int]:
     if all(isinstance(slot, int) for slot in slots):
         return [slot for slot in slots if isinstance(slot, int)]
     spec = admin.pipeline(pipeline).spec
-    return [as_slot(slot, spec.slack_ns, spec.rounds) for slot in slots]
+    return [slot_until(slot, spec.slack_ns, spec.rounds) for slot in slots]
 
 
 def _earlier(one: Reached, other: Reached) -> Reached:

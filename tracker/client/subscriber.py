@@ -93,10 +93,10 @@ class _Hearing(Generic[Processes]):
             return None
         return slot_time(Rounds(self._heard.rounds).whole(slot), self._heard.slack_ns)
 
-    async def _slot_until(self, moment: datetime) -> int:
-        if not self._heard.slack_ns:
+    async def _slot_until(self, when: int | datetime) -> int:
+        if not isinstance(when, int) and not self._heard.slack_ns:
             await self._ask(ANSWER_TIMEOUT_S)
-        return slot_until(moment, self._heard.slack_ns, self._heard.rounds)
+        return slot_until(when, self._heard.slack_ns, self._heard.rounds)
 
     async def _ask(self, timeout_s: float) -> None:
         answer, _ = await self._connection.ask(
@@ -207,10 +207,10 @@ class Subscriber(_Hearing[Connection], Closing):
         self.slack_ns(timeout_s)
         return Rounds(self._heard.rounds)
 
-    def slot_until(self, moment: datetime) -> int:
+    def slot_until(self, when: int | datetime) -> int:
         """The least min time by which everything labelled before a moment is complete: a whole time. A naive
-        datetime counts as UTC. Raises RefusedError, UnavailableError."""
-        return finished(self._slot_until(moment))
+        datetime counts as UTC; a slot is as it is, and nobody is asked. Raises RefusedError, UnavailableError."""
+        return finished(self._slot_until(when))
 
     def wait_round(
         self,
@@ -343,9 +343,9 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
         """As `Subscriber.min_moment`."""
         return await self._min_moment(segment, timeout_s)
 
-    async def slot_until(self, moment: datetime) -> int:
+    async def slot_until(self, when: int | datetime) -> int:
         """As `Subscriber.slot_until`."""
-        return await self._slot_until(moment)
+        return await self._slot_until(when)
 
     async def wait_until(
         self,

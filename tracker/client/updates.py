@@ -40,16 +40,13 @@ def slot_time(slot: int, slack_ns: int) -> datetime | None:
         return None
 
 
-def slot_until(moment: datetime, slack_ns: int, rounds: int = 1) -> int:
-    """The least min time by which everything labelled before `moment` is complete: the moment's
-    time, rounded up. A naive datetime counts as UTC."""
-    times = -(-unix_ns(moment) // (slack_ns * rounds))
+def slot_until(when: int | datetime, slack_ns: int, rounds: int = 1) -> int:
+    """The least min time by which everything labelled before a moment is complete: the moment's
+    time, rounded up. A naive datetime counts as UTC. A slot is as it is."""
+    if isinstance(when, int):
+        return when
+    times = -(-unix_ns(when) // (slack_ns * rounds))
     return max(LOWEST_SLOT, min(times * rounds, HIGHEST_SLOT))
-
-
-def as_slot(when: int | datetime, slack_ns: int, rounds: int = 1) -> int:
-    """A slot as it is, and of a moment `slot_until`."""
-    return when if isinstance(when, int) else slot_until(when, slack_ns, rounds)
 
 
 def unix_ns(moment: datetime) -> int:

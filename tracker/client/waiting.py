@@ -66,7 +66,7 @@ def wait_complete(
     if the pipeline or segment is unknown.
     """
     with Subscriber(target, pipeline) as subscriber, Admin(target, LOOK_TIMEOUT_S) as admin:
-        slot = until if isinstance(until, int) else subscriber.slot_until(until)
+        slot = subscriber.slot_until(until)
 
         async def wait(seconds: float | None) -> bool:
             return subscriber.wait_until(slot, segment, seconds)
@@ -94,7 +94,7 @@ async def wait_complete_async(
     admin = Admin(target, LOOK_TIMEOUT_S)
     try:
         async with AsyncSubscriber(target, pipeline) as subscriber:
-            slot = until if isinstance(until, int) else await subscriber.slot_until(until)
+            slot = await subscriber.slot_until(until)
 
             async def wait(seconds: float | None) -> bool:
                 return await subscriber.wait_until(slot, segment, seconds)

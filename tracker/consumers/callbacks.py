@@ -82,7 +82,7 @@ class Notificator(Closing):
         already. Where times are held, this one is on return. Raises LowmarkError if MAX_CALLBACKS wait; of a
         moment RefusedError, UnavailableError; and what `NodeClient.hold` raises, so TickRefusedError for a
         time that can be held no more."""
-        slot = when if isinstance(when, int) else self._subscriber.slot_until(when)
+        slot = self._subscriber.slot_until(when)
         if self._node is None:
             self._push(slot, function)
             return

@@ -68,9 +68,8 @@ class PeriodPlan:
             )
         width = int(every) if spec.time is TimeKind.NUMBER else parse_duration_ns(every)
         periods = Periods.of(spec, width)
-        if isinstance(since, datetime):
-            since = slot_until(since, spec.slack_ns, spec.rounds)
-        begin = periods.first(spec.start_slot if since is None else since)
+        first = spec.start_slot if since is None else slot_until(since, spec.slack_ns, spec.rounds)
+        begin = periods.first(first)
         return cls(pipeline, segment, periods, begin)
 
     def due(self, position: int, min_time: int, passed: Callable[[int], bool], most: int) -> Due:

@@ -220,7 +220,7 @@ class PeriodFollower(Closing):
         if since is None:
             with Admin(self.target) as admin:
                 since = admin.pipeline(self.pipeline).spec.start_slot
-        elif not isinstance(since, int):
+        else:
             since = self._subscriber.slot_until(since)
         began = self.periods.first(since)
         now = self._subscriber.min_time(self.segment)

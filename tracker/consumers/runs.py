@@ -124,8 +124,6 @@ class Runs(Closing):
     def _first(self, start_slot: int) -> int:
         if self._since is None:
             return start_slot
-        if isinstance(self._since, int):
-            return self._since
         return self._subscriber.slot_until(self._since)
 
     def _state(self) -> dict[str, int] | None:
