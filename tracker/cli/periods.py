@@ -56,8 +56,7 @@ Since = Annotated[
 
 def periods_of(spec: PipelineSpec, every: str) -> Periods:
     try:
-        number = int(every) if spec.time is TimeKind.NUMBER else parse_duration_ns(every)
-        return Periods.of(spec, number)
+        return Periods.parse(spec, every)
     except ValueError as error:
         raise typer.BadParameter(f"--every {every}: {error}") from None
 

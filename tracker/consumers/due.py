@@ -17,11 +17,9 @@ from datetime import datetime
 
 from tracker.client.admin import Admin
 from tracker.client.history import history
-from tracker.client.moments import parse_duration_ns
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
 from tracker.consumers.periods import Period, Periods
-from tracker.core.model import TimeKind
 from tracker.core.model.slots import FOREVER
 
 LOOK_TIMEOUT_S = 15.0
@@ -66,8 +64,7 @@ class PeriodPlan:
             raise ValueError(
                 f"pipeline {pipeline!r} has no segment {segment!r}; it has {', '.join(spec.segments)}"
             )
-        width = int(every) if spec.time is TimeKind.NUMBER else parse_duration_ns(every)
-        periods = Periods.of(spec, width)
+        periods = Periods.parse(spec, every)
         first = spec.start_slot if since is None else slot_until(since, spec.slack_ns, spec.rounds)
         begin = periods.first(first)
         return cls(pipeline, segment, periods, begin)

@@ -22,6 +22,7 @@ from typing import Any
 from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.history import history, moment
+from tracker.client.moments import parse_duration_ns
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_time
 from tracker.consumers.durable import StateError, state_at
@@ -99,6 +100,13 @@ class Periods:
             )
         slots, begin = every // width * spec.rounds, offset // width * spec.rounds
         return cls(slots, begin, spec.lateness_slots, slack_ns)
+
+    @classmethod
+    def parse(cls, spec: PipelineSpec, every: str) -> Periods:
+        """Periods of a length as people write it: `1h`, or a number of slots where slots are numbers. Raises
+        ValueError as `of` does."""
+        is_number = spec.time is TimeKind.NUMBER
+        return cls.of(spec, int(every) if is_number else parse_duration_ns(every))
 
     def first(self, slot: int) -> int:
         """Where the first period begins that has nothing from before `slot`."""
