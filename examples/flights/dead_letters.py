@@ -12,10 +12,11 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import numpy as np
 
@@ -84,8 +85,9 @@ def letter_cells(segment: int, letters: Sequence[Letter]) -> Cells:
 
 def main(target: str, root: str) -> int:
     """Runs the node until SIGTERM."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # A handler may put into this queue, whatever this thread does just then; it may not set a threading.Event.
+    told: SimpleQueue[int] = SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda number, _: told.put(number))
     places = Places(Path(root))
     recorder = Recorder(places.histories / "dead-letters.jsonl")
     node = NodeClient(target, NAME, SEGMENT)
@@ -94,9 +96,11 @@ def main(target: str, root: str) -> int:
         dead_letters = DeadLetterNode(node, places, recorder)
         dead_letters.commit_rest(max((batch.id for batch in joined.last_batches), default=-1))
         tell("ready")
-        while not stop.is_set():
+        while True:
             dead_letters.take_new()
-            stop.wait(SCAN_INTERVAL_S)
+            with suppress(Empty):
+                told.get(timeout=SCAN_INTERVAL_S)
+                break
         dead_letters.take_new()
     node.close()
     recorder.close()

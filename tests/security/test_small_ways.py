@@ -21,9 +21,9 @@ from tests.cluster.network import Place
 from tests.cluster.tracker import Server
 from tracker.client import Admin
 from tracker.client.embedded import embedded
+from tracker.client.signals import ending_signals
 from tracker.metrics.exposition import metrics_server
 from tracker.service.server import SERVICES
-from tracker.service.signals import ending_signals
 
 
 @pytest.mark.parametrize(

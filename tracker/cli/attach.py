@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +15,9 @@ from tracker.cli.common import (
     fail,
     say,
     show,
-    when_told_to_end,
+    told_to_end,
 )
+from tracker.client.signals import ToldToEnd
 from tracker.files import FilesError
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ def attach(
     sources: dict[str, OffsetRanges | Sequence[OffsetRanges]] = {
         **_ranges(ranges or []), **_topics(topic or [], topics, pipeline, from_earliest)
     }  # fmt: skip
-    ended = threading.Event()
-    when_told_to_end(ended.set)
+    ended = told_to_end()
     if not once and not _wait_begun(checkpoint, node_id, ended):
         return
     try:
@@ -150,7 +149,7 @@ def attach(
         fail(f"{node_id}: not all batches that are over are told; start again to tell the rest")
 
 
-def _wait_begun(checkpoint: str, node_id: str, ended: threading.Event) -> bool:
+def _wait_begun(checkpoint: str, node_id: str, ended: ToldToEnd) -> bool:
     """Waits for a query to begin there; returns whether one has, before the command was ended."""
     from local_tracker.spark.logs import CheckpointLog
 
@@ -163,7 +162,7 @@ def _wait_begun(checkpoint: str, node_id: str, ended: threading.Event) -> bool:
     return True
 
 
-def _follow(followed: AttachedQuery, once: bool, ended: threading.Event) -> bool:
+def _follow(followed: AttachedQuery, once: bool, ended: ToldToEnd) -> bool:
     """Until the command is ended, or with `once` until all that is over is committed. Returns whether
     all that is over has been committed. Raises TrackingError if following has failed."""
     try:

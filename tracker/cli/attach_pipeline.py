@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,11 +16,12 @@ from tracker.cli.common import (
     fail,
     say,
     show,
-    when_told_to_end,
+    told_to_end,
     wrong_usage,
 )
 from tracker.client import RefusedError
 from tracker.client.moments import parse_slot
+from tracker.client.signals import ToldToEnd
 from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.slots import DEFAULT_SLACK_NS
 
@@ -86,8 +86,7 @@ def attach_pipeline(
         followed = _followed(target, pipeline, storage, tables, passed, start_slot)
         if from_now:
             followed.begin_now()
-        ended = threading.Event()
-        when_told_to_end(ended.set)
+        ended = told_to_end()
         last, clean = _follow(followed, once, ended)
     except (TrackingError, LogError, FilesError) as error:
         fail(error)
@@ -150,7 +149,7 @@ def _register(target: str, spec: PipelineSpec) -> PipelineSpec:
 
 
 def _follow(
-    followed: FollowedPipeline, once: bool, ended: threading.Event
+    followed: FollowedPipeline, once: bool, ended: ToldToEnd
 ) -> tuple[dict[str, int], bool]:
     """Until the command is ended, or with `once` until all that is over is committed. Returns the last
     batch of each flow that was told, and whether all that is over has been."""

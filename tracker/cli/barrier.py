@@ -13,9 +13,9 @@ from tracker.cli.common import (
     AsJson,
     PatientTarget,
     PipelineName,
+    exit_when_told,
     print_json,
     show,
-    when_told_to_end,
     wrong_usage,
 )
 from tracker.consumers.barrier.barrier import MAX_BYTES, MAX_ROWS, Barrier, late_rows
@@ -80,7 +80,7 @@ def run(
 ) -> None:  # fmt: skip
     """Take the committed files of a segment, and write their rows by slot and key when min time has passed
     them. Until SIGTERM, --timeout, or the end of the pipeline; whoever is killed goes on by the same command."""
-    when_told_to_end(sys.exit)
+    exit_when_told()
     with wrong_usage():
         sink = _sink(postgres, table, sqlite, kafka, topic, partitions, delta)
         if late not in ("refuse", "beside"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.console import RenderableType
 from tracker.cli.reaching import reached
 from tracker.cli.render.terminal import Terminal
 from tracker.client import Admin, LowmarkError
+from tracker.client.signals import ToldToEnd
 from tracker.core.model.names import printable
 
 EXIT_REFUSED = 1
@@ -137,10 +139,18 @@ def wrong_usage() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-def when_told_to_end(action: Callable[[], object]) -> None:
-    """From now on SIGTERM and SIGINT lead to `action`, in the main thread."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: action())
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+def told_to_end() -> ToldToEnd:
+    """From now on SIGTERM and SIGINT are heard by what this returns."""
+    return ToldToEnd(ENDING)
+
+
+def exit_when_told() -> None:
+    """From now on SIGTERM and SIGINT end the command in good order, wherever it is."""
+    for number in ENDING:
+        signal.signal(number, lambda *_: sys.exit())
 
 
 def write_secret(out: Path, secret: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tracker import __version__
-from tracker.cli.common import DEFAULT_TARGET, AsJson, fail, say, show, when_told_to_end
+from tracker.cli.common import DEFAULT_TARGET, AsJson, fail, say, show, told_to_end
 
 MAX_PORT = 65_535
 
@@ -40,8 +39,7 @@ def dev(
     """
     from tracker.dev.server import DevServer, PortTakenError
 
-    ended = threading.Event()
-    when_told_to_end(ended.set)
+    told = told_to_end()
     try:
         server = DevServer(port, dashboard_port, data, with_sample, _sample_failed)
     except PortTakenError as error:
@@ -52,7 +50,7 @@ def dev(
             "data": str(data) if data is not None else "",
         }  # fmt: skip
         show(as_json, shown, _welcome(server.target, server.url, server.pipeline, data))
-        ended.wait()
+        told.wait()
     if not as_json:
         say("ended")
 

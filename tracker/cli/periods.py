@@ -15,9 +15,9 @@ from tracker.cli.common import (
     SegmentName,
     Target,
     connect,
+    exit_when_told,
     print_json,
     show,
-    when_told_to_end,
     wrong_usage,
 )
 from tracker.client import PipelineInfo
@@ -238,7 +238,7 @@ def periods_follow(
 ) -> None:
     """Mark each period when it is complete wherever the options say, and print a JSON line for it (not with
     --table), in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""
-    when_told_to_end(sys.exit)
+    exit_when_told()
     with follower_of(target, pipeline, segment, every, record, since) as follower:
         periods = follower.periods
         marks: list[Mark] = []

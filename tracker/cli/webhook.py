@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +13,8 @@ from tracker.cli.common import (
     PatientTarget,
     PipelineName,
     SegmentName,
+    exit_when_told,
     fail,
-    when_told_to_end,
     write_secret,
 )
 from tracker.cli.periods import Every, Since, follower_of
@@ -72,7 +71,7 @@ def follow(
 ) -> None:
     """Post a signed message for each period when it is complete, in order, none skipped, until the
     receiver has answered with 2xx. Until SIGTERM, --timeout, or the end of the pipeline."""
-    when_told_to_end(sys.exit)
+    exit_when_told()
     patience = Patience(
         attempt_s=parse_duration_ns(answer_within) / 1e9,
         give_up_s=parse_duration_ns(give_up_after) / 1e9,

@@ -15,6 +15,7 @@ import structlog
 
 from tracker.client.connection import SecureTarget
 from tracker.client.credentials import CredentialsError
+from tracker.client.signals import ending_signals
 from tracker.core.model.names import printable
 from tracker.core.process import LogLost
 from tracker.dashboard import Dashboard
@@ -27,7 +28,6 @@ from tracker.service.rpc.probes import Probes
 from tracker.service.rpc.redirect import RedirectServer
 from tracker.service.rpc.tokens import Tokens
 from tracker.service.server import TrackerServer
-from tracker.service.signals import ending_signals
 from tracker.service.tasks import unless
 from tracker.store import Fenced, StoreError, StoreUnavailable
 from tracker.store.redacting import redacted

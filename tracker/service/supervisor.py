@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
 
+from tracker.client.signals import ToldToEnd, ending_signals
 from tracker.service.settings import ServeSettings, variables
-from tracker.service.signals import ending_signals
 
 log = structlog.get_logger(__name__)
 
@@ -54,19 +53,17 @@ class _Supervisor:
         self._environment = dict(os.environ)
         for name in variables(os.environ):  # the settings have what they say
             del self._environment[name]
-        self._stopping = threading.Event()
+        self._told = ToldToEnd(ending_signals())
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._left: set[int] = set()
         self._restarts = dict.fromkeys(range(len(settings)), 0)
 
     def run(self) -> int:
-        for number in ending_signals():
-            signal.signal(number, lambda *_: self._stopping.set())
         status = 0
         try:
             for shard in range(len(self._settings)):
                 self._start(shard)
-            while status == 0 and not self._stopping.wait(CHECK_INTERVAL_S):
+            while status == 0 and not self._told.wait(CHECK_INTERVAL_S):
                 status = self._look()
         finally:
             status = self._stop() or status
@@ -102,7 +99,7 @@ class _Supervisor:
                 return CANNOT_RUN
             log.warning("shard_restarts", shard=shard, status=process.returncode)
             self._restarts[shard] += 1
-            if self._stopping.wait(RESTART_PAUSE_S):
+            if self._told.wait(RESTART_PAUSE_S):
                 return 0
             self._start(shard)
         return 0
