@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -100,25 +101,19 @@ def find(budget: Budget) -> Iterable[Figure]:
         cases += [Case("copy", 5_000_000, 1, 1), Case("copy", 5_000_000, 1, 4)]
         cases += [Case("tap", 1_000_000)]
     cores = os.cpu_count() or 1
-    with scratch(_ROOM_BYTES) as directory, tracker.embedded() as embedded:
-        spark = session(cores, directory)
-        try:
-            for place, case in enumerate(cases):
-                given = Path(directory) / f"case{place}"
-                names = write_input(
-                    embedded, given / "in", case.rows, f"made{place}", case.workload
-                )
-                bench = Bench(embedded, spark, given, names, case.batches, f"case{place}")
-                bench.divide(cores * case.partitions)
-                turns = rounds if case.barred else max(1, rounds // 4)
-                costs = measure(
-                    bench, case.workload, turns,
-                    partial(_are_told, case), budget.looks,
-                )  # fmt: skip
-                yield from _figures(case, costs)
-                shutil.rmtree(given)
-        finally:
-            spark.stop()
+    with scratch(_ROOM_BYTES) as directory, running(cores, directory) as (spark, embedded):
+        for place, case in enumerate(cases):
+            given = Path(directory) / f"case{place}"
+            names = write_input(embedded, given / "in", case.rows, f"made{place}", case.workload)
+            bench = Bench(embedded, spark, given, names, case.batches, f"case{place}")
+            bench.divide(cores * case.partitions)
+            turns = rounds if case.barred else max(1, rounds // 4)
+            costs = measure(
+                bench, case.workload, turns,
+                partial(_are_told, case), budget.looks,
+            )  # fmt: skip
+            yield from _figures(case, costs)
+            shutil.rmtree(given)
 
 
 def _are_told(case: Case, costs: dict[str, list[Cost]]) -> bool:
@@ -158,16 +153,27 @@ def _udf_s() -> float:
 
 def main() -> None:
     options = arguments()
-    with scratch(_ROOM_BYTES) as directory, tracker.embedded() as embedded:
+    with (
+        scratch(_ROOM_BYTES) as directory,
+        running(options.cores, directory) as (spark, embedded),
+    ):
         given = Path(directory) / "in"
         names = write_input(embedded, given, options.rows, workload=options.workload)
-        spark = session(options.cores, directory)
-        try:
-            bench = Bench(embedded, spark, Path(directory), names, options.batches)
-            tell(options, measure(bench, options.workload, options.rounds))
-            tell_reading(names)
-        finally:
-            spark.stop()
+        bench = Bench(embedded, spark, Path(directory), names, options.batches)
+        tell(options, measure(bench, options.workload, options.rounds))
+        tell_reading(names)
+
+
+@contextmanager
+def running(cores: int, directory: str) -> Iterator[tuple[SparkSession, EmbeddedTracker]]:
+    """A session, and a tracker in this process. The session comes first: it forks to start its JVM, and gRPC's
+    threads do not bear that while they work."""
+    spark = session(cores, directory)
+    try:
+        with tracker.embedded() as embedded:
+            yield spark, embedded
+    finally:
+        spark.stop()
 
 
 def session(cores: int, directory: str, settings: Mapping[str, str] | None = None) -> SparkSession:
