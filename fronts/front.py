@@ -47,8 +47,9 @@ PUBLISH_TIMEOUT_S = 60.0
 """How long `publish` waits while too many batches are not durable in the tracker."""
 DRAIN_TIMEOUT_S = 30.0
 _RETRY_FIRST_S, _RETRY_MOST_S = 0.05, 1.0
-_PASSES = {RefusalCode.BEYOND_HORIZON, RefusalCode.FULL, RefusalCode.NOT_READY}
-"""Refusals that pass as others get on: the tick is committed again after a while."""
+_PASSES = {RefusalCode.BEYOND_HORIZON: 5.0, RefusalCode.NOT_READY: 5.0, RefusalCode.FULL: 0.0}
+"""Refusals that pass as others get on: the tick is committed again after a while. How many seconds each may take in
+the ordinary course of things, such as a pipeline's first moments or a rescale: then somebody has to look."""
 
 log = logging.getLogger("lowmark.front")
 
@@ -512,17 +513,21 @@ class Front(Closing):
 
     def _run(self) -> None:
         """Commits one tick after the other: news at once, promises once an interval."""
-        retry_s = _RETRY_FIRST_S
+        retry_s, refused_s, has_warned = _RETRY_FIRST_S, 0.0, False
         try:
             while (content := self._next()) is not None:
                 refusal = self._refusal = self._commit(content)
                 if refusal is None:
-                    retry_s = _RETRY_FIRST_S
+                    retry_s, refused_s, has_warned = _RETRY_FIRST_S, 0.0, False
                     continue
-                if retry_s == _RETRY_FIRST_S:  # logged once, however often it is refused
+                if (
+                    refused_s >= _PASSES[refusal.refusal.code] and not has_warned
+                ):  # once, however often it is refused
+                    has_warned = True
                     log.warning(
                         "front %r: commits again until it is taken: %s", self.front, refusal
                     )
+                refused_s += retry_s
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, retry_s)
                     self._news = True

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from fronts import front as front_module
 from fronts.batches import PublishedBatch
 from fronts.clock import ClockFault
 from fronts.core import FrontStateError, RolledBackError
@@ -161,8 +162,12 @@ def test_a_batch_that_never_got_out_is_withdrawn_and_does_not_hold_the_promise(
     "code", [RefusalCode.BEYOND_HORIZON, RefusalCode.FULL, RefusalCode.NOT_READY]
 )
 def test_a_refusal_that_passes_is_said_and_waited_out(
-    world: World, code: RefusalCode, caplog: pytest.LogCaptureFixture
+    world: World,
+    code: RefusalCode,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(front_module._PASSES, code, 0.0)
     front = world.start()
     front.label()
     world.now_ns = 70
@@ -172,6 +177,16 @@ def test_a_refusal_that_passes_is_said_and_waited_out(
     world.tracker.wait(lambda: world.tracker.heartbeat == 7)
     assert world.tracker.created == [(0, root_value("f", 0, 0), 1)]
     assert f"commits again until it is taken: refused as {code.value}" in caplog.text
+
+
+def test_a_refusal_that_passes_soon_alarms_nobody(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    front = world.start()
+    world.tracker.refusals = [refusal(RefusalCode.BEYOND_HORIZON), refusal(RefusalCode.NOT_READY)]
+    front.publish_now(1, world.send)
+    assert front.wait_durable(WAIT_S) and world.tracker.refusals == []
+    assert caplog.text == ""
 
 
 def test_a_front_that_is_refused_for_space_says_so_to_who_publishes(world: World) -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import tracker
 from tests.dev.written import Written, file_orders, reported
 from tracker.cli.app import app
+from tracker.dev.starting import FRONT
 
 
 @pytest.mark.timeout(600)
@@ -22,3 +23,5 @@ def test_the_files_for_files_run(tmp_path: Path) -> None:
         assert "run 0: " in written.read()
         data = directory / "data"
         written.check_taken(file_orders(data / "orders"), reported(data / "report"))
+    # It writes where it writes to, and has nothing to complain of, also as Ctrl-C ends it.
+    assert len((directory / f"{FRONT}.log").read_text().splitlines()) == 1

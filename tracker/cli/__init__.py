@@ -6,6 +6,11 @@ Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `w
 
 from __future__ import annotations
 
+import os
+
+# A connection that ends is no news to people: gRPC would say so on standard error, beside our own logs. Its errors stay.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 try:
     from tracker.cli.app import main
 except ModuleNotFoundError as missing:  # an executor installs the client alone

@@ -25,6 +25,7 @@ from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.cluster.owning import Claim, Claimant, Owned, has_begun
 from tracker.service.cluster.peer_link import GivenUp
+from tracker.service.cluster.waits import Wait
 from tracker.service.config import ServerConfig
 from tracker.service.failpoints import failpoint
 from tracker.service.tasks import unless
@@ -56,7 +57,7 @@ class Newcomer:
         self._credentials = config.security.to_peers
         self._targets = Targets(config.join)
         self._turn = 0
-        self._reported = ""
+        self._wait = Wait(log, "waits_to_join")
 
     async def own(self, stop: asyncio.Event) -> Owned | None:
         """Returns the shard that it owns; None if it is told to stop. Raises CannotJoin, GivenUp, and
@@ -177,10 +178,7 @@ class Newcomer:
         return self._targets.next()
 
     def _report(self, why: str) -> None:
-        """Logs why it waits, once until the reason changes."""
-        if why != self._reported:
-            self._reported = why
-            log.warning("waits_to_join", address=self._address, reason=why)
+        self._wait.report(address=self._address, reason=why)
 
     async def fetch(self, shard: int) -> bytes:
         """The state that a peer hands out. Asks one peer after another until one has given all of it."""

@@ -42,6 +42,7 @@ LOOK_FOR_SHARDS_S = 2.0
 """How often whoever waits looks for shards that have come since."""
 WATCH_PAUSE_S = 0.2
 _CHUNK_BYTES = 1024
+_WAITS_FOR_SHARD = "waits_for_shard"
 
 
 class HasLeft(Exception):
@@ -152,7 +153,7 @@ class Claimant:
         replaces = 0
         if lease is not None and lease.owner != claim.name and (lease.remaining_ms or not counts):
             if not self._is_gone(shard, lease):
-                self._report(shard, "waits_for_shard", f"it belongs to {lease.owner}")
+                self._report(shard, _WAITS_FOR_SHARD, f"it belongs to {lease.owner}")
                 if lease.address:  # it serves, or did until it was last seen
                     self._held[shard] = lease.address
                 return None
@@ -160,7 +161,7 @@ class Claimant:
         try:
             return await asyncio.to_thread(self._acquire, shard, replaces)
         except Held as held:
-            self._report(shard, "waits_for_shard", held)
+            self._report(shard, _WAITS_FOR_SHARD, held)
             return None
         except StoreUnavailable:
             raise
@@ -206,10 +207,11 @@ class Claimant:
         self._news.clear()
 
     def _report(self, shard: int, what: str, why: object) -> None:
-        """Logs what keeps a shard, once until that changes."""
+        """Logs what keeps a shard, once until that changes. That another process has it is what a standby is for."""
         if self._reported.get(shard) != what:
             self._reported[shard] = what
-            log.warning(what, shard=shard, reason=str(why))
+            is_ordinary = what == _WAITS_FOR_SHARD and shard != self._claim.own
+            (log.info if is_ordinary else log.warning)(what, shard=shard, reason=str(why))
 
     def _close(self, owned: Owned | None) -> None:
         for shard, store in self._stores.items():

@@ -15,6 +15,7 @@ from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.cluster.addresses import Addresses, checked_address
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
+from tracker.service.cluster.waits import Wait
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.access import Peers
@@ -158,23 +159,27 @@ class PeerServicer:
                 "ask the store where that shard is",
             )
 
-    def _report_strangers(self, shard: int, report: m.ShardReport, reported: set[int]) -> None:
-        """Warns once a stream of each shard that another process counts and this one has never heard of.
-        It is waited for: its joining may be on its way. If it warns again and again, the processes
-        were started with different lists of shards."""
+    def _report_strangers(
+        self, shard: int, report: m.ShardReport, strangers: set[int], wait: Wait
+    ) -> None:
+        """Says which shards another process counts and this one has never heard of. They are waited for: their
+        joining may be on its way. Where it does not come, the processes were started with different lists of
+        shards. strangers: those that the stream has named so far, and that are still unknown."""
         process = self._engine.process
-        strangers = set(process.unknown_homes(report)) - reported
+        known = process.membership
+        strangers.update(process.unknown_homes(report))
+        strangers.difference_update(known.members, known.former)
         if strangers:
-            reported |= strangers
-            log.warning(
-                "report_passed_over",
+            wait.report(
                 from_shard=shard,
                 names_shards=sorted(strangers),
-                known_shards=sorted(process.membership.members),
+                known_shards=sorted(known.members),
             )
+        else:
+            wait.over()
 
     async def _read(self, requests: AsyncIterator[peer_pb.ExchangeRequest]) -> None:
-        strangers: set[int] = set()
+        strangers, wait = set[int](), Wait(log, "report_passed_over")
         async for request in requests:
             self._check_known(request.from_shard)
             if request.address:
@@ -188,7 +193,7 @@ class PeerServicer:
                 self._engine.process.check_frame(frame)
                 if isinstance(frame.body, m.ShardReport):
                     self._check_not_reborn(frame.shard, frame.body)
-                    self._report_strangers(frame.shard, frame.body, strangers)
+                    self._report_strangers(frame.shard, frame.body, strangers, wait)
                 if isinstance(frame.body, m.EntriesReceived):
                     self._engine.stats.forwarding[frame.shard].confirmed(frame.body.number)
                 self._engine.post(m.FrameArrived(frame))
