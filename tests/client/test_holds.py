@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -60,6 +61,23 @@ def test_a_hold_begins_with_what_is_consumed(running: EmbeddedTracker, pipeline:
         done(hold.release())
         at(running, pipeline, 100)
         assert worker.holds == {}
+
+
+def test_a_hold_stands_at_the_slot_of_a_moment(running: EmbeddedTracker, pipeline: str) -> None:
+    """Slots are 10 ms wide, and number 0 begins with 1970."""
+    moment, later = (datetime(1970, 1, 1, 0, 0, 0, us, tzinfo=UTC) for us in (109_999, 400_000))
+    with (
+        NodeClient(running.target, pipeline, "n") as node,
+        NodeClient(running.target, pipeline, "worker") as worker,
+    ):
+        joined_front(node)
+        done(node.commit(create(10, 7)))
+        done(node.commit(promise(100)))
+        worker.join(WAIT_S)
+        hold = worker.hold(FED, moment, "state", content=consume(10, 7))
+        at(running, pipeline, 10)
+        done(hold.move_to(later))
+        at(running, pipeline, 40)
 
 
 def test_a_hold_begins_by_a_front_where_nothing_is_announced(

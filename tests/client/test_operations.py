@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -81,6 +82,10 @@ def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient)
     at_times = "1970-01-01T00:00:00.040..1970-01-01T00:00:00.070"
     same = run_json(running, "explain", "-p", "two", "-s", "first", "--slots", at_times)
     assert same["open_cells"] == some["open_cells"]
+    with Admin(running.target) as admin:
+        first_moment, end = (datetime(1970, 1, 1, 0, 0, 0, us, UTC) for us in (49_999, 70_001))
+        parts = admin.explain("two", "first", from_slot=first_moment, to_slot=end).parts
+    assert sorted(cell.slot for part in parts for cell in part.cells) == [4, 7]
 
 
 def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient) -> None:

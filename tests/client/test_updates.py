@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
 from tests.client.support import never_back
-from tracker.client.updates import Heard, Update, slot_time, slot_until, subscribe_request
+from tracker.client.updates import (
+    Heard,
+    Update,
+    slot_at,
+    slot_time,
+    slot_until,
+    subscribe_request,
+)
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 SLACK_NS = 10_000_000
@@ -110,6 +117,20 @@ def test_a_moment_is_complete_by_the_slot_that_is_waited_for(
     moment_ns = (moment - EPOCH) // timedelta(microseconds=1) * 1000
     if LOWEST_SLOT < slot < HIGHEST_SLOT:
         assert (moment_ns - 1) // slack_ns == slot - 1
+
+
+@given(st.datetimes(), st.integers(1, 10**12), st.integers(1, 1000))
+def test_a_moment_lies_in_the_slot_that_begins_there_or_before(
+    naive: datetime, slack_ns: int, rounds: int
+) -> None:
+    moment = naive.replace(tzinfo=UTC)
+    slot = slot_at(moment, slack_ns, rounds)
+    assert slot_at(naive, slack_ns, rounds) == slot and slot_at(slot, slack_ns, rounds) == slot
+    moment_ns = (moment - EPOCH) // timedelta(microseconds=1) * 1000
+    if LOWEST_SLOT < slot < HIGHEST_SLOT:
+        time, number = divmod(slot, rounds)
+        assert number == 0
+        assert time * slack_ns * rounds <= moment_ns < (time + 1) * slack_ns * rounds
 
 
 def test_slots_beyond_the_calendar_have_no_moment() -> None:

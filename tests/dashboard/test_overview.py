@@ -71,8 +71,8 @@ class Counting(Admin):
         self.explained[pipeline] += 1
         return super().explain(pipeline, *args, **options)
 
-    def pages(self) -> Iterator[list[PipelineInfo]]:
-        for page in super().pages():
+    def pages(self, size: int | None = None) -> Iterator[list[PipelineInfo]]:
+        for page in super().pages(size):
             self.paged += 1
             yield page
 

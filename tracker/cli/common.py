@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -54,10 +55,12 @@ PatientTarget = Annotated[str, _target_option(None)]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
 
 
-def pipeline_names(target: str) -> list[str]:
-    """The pipelines of a tracker. Raises typer.BadParameter where there is none; RefusedError; UnavailableError."""
+def pipeline_names(target: str, most: int) -> list[str]:
+    """The first pipelines of a tracker by name, up to `most`. Raises typer.BadParameter where there is none;
+    RefusedError; UnavailableError."""
     with connect(target) as admin:
-        names = [info.spec.name for info in admin.pipelines()]
+        infos = chain.from_iterable(admin.pages(most))
+        names = [info.spec.name for info in islice(infos, most)]
     if not names:
         raise typer.BadParameter("no pipeline is registered; see lowmark pipelines apply --help")
     return names
@@ -68,13 +71,11 @@ def only_pipeline(context: typer.Context, given: str | None) -> str:
     none; RefusedError; UnavailableError."""
     if given or context.resilient_parsing:
         return given or ""
-    names = pipeline_names(context.params["target"])
+    names = pipeline_names(context.params["target"], MAX_NAMED_PIPELINES + 1)
     if len(names) == 1:
         return names[0]
     shown = ", ".join(names[:MAX_NAMED_PIPELINES])
-    more = (
-        f" and {len(names) - MAX_NAMED_PIPELINES} more" if len(names) > MAX_NAMED_PIPELINES else ""
-    )
+    more = " and more" if len(names) > MAX_NAMED_PIPELINES else ""
     raise typer.BadParameter(f"name one with --pipeline; there are {shown}{more}")
 
 

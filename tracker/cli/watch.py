@@ -45,7 +45,7 @@ def watch(
     Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
     """
     if pipeline is None:
-        names = pipeline_names(target)
+        names = pipeline_names(target, 2)
         if len(names) > 1:
             _watch_all(target, interval, once, as_json)
             return

@@ -16,7 +16,7 @@ from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.errors import RefusedError, UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
-from tracker.client.updates import slot_until
+from tracker.client.updates import slot_at, slot_until
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import PipelineExplanation
@@ -138,9 +138,10 @@ class Admin(Closing):
         """All pipelines, by name, asked for page by page."""
         return [info for page in self.pages() for info in page]
 
-    def pages(self) -> Iterator[list[PipelineInfo]]:
-        """All pipelines, by name, up to PAGE_PIPELINES at a time: each page is asked for when it is its turn."""
-        request = pipeline_pb.ListPipelinesRequest(page_size=PAGE_PIPELINES)
+    def pages(self, size: int | None = None) -> Iterator[list[PipelineInfo]]:
+        """All pipelines, by name, up to `size` at a time (None: PAGE_PIPELINES): each page is asked for when it is its
+        turn."""
+        request = pipeline_pb.ListPipelinesRequest(page_size=size or PAGE_PIPELINES)
         while True:
             answer = self._call(lambda stub: stub.ListPipelines, request)
             yield [_info(pipeline) for pipeline in answer.pipelines]
@@ -200,8 +201,8 @@ class Admin(Closing):
         pipeline: str,
         segment: str | None = None,
         *,
-        from_slot: int = LOWEST_SLOT,
-        to_slot: int = FOREVER,
+        from_slot: int | datetime = LOWEST_SLOT,
+        to_slot: int | datetime = FOREVER,
         max_cells: int = 100,
         at: int | datetime | None = None,
         strip_bins: int = 0,
@@ -209,9 +210,9 @@ class Admin(Closing):
         shard_timeout_s: float = SHARD_TIMEOUT_S,
     ) -> Explanation:
         """Asks every shard why min time is where it is, and for the open cells with a slot of at least
-        `from_slot` and below `to_slot`: up to `max_cells` of each shard, the lowest slots first. at:
-        what keeps min time from this slot or moment, not just from moving; strip_bins: into how many bins what
-        is open between the slots is counted; silent_after_ms: how long a node may say nothing before
+        `from_slot` and below `to_slot`, or of moments between two: up to `max_cells` of each shard, the lowest slots
+        first. at: what keeps min time from this slot or moment, not just from moving; strip_bins: into how many bins
+        what is open between the slots is counted; silent_after_ms: how long a node may say nothing before
         that counts as a cause. Raises RefusedError if the pipeline or segment is unknown;
         shards that do not answer within `shard_timeout_s` seconds are named instead."""
         spec = self.pipeline(pipeline).spec
@@ -219,8 +220,8 @@ class Admin(Closing):
         request = pipeline_pb.ExplainPipelineRequest(
             pipeline=pipeline,
             segment=segment or "",
-            from_slot=from_slot,
-            to_slot=to_slot,
+            from_slot=slot_at(from_slot, spec.slack_ns, spec.rounds),
+            to_slot=slot_until(to_slot, spec.slack_ns, spec.rounds),
             max_cells=max_cells,
             at_slot=at_slot,
             strip_bins=strip_bins,

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeAlias
 
 from tracker.client.errors import LowmarkError, TickRefusedError
+from tracker.client.updates import slot_at
 from tracker.core.log import Joined
-from tracker.core.model import HoldMove, Refusal, RefusalCode, TickContent
+from tracker.core.model import HoldMove, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.slots import FOREVER
 
 Commit: TypeAlias = Callable[[TickContent], "Future[int]"]
@@ -29,7 +31,9 @@ class Hold:
     """One hold of a node, in one segment. Made by `NodeClient.hold`, or found again in `NodeClient.holds`.
     Thread-safe."""
 
-    def __init__(self, name: str, segment: str, number: int, slot: int, commit: Commit) -> None:
+    def __init__(
+        self, name: str, segment: str, number: int, slot: int, spec: PipelineSpec, commit: Commit
+    ) -> None:
         self.name, self.segment = name, segment
         self.number = number
         """Of the segment."""
@@ -37,12 +41,12 @@ class Hold:
         """Where it stands, by what was committed and not refused; FOREVER once it was let go of."""
         self.durable_slot: int | None = slot
         """Where it stands by what is durable; None while its beginning is not."""
-        self._commit = commit
+        self._spec, self._commit = spec, commit
         self._released: Future[int] | None = None
 
-    def move_to(self, slot: int, content: TickContent | None = None) -> Future[int]:
-        """Moves it up, in a tick with whatever else that is to carry: what is emitted where it stood, say. The
-        future is that of the tick; where it is refused, nothing has moved. Raises what `NodeClient.commit`
+    def move_to(self, slot: int | datetime, content: TickContent | None = None) -> Future[int]:
+        """Moves it up to a slot, or to that of a moment, in a tick with whatever else that is to carry: what is
+        emitted where it stood, say. The future is that of the tick; where it is refused, nothing has moved. Raises what `NodeClient.commit`
         does, and TickRefusedError for a slot below the one where it stands, or if it was let go of."""
         content = TickContent() if content is None else content
         return self._commit(replace(content, holds=(*content.holds, self.at(slot))))
@@ -57,9 +61,10 @@ class Hold:
         future.add_done_callback(self._released_or_not)
         return future
 
-    def at(self, slot: int) -> HoldMove:
+    def at(self, slot: int | datetime) -> HoldMove:
         """What a tick carries in `holds` so that it stands there from then on: with it, one tick moves several."""
-        return HoldMove(self.name, self.number, slot)
+        spec = self._spec
+        return HoldMove(self.name, self.number, slot_at(slot, spec.slack_ns, spec.rounds))
 
     def _released_or_not(self, future: Future[int]) -> None:
         if self._released is future and (future.cancelled() or future.exception() is not None):
@@ -77,7 +82,7 @@ class HoldBook:
         }
 
     def _hold(self, name: str, number: int, slot: int) -> Hold:
-        segment = self._joined.spec.segments[number]
+        spec = self._joined.spec
 
         def commit(content: TickContent) -> Future[int]:
             known = self.holds.get(name)
@@ -85,7 +90,7 @@ class HoldBook:
                 raise self._refused(f"hold {name!r} was let go of, or is of an earlier joining")
             return self._commit(content)
 
-        hold = Hold(name, segment, number, slot, commit)
+        hold = Hold(name, spec.segments[number], number, slot, spec, commit)
         return hold
 
     def at_home(self, takes_holds: bool) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import grpc
@@ -39,6 +40,7 @@ from tracker.client.errors import (
 )
 from tracker.client.holds import Hold, HoldBook, below_grant
 from tracker.client.known import Known, known_at
+from tracker.client.updates import slot_at
 from tracker.core.home.window import TickWindow
 from tracker.core.log import Grant, Joined
 from tracker.core.log.sizes import pieces
@@ -345,14 +347,14 @@ class NodeClient(Closing):
     def hold(
         self,
         segment: str,
-        slot: int,
+        slot: int | datetime,
         name: str = "hold",
         *,
         content: TickContent | None = None,
         timeout_s: float = JOIN_TIMEOUT_S,
     ) -> Hold:
-        """Holds min time of a segment at a slot, until it is moved or let go of; durable on return. Whoever asks
-        for a name again that the node holds there, at this slot or below, gets it as it stands.
+        """Holds min time of a segment at a slot, or at that of a moment, until it is moved or let go of; durable on
+        return. Whoever asks for a name again that the node holds there, at this slot or below, gets it as it stands.
 
         name: the hold's own, which the same work has in all runs; content: the rest of the tick by which it
         begins. If that consumes what the hold stands for, at the slot or below, they change places in one step.
@@ -362,6 +364,7 @@ class NodeClient(Closing):
         Raises TickRefusedError (BELOW_MIN_TIME where the slot is too low, with the lowest possible one), what
         `commit` and `join_front` raise."""
         number, known = self.segment(segment), self.holds.get(name)
+        slot = slot_at(slot, self.joined.spec.slack_ns, self.joined.spec.rounds)
         if known is not None and known.number == number and known.slot <= slot:
             if content is not None:
                 self._result(self.commit(content), timeout_s)

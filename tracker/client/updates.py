@@ -43,10 +43,21 @@ def slot_time(slot: int, slack_ns: int) -> datetime | None:
 def slot_until(when: int | datetime, slack_ns: int, rounds: int = 1) -> int:
     """The least min time by which everything labelled before a moment is complete: the moment's
     time, rounded up. A naive datetime counts as UTC. A slot is as it is."""
-    if isinstance(when, int):
+    if not isinstance(when, datetime):
         return when
-    times = -(-unix_ns(when) // (slack_ns * rounds))
-    return max(LOWEST_SLOT, min(times * rounds, HIGHEST_SLOT))
+    return _within(-(-unix_ns(when) // (slack_ns * rounds)) * rounds)
+
+
+def slot_at(when: int | datetime, slack_ns: int, rounds: int = 1) -> int:
+    """The slot that a moment lies in, of round 0. A naive datetime counts as UTC. A slot is as it is."""
+    if not isinstance(when, datetime):
+        return when
+    return _within(unix_ns(when) // (slack_ns * rounds) * rounds)
+
+
+def _within(slot: int) -> int:
+    """The slot, or the nearest that there is."""
+    return max(LOWEST_SLOT, min(slot, HIGHEST_SLOT))
 
 
 def unix_ns(moment: datetime) -> int:
