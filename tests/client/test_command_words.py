@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,8 +15,9 @@ import tracker
 from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS
 from tracker.cli.app import app
-from tracker.cli.common import EXIT_UNAVAILABLE, MAX_NAMED_PIPELINES
+from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE, MAX_NAMED_PIPELINES
 from tracker.cli.reaching import reach
+from tracker.client import Admin, PipelineInfo
 from tracker.client.embedded import EmbeddedTracker
 
 WRONG_USAGE = 2
@@ -65,12 +67,25 @@ def test_the_only_pipeline_need_not_be_named(running: EmbeddedTracker, words: li
     assert result.exit_code == told.exit_code == 0, result.stderr
 
 
-def test_of_several_pipelines_one_is_to_be_named(running: EmbeddedTracker) -> None:
-    for number in range(MAX_NAMED_PIPELINES + 2):
-        running.register(replace(TWO_SEGMENTS, name=f"p{number:02}"))
+def test_of_several_pipelines_one_is_to_be_named_and_no_more_are_asked_for_than_are_shown(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[str]()
+
+    class Listening(Admin):
+        def pages(self, size: int | None = None) -> Iterator[list[PipelineInfo]]:
+            for page in super().pages(size):
+                told.extend(info.spec.name for info in page)
+                yield page
+
+    monkeypatch.setattr("tracker.cli.common.Admin", Listening)
+    names = [f"p{number:02}" for number in range(MAX_NAMED_PIPELINES + 5)]
+    for name in names:
+        running.register(replace(TWO_SEGMENTS, name=name))
     result = run(running.target, "min-time")
     assert result.exit_code == WRONG_USAGE
-    assert "there are p00, p01" in result.stderr and "and 2 more" in result.stderr
+    assert "there are p00, p01" in result.stderr and "p09 and more" in result.stderr
+    assert told == names[: MAX_NAMED_PIPELINES + 1]
 
 
 def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
@@ -107,3 +122,27 @@ def test_it_is_waited_for_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -
 def test_how_long_it_is_waited_for_is_a_duration() -> None:
     result = run(nobody(), "--retry-for", "soon", "pipelines", "list")
     assert result.exit_code == WRONG_USAGE and "not a duration" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tokens", "create", "me", "--out", "{none}/token"],
+        ["webhook", "secret", "--out", "{none}/secret"],
+        ["pipelines", "apply", "-f", "{unreadable}"],
+        ["status", "--format", "parquet", "--out", "{none}/status.parquet"],
+        ["init", "{file}/orders"],
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_cannot_be_is_said_by_name(
+    running: EmbeddedTracker, tmp_path: Path, words: list[str]
+) -> None:
+    running.register(TWO_SEGMENTS)
+    places = {name: tmp_path / name for name in ("none", "file", "unreadable")}
+    places["file"].write_text("")
+    places["unreadable"].mkdir()
+    (places["unreadable"] / "one.yaml").symlink_to(tmp_path / "gone.yaml")
+    result = run(running.target, *(word.format(**places) for word in words))
+    assert isinstance(result.exception, SystemExit) and result.exit_code == EXIT_REFUSED
+    assert str(tmp_path) in result.stderr and len(result.stderr.splitlines()) == 1

@@ -120,3 +120,11 @@ def test_a_token_file_holds_one_word(tmp_path: Path) -> None:
         with pytest.raises(CredentialsError) as refused:
             read_token(str(path))
         assert SECRET not in str(refused.value)
+
+
+def test_a_token_without_rights_is_made_and_said(tmp_path: Path) -> None:
+    made = lowmark("tokens", "create", "jfk", "--out", str(tmp_path / "token"))
+    assert made.returncode == 0 and "token jfk may do nothing yet" in made.stderr
+    parse_tokens(made.stdout.encode(), "what was printed")
+    peer = lowmark("tokens", "create", "pod", "--peer", "--out", str(tmp_path / "peer"))
+    assert (peer.returncode, peer.stderr) == (0, "")

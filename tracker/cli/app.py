@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import typer
@@ -38,7 +39,7 @@ from tracker.store import StoreError
 
 
 class _Commands(TyperGroup):
-    """Errors of the client and of stores become one line and an exit status."""
+    """Errors of the client, of stores and of files become one line and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -47,6 +48,10 @@ class _Commands(TyperGroup):
             fail(error, EXIT_UNAVAILABLE)
         except (FilesError, LowmarkError, StoreError, ValueError) as error:
             fail(error)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever reads what is printed has seen enough
+                raise
+            fail(f"{error.filename}: {error.strerror}" if error.filename else error)
 
 
 app = typer.Typer(

@@ -99,4 +99,9 @@ def create(
     text = yaml.safe_dump({"tokens": entries}, sort_keys=False)
     parse_tokens(text.encode(), "the entry")  # raises what cannot be
     write_secret(out, token)
+    if not rights and not peer:
+        say(
+            f"lowmark: token {name} may do nothing yet: name that by --allow PIPELINE=RIGHT,... or in the file "
+            "of tokens", err=True,
+        )  # fmt: skip
     say(text, nl=False)
