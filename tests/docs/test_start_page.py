@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.docs.pages import ROOT, blocks
+from tests.install.__main__ import UVX
 from tracker.dev.sample import NAME
 
 PAGE = ROOT / "docs" / "start.md"
@@ -18,3 +21,8 @@ def test_the_program_of_a_few_lines_reaches_min_time(capsys: pytest.CaptureFixtu
 
 def test_the_sample_pipeline_has_its_name() -> None:
     assert f"lowmark watch -p {NAME}\n" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", PAGE], ids=lambda page: page.name)
+def test_uvx_is_named_as_the_install_matrix_runs_it(page: Path) -> None:
+    assert f"`{UVX}`" in " ".join(page.read_text().split())

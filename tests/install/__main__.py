@@ -4,6 +4,7 @@
 
 Each row is a fresh environment in a temporary directory: the wheel, the row's versions, the client's tests, and an
 item in and out against a tracker that runs with the newest versions. A Python that is not on this machine is skipped.
+The last row is `uvx`, which installs nothing, as the README has it; uv itself is of PyPI.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import lowmark
@@ -83,6 +87,12 @@ ROWS = (
     Row("3.11", "1.66.2", "5.29.5", "1.26.4", server=True),
     Row("3.13", "1.76.0", "6.33.0", "2.1.3", server=True),
 )
+WANTED = "lowmark[server]"
+UVX = f"uvx --from '{WANTED}' lowmark dev"
+"""As pages say it, of what is on PyPI."""
+
+Run = Callable[[Built, Path], int]
+"""Tries a wheel in a directory; returns how many of the client's tests have passed."""
 
 
 @dataclass
@@ -100,27 +110,59 @@ class Outcome:
             return f"{self.row}: skipped, {self.skipped}"
         if self.wrong:
             return f"{self.row}: FAILED, {self.wrong}"
-        return f"{self.row}: OK, {self.tests} tests and a round trip, {self.seconds} s"
+        tests = f"{self.tests} tests and " if self.tests else ""
+        return f"{self.row}: OK, {tests}a round trip, {self.seconds} s"
 
 
-def run_row(row: Row, built: Built, directory: Path) -> Outcome:
-    outcome, began_s = Outcome(str(row)), time.monotonic()
-    python = interpreter(row.python)
-    if python is None:
-        outcome.skipped = f"no Python {row.python} on the PATH or in pyenv"
-        return outcome
+class NoPythonError(Exception):
+    """This machine has no Python of a row's version."""
+
+
+def tried(name: str, run: Run, built: Built, directory: Path) -> Outcome:
+    outcome, began_s = Outcome(name), time.monotonic()
     try:
-        environment = _made(row, built.wheel, directory, python)
-        if row.server:
-            _serve(environment, row)
-        else:
-            outcome.tests = _run_tests(environment, built.source)
-            with lowmark.embedded() as tracker:
-                _round_trip(environment, tracker.target, row)
+        outcome.tests = run(built, directory)
+    except NoPythonError as missing:
+        outcome.skipped = str(missing)
     except (InstallFailed, subprocess.TimeoutExpired) as error:
         outcome.wrong = str(error)
     outcome.seconds = round(time.monotonic() - began_s)
     return outcome
+
+
+def run_row(row: Row, built: Built, directory: Path) -> int:
+    """Returns how many tests have passed. Raises NoPythonError, InstallFailed, TimeoutExpired."""
+    python = interpreter(row.python)
+    if python is None:
+        raise NoPythonError(f"no Python {row.python} on the PATH or in pyenv")
+    environment = _made(row, built.wheel, directory, python)
+    here = [str(environment.python)]
+    if row.server:
+        dev = [str(environment.home / "bin" / "lowmark"), "dev"]
+        _serve(environment, dev, lambda target: _round_trip(environment, here, target, row.pins))
+        return 0
+    passed = _run_tests(environment, built.source)
+    with lowmark.embedded() as tracker:
+        _round_trip(environment, here, tracker.target, row.pins)
+    return passed
+
+
+def run_uvx(built: Built, directory: Path) -> int:
+    """`uvx` of PyPI's uv with nothing cached, and the wheel where PyPI's will be. Raises InstallFailed, TimeoutExpired."""
+    constraints = directory / "constraints.txt"
+    constraints.write_text(locked(without=()))
+    environment = replace(
+        fresh(directory, sys.executable),
+        more={"UV_CACHE_DIR": str(directory / "uv"), "UV_CONSTRAINT": str(constraints)},
+    )
+    environment.install("uv")
+    wheel = f"{WANTED} @ {built.wheel.as_uri()}"
+    uvx, *words = [wheel if word == WANTED else word for word in shlex.split(UVX)]
+    uvx = str(environment.home / "bin" / uvx)
+    dev = [uvx, "--quiet", *words]
+    python = [uvx, "--quiet", "--from", wheel, "python"]
+    _serve(environment, dev, lambda target: _round_trip(environment, python, target, ()))
+    return 0
 
 
 def _made(row: Row, wheel: Path, directory: Path, python: str) -> Environment:
@@ -149,54 +191,54 @@ def _run_tests(environment: Environment, source: Path) -> int:
     return int(passed[1])
 
 
-def _round_trip(environment: Environment, target: str, row: Row) -> None:
+def _round_trip(
+    environment: Environment, python: Sequence[str], target: str, pins: Sequence[str]
+) -> None:
+    """python: what runs a program with Lowmark."""
     program = shutil.copy(Path(__file__).with_name("round_trip.py"), environment.work)
-    environment.run([str(environment.python), str(program), target, *row.pins], ROUND_TRIP_S)
+    environment.run([*python, str(program), target, *pins], ROUND_TRIP_S)
 
 
-def _serve(environment: Environment, row: Row) -> None:
-    """A tracker of the environment's own, as `lowmark dev`."""
-    command = [
-        str(environment.home / "bin" / "lowmark"),
-        "dev",
-        "--port",
-        "0",
-        "--dashboard-port",
-        "0",
-        "--json",
-    ]
+def _serve(environment: Environment, dev: Sequence[str], round_trip: Callable[[str], None]) -> None:
+    """A tracker of the environment's own, by `lowmark dev`, that an item goes through; it ends cleanly and has
+    nothing to complain of."""
+    command = [*dev, "--port", "0", "--dashboard-port", "0", "--json"]
     log = environment.work / "dev.log"
     with (
         log.open("wb") as errors,
         subprocess.Popen(
             command, cwd=environment.work, env=environment.variables, stdout=subprocess.PIPE,
             stderr=errors, text=True,
-        ) as dev,
+        ) as process,
     ):  # fmt: skip
         try:
-            assert dev.stdout is not None
-            said = dev.stdout.readline()
+            assert process.stdout is not None
+            said = process.stdout.readline()
             if not said:
                 raise InstallFailed(f"lowmark dev did not start: {log.read_text()[-2000:]}")
-            _round_trip(environment, json.loads(said)["tracker"], row)
+            round_trip(json.loads(said)["tracker"])
         finally:
-            dev.terminate()
-    if dev.returncode != 0 or log.read_text():
-        raise InstallFailed(f"lowmark dev ended with {dev.returncode}: {log.read_text()[-2000:]}")
+            process.terminate()
+    if process.returncode != 0 or log.read_text():
+        raise InstallFailed(
+            f"lowmark dev ended with {process.returncode}: {log.read_text()[-2000:]}"
+        )
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
     parser.add_argument("--rows", default="", help="numbers from 1, with commas; all if not given")
     chosen = parser.parse_args(arguments).rows
-    numbers = [int(number) for number in chosen.split(",")] if chosen else range(1, len(ROWS) + 1)
+    runs: list[tuple[str, Run]] = [(str(row), partial(run_row, row)) for row in ROWS]
+    runs.append((UVX, run_uvx))
+    numbers = [int(number) for number in chosen.split(",")] if chosen else range(1, len(runs) + 1)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="lowmark-install-") as directory:
         built = build(Path(directory) / "dist")
         for number in numbers:
             place = Path(directory) / f"row-{number}"
             place.mkdir()
-            outcome = run_row(ROWS[number - 1], built, place)
+            outcome = tried(*runs[number - 1], built, place)
             print(f"{number}. {outcome}", flush=True)
             outcomes.append(outcome)
             shutil.rmtree(place)

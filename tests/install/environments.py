@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.summary import ROOT
@@ -66,6 +66,8 @@ class Environment:
 
     home: Path
     work: Path
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its programs, beside those of this process."""
 
     @property
     def python(self) -> Path:
@@ -79,7 +81,11 @@ class Environment:
             for name, value in os.environ.items()
             if not name.startswith(("LOWMARK_", "PYSPARK_", "PYTHON", "SPARK_", "VIRTUAL_ENV"))
         }
-        return kept | {"PATH": f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        return (
+            kept
+            | dict(self.more)
+            | {"PATH": f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        )
 
     def install(self, *wanted: str, constraints: Path | None = None) -> None:
         """As `pip install` does, with pip's caches. Raises InstallFailed."""

@@ -1,9 +1,10 @@
-"""The first minutes of a newcomer: the README's "Start in a minute", block by block, from the wheel in a fresh
-environment in another directory.
+"""The first minutes of a newcomer: the README's "Start in a minute" and docs/start.md, block by block, from the wheel in
+a fresh environment in another directory.
 
     python -m tests.install.newcomer [--pictures docs/img]
 
-The blocks run as they stand there, but for where the wheel lies and on which ports it listens. Seconds are counted from
+The blocks run as they stand there, but for where the wheel lies, on which ports it listens, and that somebody ends
+`lowmark watch` by Ctrl-C after a while; one that has run already does not run again. Seconds are counted from
 the first `pip install` on, with wheels gathered before: until the sample pipeline of `lowmark dev` has passed the moment
 at which it was started, which is the bound's; and until the pipeline of `lowmark init` has, Spark's own installation
 among them.
@@ -26,15 +27,26 @@ from lowmark import Admin, Subscriber, free_ports
 from scripts.summary import BUILD, ROOT, finish
 from tests.cluster.children import now_slot, until
 from tests.dashboard.browser import Browser
-from tests.docs.pages import Block, blocks_below
+from tests.docs.pages import Block, blocks, blocks_below
 from tests.install.environments import Environment, InstallFailed, build, fresh, locked
 
 SECTION = "Start in a minute"
+PAGE = ROOT / "docs" / "start.md"
 BOUND_S = 60
 """At most so long from `pip install` to the first min time."""
 STEP_S = 600.0
 """Far more than a block takes on a busy machine."""
+WATCH_S = 10
+"""How long somebody watches."""
 SAMPLE, OWN = "sample", "orders"
+SAID = {
+    "python reader.py": "run 0: ",
+    "lowmark watch": "parse",
+    "lowmark explain": "parse",
+    "with embedded()": "is shipped",
+    "lowmark init": "pipeline.yaml",
+}
+"""By what is in a block: what running it says."""
 SIZE = (1280, 900)
 
 
@@ -74,6 +86,9 @@ class Walk:
         text = re.sub(r"'lowmark\[(\S+)\]'", rf"'lowmark[\1] @ {self.wheel.as_uri()}'", text)
         dev = f"lowmark dev --port {self.port} --dashboard-port {self.dashboard_port} &"
         text = re.sub(r"^lowmark dev$", dev, text, flags=re.MULTILINE)
+        # `timeout` ends with 124 where it had to end what it runs, by the signal of Ctrl-C here.
+        watched = rf"{{ timeout --foreground --signal INT {WATCH_S} \1 || test $? = 124; }}"
+        text = re.sub(r"^(lowmark watch .*)$", watched, text, flags=re.MULTILINE)
         where = self.place / ".place"
         said = self._end(["bash", "-ec", f"{text}\npwd > '{where}'"])
         self.place = Path(where.read_text().strip())
@@ -144,7 +159,11 @@ def picture(url: str, pipeline: str, path: Path) -> None:
         try:
             page = browser.page(f"{url}#pipeline={pipeline}", *SIZE)
             page.until_says("live", "#link")
-            page.until_says(pipeline)
+            page.until_says("moving", "#facts")
+            page.until_says("slots with open items", "#strip")
+            page.until("document.querySelector('#hour svg') !== null")
+            # A picture names no directory of the machine that it was taken on.
+            page.until("!document.querySelector('main').textContent.includes('file:/')")
             page.screenshot(path)
             if complaints := page.complaints():
                 raise NewcomerLost(f"the page of {pipeline} complains: {complaints}")
@@ -152,10 +171,20 @@ def picture(url: str, pipeline: str, path: Path) -> None:
             browser.close()
 
 
+def _blocks() -> list[Block]:
+    """Those that run, in the order in which somebody meets them; what both pages say is run once."""
+    both = [*blocks_below(ROOT / "README.md", SECTION), *blocks(PAGE)]
+    return list({block.text: block for block in both}.values())
+
+
+def _expected(block: Block) -> list[str]:
+    """What a block must have said, by what is in it."""
+    return [said for part, said in SAID.items() if part in block.text]
+
+
 def go(walk: Walk, pictures: Path) -> dict[str, object]:
-    """Goes through the README's blocks; returns the seconds."""
-    section = blocks_below(ROOT / "README.md", SECTION)
-    start, *rest = section
+    """Goes through the README's blocks, then through those of the page; returns the seconds."""
+    start, *rest = _blocks()
     walk.run(start)
     installed_s = walk.passed_s()
     walk.reach_now(SAMPLE)
@@ -164,20 +193,21 @@ def go(walk: Walk, pictures: Path) -> dict[str, object]:
     url = f"http://127.0.0.1:{walk.dashboard_port}/"
     own_s = 0.0
     for block in rest:
-        waits = "lowmark wait" in block.text
-        if waits:
+        reads = "reader.py" in block.text
+        if reads:
             walk.front_has_begun()
             walk.reach_now(OWN)
             own_s = walk.passed_s()
             print(f"newcomer: min time of {OWN} after {own_s} s", flush=True)
         said = walk.run(block)
-        if waits and "run 0: " not in said:
-            raise NewcomerLost(f"the reader has taken nothing: {said[-2000:]}")
+        for expected in _expected(block):
+            if expected not in said:
+                raise NewcomerLost(f"{block.text} does not say {expected!r}: {said[-2000:]}")
     for pipeline in (SAMPLE, OWN):
         picture(url, pipeline, pictures / f"dev-{pipeline}.png")
     return {
         "seconds_to_first_min_time": first_s, "seconds_to_own_min_time": own_s,
-        "seconds_to_install": installed_s, "blocks": len(section),
+        "seconds_to_install": installed_s, "blocks": 1 + len(rest),
     }  # fmt: skip
 
 
