@@ -8,6 +8,7 @@ these lead to the page that shows the file. A link that leads nowhere fails the 
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ TITLES = {
     "ci": "Values of the chart, by what they are for",
     "lake": "A lake: Kafka, Delta and Iceberg",
 }
+NOTEBOOK = ".ipynb"
 SHOWN_SUFFIXES = {".py": "python", ".yaml": "yaml", ".sql": "sql", ".sh": "sh", ".md": "markdown"}
 API = {
     "clients": ("Clients", ("tracker.client",)),
@@ -66,7 +68,7 @@ def public_names() -> dict[str, str]:
 def examples() -> list[Path]:
     """The examples: folders, and files beside them."""
     there = [p for p in (ROOT / "examples").iterdir() if not p.name.startswith(("_", "."))]
-    return sorted(p for p in there if p.is_dir() or p.suffix == ".py")
+    return sorted(p for p in there if p.is_dir() or p.suffix in (".py", NOTEBOOK))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -146,8 +148,16 @@ def _places() -> dict[str, str]:
 
 
 def example_page(example: Path) -> str:
-    """An example with all its files, to copy."""
-    return "\n".join(_example_lines(example))
+    """An example with all its files, to copy; a notebook cell by cell."""
+    lines = _cells(example) if example.suffix == NOTEBOOK else _example_lines(example)
+    return "\n".join(lines)
+
+
+def _cells(notebook: Path) -> Iterator[str]:
+    for cell in json.loads(notebook.read_text())["cells"]:
+        text = "".join(cell["source"])
+        yield f"{text}\n" if cell["cell_type"] == "markdown" else f"```python\n{text}\n```\n"
+    yield f"The notebook is `{notebook.relative_to(ROOT)}`."
 
 
 def _example_lines(example: Path) -> Iterator[str]:
