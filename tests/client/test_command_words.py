@@ -130,6 +130,7 @@ def test_how_long_it_is_waited_for_is_a_duration() -> None:
         ["tokens", "create", "me", "--out", "{none}/token"],
         ["webhook", "secret", "--out", "{none}/secret"],
         ["pipelines", "apply", "-f", "{unreadable}"],
+        ["pipelines", "apply", "-f", "{binary}"],
         ["status", "--format", "parquet", "--out", "{none}/status.parquet"],
         ["init", "{file}/orders"],
     ],
@@ -139,10 +140,33 @@ def test_a_file_that_cannot_be_is_said_by_name(
     running: EmbeddedTracker, tmp_path: Path, words: list[str]
 ) -> None:
     running.register(TWO_SEGMENTS)
-    places = {name: tmp_path / name for name in ("none", "file", "unreadable")}
+    places = {name: tmp_path / name for name in ("none", "file", "unreadable", "binary")}
+    places["binary"].write_bytes(b"\xff\xfe")
     places["file"].write_text("")
     places["unreadable"].mkdir()
     (places["unreadable"] / "one.yaml").symlink_to(tmp_path / "gone.yaml")
     result = run(running.target, *(word.format(**places) for word in words))
     assert isinstance(result.exception, SystemExit) and result.exit_code == EXIT_REFUSED
     assert str(tmp_path) in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["periods", "list", "--from", "soon"],
+        ["periods", "list", "--to", "soon"],
+        ["periods", "follow", "--record", "{place}", "--since", "soon"],
+        ["pipelines", "restart", "--from", "soon", "--yes"],
+        ["wait", "--until", "soon"],
+        ["explain", "--at", "soon"],
+        ["explain", "--slots", "soon"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_moment_is_wrong_usage(
+    running: EmbeddedTracker, tmp_path: Path, words: list[str]
+) -> None:
+    running.register(TWO_SEGMENTS)
+    result = run(running.target, *(word.format(place=tmp_path / "record") for word in words))
+    assert result.exit_code == WRONG_USAGE and "'soon' is not a moment" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -71,9 +71,9 @@ def _begins(
 ) -> range:
     """Where the periods begin that are to be listed. Raises typer.BadParameter."""
     spec = info.spec
-    end = _newest(info) if to is None else parse_slot(to, spec.slack_ns, spec.rounds)
+    end = _newest(info) if to is None else _slot(to, spec)
     if from_ is not None:
-        first = periods.first(parse_slot(from_, spec.slack_ns, spec.rounds))
+        first = periods.first(_slot(from_, spec))
     else:
         first = max(
             periods.first(spec.start_slot), periods.first(end + 1) - (last + 1) * periods.slots
@@ -84,6 +84,12 @@ def _begins(
             f"{count} periods are more than {MAX_LISTED_PERIODS}; ask for fewer"
         )
     return range(first, first + count * periods.slots, periods.slots)
+
+
+def _slot(text: str, spec: PipelineSpec) -> int:
+    """Raises typer.BadParameter."""
+    with wrong_usage():
+        return parse_slot(text, spec.slack_ns, spec.rounds)
 
 
 def _newest(info: PipelineInfo) -> int:
@@ -155,7 +161,7 @@ def follower_of(
 ) -> PeriodFollower:
     """Who follows a pipeline's periods, by what the options of a command say."""
     spec = spec_of(target, pipeline)
-    begin = None if since is None else parse_slot(since, spec.slack_ns, spec.rounds)
+    begin = None if since is None else _slot(since, spec)
     return PeriodFollower(target, pipeline, segment, periods_of(spec, every), record, since=begin)
 
 

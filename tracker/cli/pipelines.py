@@ -19,11 +19,12 @@ from tracker.cli.common import (
     only_pipeline,
     say,
     show,
+    wrong_usage,
 )
 from tracker.cli.render.pipelines import pipeline_view, pipelines_table
 from tracker.client import Admin
 from tracker.client.moments import parse_slot
-from tracker.client.pipeline_file import load_pipeline
+from tracker.client.pipeline_file import PipelineFileError, load_pipeline
 from tracker.core.model import PipelineSpec
 from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json, time_and_slot_text
 
@@ -56,7 +57,7 @@ def pipelines_apply(
     files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
     if not files:
         raise typer.BadParameter(f"{file} has no *.yaml")
-    specs = [load_pipeline(each.read_text(), str(each)) for each in files]
+    specs = [load_pipeline(_text(each), str(each)) for each in files]
     with connect(target) as admin:
         for spec in specs:
             applied = admin.apply(spec)
@@ -67,6 +68,13 @@ def pipelines_apply(
                 outcome = f"changed {', '.join(texts)}"
             document = {"pipeline": spec.name, "created": applied.created, "changes": changes}
             show(as_json, document, f"pipeline {spec.name}: {outcome}")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PipelineFileError(f"{file} is not a text in UTF-8: {error}") from None
 
 
 @pipelines_app.command("list")
@@ -142,4 +150,5 @@ def _from_slot(text: str | None, spec: PipelineSpec) -> int | None:
     try:
         return int(text)
     except ValueError:
-        return parse_slot(text, spec.slack_ns, spec.rounds)
+        with wrong_usage():
+            return parse_slot(text, spec.slack_ns, spec.rounds)
