@@ -82,7 +82,7 @@ example-windows: setup java ## hourly windows over real flights, each read when 
 example-rounds: setup ## shortest paths by a loop of four workers, some killed, each round behind a barrier; SABOTAGE=early must fail
 	@$(PYTHON_IN_VENV) -m examples.shortest_paths $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
-bench: setup java redis maven ## every bar of docs/performance.md, in fifteen minutes; ARGS="--only latency" chooses
+bench: setup java redis maven ## every bar of docs/performance.md, in three quarters of an hour; ARGS="--only latency" chooses
 	@$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
 
 bench-quick: setup ## the bars that two minutes can show

@@ -16,7 +16,7 @@ from benchmarks.pairs import FEWEST_ROUNDS, MOST_LOOKS, Bar, Verdict, interval
 
 
 class Budget(Enum):
-    """How much time there is: two minutes, fifteen, or as long as it takes."""
+    """How much time there is: two minutes, three quarters of an hour, or as long as it takes."""
 
     QUICK = "quick"
     STANDARD = "standard"
