@@ -170,3 +170,11 @@ def test_what_is_no_moment_is_wrong_usage(
     result = run(running.target, *(word.format(place=tmp_path / "record") for word in words))
     assert result.exit_code == WRONG_USAGE and "'soon' is not a moment" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_of_no_period_says_so(running: EmbeddedTracker) -> None:
+    running.register(TWO_SEGMENTS)
+    none = run(running.target, "periods", "list", "--from", "now")
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "no period has ended there yet\n")
+    told = run(running.target, "periods", "list", "--from", "now", "--json")
+    assert (told.exit_code, told.output) == (0, "")

@@ -17,6 +17,7 @@ from tracker.cli.common import (
     connect,
     exit_when_told,
     print_json,
+    say,
     show,
     wrong_usage,
 )
@@ -154,6 +155,8 @@ def periods_list(
             "exact": exact,
         }
         show(as_json, document, f"{span}  {since if reached.reached else 'not complete'}")
+    if not listed and not as_json:
+        say("no period has ended there yet", err=True)
 
 
 def follower_of(
