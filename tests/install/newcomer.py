@@ -162,6 +162,7 @@ def picture(url: str, pipeline: str, path: Path) -> None:
             page.until_says("moving", "#facts")
             page.until_says("slots with open items", "#strip")
             page.until("document.querySelector('#hour svg') !== null")
+            page.until("/ items? in /.test(document.querySelector('#strip').textContent)")
             # A picture names no directory of the machine that it was taken on.
             page.until("!document.querySelector('main').textContent.includes('file:/')")
             page.screenshot(path)
