@@ -1,8 +1,8 @@
 """Where the microseconds of a tick go: what each step of its way through one process costs.
 
 The steps are taken one after the other for many ticks, in one thread and without a network, and timed by the
-processor time of that thread: waiting and other work on the machine count little. Then the same ticks go
-through a process of its own, over gRPC: what that takes beside the steps is the library's, the stream's, and
+processor time of that thread: waiting and other work on the machine count little (`benchmarks/instructions.py` counts the
+same steps' instructions, where they count nothing). Then the same ticks go through a process of its own, over gRPC: what that takes beside the steps is the library's, the stream's, and
 the hand-overs' between threads.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,18 +76,35 @@ def _costs(cells: int, ticks: int, together: int, rounds: int) -> Iterable[Figur
     )
 
 
+Meter = Callable[[str], AbstractContextManager[None]]
+"""Measures what is done within it, for the step of that name."""
+
+
+class ProcessorTime:
+    """A meter: of this thread, in microseconds, by step."""
+
+    def __init__(self) -> None:
+        self.us = dict.fromkeys(STEPS, 0.0)
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        began_ns = time.thread_time_ns()
+        yield
+        self.us[step] += (time.thread_time_ns() - began_ns) / 1_000
+
+
 @dataclass
 class _Steps:
-    """One process and its store, driven step by step. us: by step what it took, in microseconds."""
+    """One process and its store, driven step by step."""
 
     store: SqliteStore
+    meter: Meter
     process: Process = field(
         default_factory=lambda: Process(0, RoutingTable.uniform(1, block_slots=64), epoch=1)
     )
     now_ns: int = 10**9
     appended: list[Append] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
-    us: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
 
     def handle(self, event: Event) -> None:
         self.now_ns += TICK_NS
@@ -98,11 +116,9 @@ class _Steps:
             elif isinstance(effect, TickRefused):
                 raise RuntimeError(f"a tick was refused: {effect.refusal.message}")
 
-    def timed(self, step: str, do: Callable[..., Any], *what: Any) -> Any:
-        began_ns = time.thread_time_ns()
-        done = do(*what)
-        self.us[step] += (time.thread_time_ns() - began_ns) / 1_000
-        return done
+    def metered(self, step: str, do: Callable[..., Any], *what: Any) -> Any:
+        with self.meter(step):
+            return do(*what)
 
     def read(self, messages: list[bytes]) -> list[node_pb.CommitTicksRequest]:
         return [node_pb.CommitTicksRequest.FromString(message) for message in messages]
@@ -130,9 +146,9 @@ class _Steps:
 
     def commit(self) -> None:
         """What was appended becomes durable, and takes effect."""
-        records = self.timed(ENCODE, self.encode)
-        self.timed(STORE, self.store.commit, 1, records)
-        self.timed(APPLY, self.handle, Committed(records[-1][0]))
+        records = self.metered(ENCODE, self.encode)
+        self.metered(STORE, self.store.commit, 1, records)
+        self.metered(APPLY, self.handle, Committed(records[-1][0]))
 
     def settle(self) -> None:
         for _ in range(3):
@@ -156,18 +172,28 @@ class _Steps:
 
 def steps_of(cells: int, ticks: int, together: int) -> dict[str, float]:
     """By step, what it takes for a tick, in microseconds."""
-    numbered = [numbered_tick(number, cells) for number in range(2, ticks + 2)]
+    meter = ProcessorTime()
+    take_steps(cells, ticks, together, lambda: meter)
+    return {step: us / ticks for step, us in meter.us.items()}
+
+
+def take_steps(
+    cells: int, ticks: int, together: int, meter: Callable[[], Meter], unmetered: int = 0
+) -> None:
+    """So many ticks go through the steps, behind others whose steps do not count. meter: makes the one that takes
+    theirs, when its turn has come."""
+    numbered = [numbered_tick(number, cells) for number in range(2, unmetered + ticks + 2)]
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory:
         store = SqliteStore(Path(directory) / "store", 0)
         store.acquire("bench")
-        steps = _Steps(store)
+        steps = _Steps(store, lambda _: nullcontext())
         steps.begin()
-        steps.us = dict.fromkeys(STEPS, 0.0)
-        for first in range(0, ticks, TICKS_PER_COMMIT):
+        for first in range(0, unmetered + ticks, TICKS_PER_COMMIT):
+            if first == unmetered:
+                steps.meter = meter()
             messages = messages_of(numbered[first : first + TICKS_PER_COMMIT], together)
-            requests = steps.timed(READ, steps.read, messages)
-            taken = steps.timed(TAKE, steps.take, requests)
-            steps.timed(JUDGE, steps.judge, taken)
+            requests = steps.metered(READ, steps.read, messages)
+            taken = steps.metered(TAKE, steps.take, requests)
+            steps.metered(JUDGE, steps.judge, taken)
             steps.commit()
         store.close()
-    return {step: us / ticks for step, us in steps.us.items()}
