@@ -3,8 +3,8 @@
     python -m tests.consumers.follow_killed POINT ARGUMENTS...
 
 The points, in their order within one period: `partition`, `delta` (that place is marked), `metadata` (those
-of the Iceberg table are written, and its catalog does not know), `iceberg`, `record`. The record is written
-once before the first period, too.
+of the Iceberg table are written, and its catalog does not know), `iceberg`, `openlineage` (a receiver has both
+events), `record`. The record is written once before the first period, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tracker import cli
 from tracker.consumers.delta_marks import DeltaMark
 from tracker.consumers.durable import StateFile
 from tracker.consumers.iceberg_marks import IcebergMark
+from tracker.consumers.openlineage_marks import LineageMark
 from tracker.consumers.partition_marks import PartitionMark
 
 POINTS: dict[str, tuple[type, str]] = {
@@ -28,6 +29,7 @@ POINTS: dict[str, tuple[type, str]] = {
     "delta": (DeltaMark, "mark"),
     "metadata": (SqlCatalog, "_write_metadata"),
     "iceberg": (IcebergMark, "mark"),
+    "openlineage": (LineageMark, "mark"),
     "record": (StateFile, "write"),
 }
 

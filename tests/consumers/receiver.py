@@ -1,4 +1,4 @@
-"""A receiver of webhooks for tests: an HTTP server on the loopback address that answers as it is told."""
+"""Receivers for tests: HTTP servers on the loopback address; one of webhooks, which answers as it is told."""
 
 from __future__ import annotations
 
@@ -48,15 +48,14 @@ class Receiver:
 
 
 @contextmanager
-def receiving(
-    secret: str, *answers: int | tuple[int, dict[str, str]] | Callable[..., None],
-    tls: ssl.SSLContext | None = None,
-) -> Iterator[Receiver]:  # fmt: skip
-    receiver = Receiver(secret, list(answers))
+def taking_posts(
+    take: Callable[[BaseHTTPRequestHandler], None], tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """An HTTP server that gives each POST to a function, which answers it; its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            receiver.handle(self)
+            take(self)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -65,12 +64,22 @@ def receiving(
     server.daemon_threads = True
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    receiver.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}/hours?key=hidden"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield receiver
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def receiving(
+    secret: str, *answers: int | tuple[int, dict[str, str]] | Callable[..., None],
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[Receiver]:  # fmt: skip
+    receiver = Receiver(secret, list(answers))
+    with taking_posts(receiver.handle, tls) as address:
+        receiver.url = f"{address}/hours?key=hidden"
+        yield receiver

@@ -22,9 +22,13 @@ from tests.consumers.tables import (
     keys,
     success_files,
 )
+from tests.consumers.test_openlineage import Lineage, lineage
 from tests.docs.pages import ROOT
 from tracker.client.embedded import EmbeddedTracker
+from tracker.consumers.openlineage_marks import run_id
+from tracker.consumers.periods import Period, Periods
 from tracker.core.model import PipelineSpec
+from tracker.core.model.slots import FOREVER
 
 HOUR = 3_600
 START = int(datetime(2026, 3, 2, 9, tzinfo=UTC).timestamp())
@@ -42,17 +46,18 @@ def running() -> Iterator[EmbeddedTracker]:
 
 
 class Follows:
-    """Runs the follower of a pipeline's hours, whose marks go into three tables."""
+    """Runs the follower of a pipeline's hours, whose marks go into three tables, and to OpenLineage in two ways."""
 
-    def __init__(self, target: str, directory: Path) -> None:
+    def __init__(self, target: str, lineage: str, directory: Path) -> None:
         self.delta, self.iceberg = DeltaPlace(directory), IcebergPlace(directory)
-        self.files = directory / "files"
+        self.files, self.events = directory / "files", directory / "events"
         self._environment = environment_of(directory)
         self._arguments = [
             "periods", "follow", "--pipeline", "p", "--segment", "first", "--target", target,
             "--record", str(directory / "record.json"), "--mark-delta", self.delta.location,
             "--mark-iceberg", self.iceberg.name, "--mark-partition",
             f"{self.files}/dt={{start:%Y-%m-%d}}/hour={{start:%H}}",
+            "--mark-openlineage", lineage, "--mark-openlineage", str(self.events),
         ]  # fmt: skip
         self.delta.append()
 
@@ -77,7 +82,11 @@ class Follows:
 def test_each_period_is_marked_once_in_each_place_wherever_the_follower_dies(
     running: EmbeddedTracker, tmp_path: Path
 ) -> None:
-    follows = Follows(running.target, tmp_path)
+    with lineage() as (receiver, url):
+        _follow_and_die(running, Follows(running.target, url, tmp_path), receiver)
+
+
+def _follow_and_die(running: EmbeddedTracker, follows: Follows, receiver: Lineage) -> None:
     node = joined_front(running.node("p", "n"))
     done(node.commit(promise(START + HOURS * HOUR)))
     told: list[str] = []
@@ -101,3 +110,18 @@ def test_each_period_is_marked_once_in_each_place_wherever_the_follower_dies(
     assert [file["key"] for file in files.values()] == hours
     assert follows.delta.rows() == (1 + len(DEATHS)) * 2
     assert follows.iceberg.rows() == len(DEATHS) * 2
+    runs = {str(run_id("lowmark", period)) for period in periods(5)}
+    assert receiver.runs().keys() == runs == {file.stem for file in follows.events.iterdir()}
+    for states in receiver.runs().values():
+        assert states[-2:] == ["START", "COMPLETE"], (
+            "the last time it was told whole, as the same run"
+        )
+    assert len(receiver.events) == 2 * (len(runs) + 1), "one run was told twice"
+
+
+def periods(count: int) -> list[Period]:
+    """The first hours, of which the last one has no end."""
+    cut = Periods(HOUR, slack_ns=10**9)
+    begins = [START + n * HOUR for n in range(count)]
+    ends = [*begins[1:], FOREVER]
+    return [cut.period("p", "first", *span) for span in zip(begins, ends, strict=True)]

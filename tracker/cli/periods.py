@@ -27,6 +27,7 @@ from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.consumers.delta_marks import DeltaMark
 from tracker.consumers.iceberg_marks import IcebergMark
 from tracker.consumers.marks import Mark, marked
+from tracker.consumers.openlineage_marks import NAMESPACE, LineageMark
 from tracker.consumers.partition_marks import (
     MARKER,
     PartitionMark,
@@ -199,6 +200,25 @@ KeepTags = Annotated[
     str, typer.Option(help="how long expiring snapshots spares a tag: 30d, or forever")
 ]
 
+MarkOpenLineage = Annotated[
+    Places | None,
+    typer.Option(
+        help="URL of an OpenLineage receiver, or a directory for files of events: a run for each period"
+    ),
+]
+OpenLineageNamespace = Annotated[
+    str,
+    typer.Option(
+        envvar="OPENLINEAGE_NAMESPACE", help="with --mark-openlineage: namespace of the jobs"
+    ),
+]
+OpenLineageOutput = Annotated[
+    Places | None,
+    typer.Option(
+        help="with --mark-openlineage: location of a data set that a complete period is in, such as s3://lake/orders"
+    ),
+]
+
 
 def table_marks(
     periods: Periods,
@@ -240,6 +260,9 @@ def periods_follow(
     iceberg_catalog: IcebergCatalog = None,
     tag: Tag = None,
     keep_tags: KeepTags = "30d",
+    mark_openlineage: MarkOpenLineage = None,
+    openlineage_namespace: OpenLineageNamespace = NAMESPACE,
+    openlineage_output: OpenLineageOutput = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="end after so many seconds without a period")
     ] = None,
@@ -256,6 +279,15 @@ def periods_follow(
                 marks.append(PartitionMark(periods, table, strftime_layout(layout), marker))
             marks += [partition_mark(periods, template) for template in mark_partition or ()]
             marks += table_marks(periods, mark_delta, mark_iceberg, iceberg_catalog, tag, keep_tags)
+            marks += [
+                LineageMark(
+                    periods,
+                    place,
+                    namespace=openlineage_namespace,
+                    outputs=openlineage_output or (),
+                )
+                for place in mark_openlineage or ()
+            ]
         for period in marked(follower, marks, timeout):
             if table is None:
                 print_json(period.fields())

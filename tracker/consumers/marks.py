@@ -96,9 +96,9 @@ def marked(
         follower.done(period)
 
 
-def missing_extra(what: str, missing: ModuleNotFoundError) -> MarkError:
+def missing_extra(what: str, missing: ModuleNotFoundError, extra: str = "tables") -> MarkError:
     """The error of one who has not installed what a mark is written with."""
-    return MarkError(f"{what} needs {missing.name}: pip install 'lowmark[tables]'")
+    return MarkError(f"{what} needs {missing.name}: pip install 'lowmark[{extra}]'")
 
 
 class PeriodNames:
