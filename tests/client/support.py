@@ -6,9 +6,14 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
 
+import tracker
 from tracker.client import NodeClient, Subscriber, Update
-from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent, TimeKind
+from tracker.core.model.slots import FOREVER
 
 WAIT_S = 30.0
 """An upper bound; every wait ends with the event that it is for."""
@@ -43,6 +48,31 @@ def joined_front(node: NodeClient) -> NodeClient:
 
 def done(future: Future[int]) -> int:
     return future.result(WAIT_S)
+
+
+HOUR = 360_000  # in slots of 10 ms
+
+
+@contextmanager
+def various_pipelines(shards: int) -> Iterator[EmbeddedTracker]:
+    """Pipelines that are complete, held by an item that nobody consumes, waiting for their front, and one whose
+    slots are numbers."""
+    with tracker.embedded(shards=shards) as embedded:
+        for name in ("complete", "held", "waiting"):
+            embedded.register(replace(TWO_SEGMENTS, name=name))
+        embedded.register(
+            replace(TWO_SEGMENTS, name="numbers", time=TimeKind.NUMBER, slack_ns=1, rounds=2)
+        )
+        over = joined_front(embedded.node("complete", "n", "front"))
+        done(over.leave_front("front"))
+        held = joined_front(embedded.node("held", "n", "front"))
+        done(held.commit(create(HOUR, 1)))
+        done(held.commit(promise(3 * HOUR)))
+        numbers = joined_front(embedded.node("numbers", "n", "front"))
+        done(numbers.commit(promise(7)))
+        for name, slot in (("complete", FOREVER), ("held", HOUR), ("numbers", 7)):
+            assert embedded.subscriber(name).wait_until(slot, timeout_s=WAIT_S)
+        yield embedded
 
 
 class Listener:

@@ -6,46 +6,27 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done, joined_front, promise
+from tests.client.support import HOUR, various_pipelines
 from tracker.cli.app import app
 from tracker.cli.render.status import TYPES
 from tracker.client import admin as admin_module
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import TimeKind
-from tracker.core.model.slots import FOREVER
 from tracker.view import progress
 
 WRONG_USAGE = 2
-HOUR = 360_000  # in slots of 10 ms
 
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTracker]:
     """Pipelines that are complete, held, waiting for their front, and one whose slots are numbers."""
     monkeypatch.setattr(progress, "STUCK_AFTER_MS", 0)
-    with tracker.embedded(shards=2) as embedded:
-        for name in ("complete", "held", "waiting"):
-            embedded.register(replace(TWO_SEGMENTS, name=name))
-        embedded.register(
-            replace(TWO_SEGMENTS, name="numbers", time=TimeKind.NUMBER, slack_ns=1, rounds=2)
-        )
-        over = joined_front(embedded.node("complete", "n", "front"))
-        done(over.leave_front("front"))
-        held = joined_front(embedded.node("held", "n", "front"))
-        done(held.commit(create(HOUR, 1)))
-        done(held.commit(promise(3 * HOUR)))
-        numbers = joined_front(embedded.node("numbers", "n", "front"))
-        done(numbers.commit(promise(7)))
-        for name, slot in (("complete", FOREVER), ("held", HOUR), ("numbers", 7)):
-            assert embedded.subscriber(name).wait_until(slot, timeout_s=WAIT_S)
+    with various_pipelines(2) as embedded:
         yield embedded
 
 

@@ -16,6 +16,7 @@ from tracker.cli import (
     credentials,
     dev,
     explain,
+    export,
     fit,
     freshness,
     init,
@@ -70,7 +71,7 @@ for command in (
 for name, group in (
     ("pipelines", pipelines.pipelines_app), ("nodes", nodes.nodes_app), ("store", store_app),
     ("tokens", security.tokens_app), ("periods", periods.periods_app), ("webhook", webhook.webhook_app),
-    ("barrier", barrier.barrier_app), ("credentials", credentials.credentials_app),
+    ("barrier", barrier.barrier_app), ("credentials", credentials.credentials_app), ("export", export.export_app),
 ):  # fmt: skip
     app.add_typer(group, name=name)
 

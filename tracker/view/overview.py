@@ -31,12 +31,13 @@ STEP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A pipeline. lags_ms: over the last hour, the oldest first, NONE_MS where nothing is known; empty until asked
-    for, where nobody samples it, and where slots are numbers."""
+    """A pipeline, as a whole and by segment. lags_ms: over the last hour, the oldest first, NONE_MS where nothing is
+    known; empty until asked for, where nobody samples it, and where slots are numbers."""
 
     info: PipelineInfo
     progress: Progress
     lags_ms: tuple[int, ...] = ()
+    segments: tuple[Progress, ...] = ()
 
     @property
     def name(self) -> str:
@@ -110,17 +111,24 @@ class _Kept:
         for each in progress_of(self.info, None)[1:]:
             slot, told = self._told.get(each.segment or "", (None, each))
             if slot == each.min_time:
-                each = replace(each, state=told.state, holds=told.holds, advice=told.advice)
+                each = replace(
+                    each, state=told.state, holds=told.holds, advice=told.advice, cause=told.cause
+                )
             segments.append(each)
-        return Row(self.info, whole_of(self.info, segments), self.lags_ms)
+        return Row(self.info, whole_of(self.info, segments), self.lags_ms, tuple(segments))
 
 
 class Overview:
     """Asks a tracker for all of its pipelines; one call at a time."""
 
-    def __init__(self, admin: Admin, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds that never go back."""
-        self._admin, self._clock = admin, clock
+    def __init__(
+        self,
+        admin: Admin,
+        clock: Callable[[], float] = time.monotonic,
+        names: Sequence[str] = (),
+    ) -> None:
+        """clock: seconds that never go back; names: these pipelines alone, if any are named."""
+        self._admin, self._clock, self._names = admin, clock, tuple(names)
         self._kept: dict[str, _Kept] = {}
         self._pages: Iterator[list[PipelineInfo]] | None = None
         self._round = 0
@@ -139,12 +147,29 @@ class Overview:
             pass
         self._explain(end_s)
         self._chart(shown, end_s)
+        return self._rows()
+
+    def look(self, explain_s: float) -> list[Row]:
+        """As `step`, of which each pipeline is asked for anew, and reasons for as many seconds as are given. Raises
+        RefusedError, UnavailableError."""
+        while not self._next_page():
+            pass
+        self._explain(self._clock() + explain_s, moving=True)
+        return self._rows()
+
+    def _rows(self) -> list[Row]:
         return sorted((kept.row() for kept in self._kept.values()), key=_worst_first)
+
+    def _all_pages(self) -> Iterator[list[PipelineInfo]]:
+        """Pages of what is to be known: named pipelines are a page each."""
+        if not self._names:
+            return self._admin.pages()
+        return ([self._admin.pipeline(name)] for name in self._names)
 
     def _next_page(self) -> bool:
         """Takes in a page; returns whether it was the last of its round."""
         if self._pages is None:
-            self._pages, self._found = self._admin.pages(), 0
+            self._pages, self._found = self._all_pages(), 0
         try:
             page = next(self._pages, None)
         except LowmarkError:
@@ -170,10 +195,15 @@ class Overview:
         self._pages = None
         self._round += 1
 
-    def _explain(self, end_s: float) -> None:
+    def _explain(self, end_s: float, *, moving: bool = False) -> None:
+        """moving: also of those that are not known to stand, after those that do."""
         now_s = self._clock()
-        standing = [kept for kept in self._kept.values() if kept.stands(now_s)]
-        for kept in sorted(standing, key=lambda kept: kept.explained_s)[:MAX_EXPLAINED]:
+        asked = [
+            (not stands, kept.explained_s, kept)
+            for kept in self._kept.values()
+            if (stands := kept.stands(now_s)) or (moving and not kept.info.state.complete)
+        ]
+        for _, _, kept in sorted(asked, key=lambda each: each[:2])[:MAX_EXPLAINED]:
             if self._clock() > end_s:
                 return
             explanation = self._admin.explain(

@@ -21,7 +21,8 @@ WORST_FIRST = ("stuck", "waiting", "moving", "complete")
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Of a segment (None: of the whole pipeline) its min time, a slot; its state, one of WORST_FIRST; items and slots
-    that are open; what holds it and what would let it move, in words, empty where nothing is known to."""
+    that are open; what holds it and what would let it move, in words, and `cause`, what holds it as a value of
+    CauseKind: empty where nothing is known to."""
 
     segment: str | None
     min_time: int
@@ -30,6 +31,7 @@ class Progress:
     open_items: int
     holds: str = ""
     advice: str = ""
+    cause: str = ""
 
 
 def state_of(info: PipelineInfo, min_time: int, told: Standing | None) -> str:
@@ -63,6 +65,7 @@ def progress_of(info: PipelineInfo, explanation: Explanation | None) -> list[Pro
                 described.open_slots, described.open_items,
                 cause_text(causes[0], info.spec) if causes else "",
                 advice(causes[0], info.spec) if causes else "",
+                causes[0].kind.value if causes else "",
             )
         )  # fmt: skip
     return [whole_of(info, segments), *segments]
@@ -75,7 +78,7 @@ def whole_of(info: PipelineInfo, segments: Sequence[Progress]) -> Progress:
     return Progress(
         None, min_time, worst.state,
         sum(each.open_slots for each in segments), sum(each.open_items for each in segments),
-        worst.holds, worst.advice,
+        worst.holds, worst.advice, worst.cause,
     )  # fmt: skip
 
 
