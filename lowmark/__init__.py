@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from local_tracker.spark.emits import EventTime
     from local_tracker.spark.follow import FollowerLimits, TrackingError
     from local_tracker.spark.kafka import topic_ranges
+    from local_tracker.spark.progress_listener import ProgressListener
     from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
     from local_tracker.spark.rescaling import ROCKSDB, Rescaled, RescaleError, rescale_query
     from local_tracker.spark.state.rules import HeldFor
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
     from tracker.client.updates import slot_time, slot_until
     from tracker.client.waiting import Outcome, Waited, wait_complete
-    from tracker.consumers import signing
+    from tracker.consumers import otel, signing
     from tracker.consumers.barrier.barrier import Barrier, BarrierCounts
     from tracker.consumers.barrier.delta import DeltaSink
     from tracker.consumers.barrier.kafka import KafkaSink
@@ -162,6 +163,7 @@ _NAMES = {
     "local_tracker.spark.emits": ("EventTime",),
     "local_tracker.spark.follow": ("FollowerLimits", "TrackingError"),
     "local_tracker.spark.kafka": ("topic_ranges",),
+    "local_tracker.spark.progress_listener": ("ProgressListener",),
     "local_tracker.spark.ranges": ("NotYetPublished", "OffsetRanges", "PublishedRanges"),
     "local_tracker.spark.rescaling": ("ROCKSDB", "RescaleError", "Rescaled", "rescale_query"),
     "local_tracker.spark.state.rules": ("HeldFor",),
@@ -222,7 +224,9 @@ _NAMES = {
 }  # fmt: skip
 """The names of each module, the same as are imported for type checkers above."""
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-_MODULES = {"acks": "local_tracker.acks", "signing": "tracker.consumers.signing"}
+_MODULES = {
+    "acks": "local_tracker.acks", "otel": "tracker.consumers.otel", "signing": "tracker.consumers.signing",
+}  # fmt: skip
 """Those that are used as modules: `acks.consume(...)`."""
 
 __all__ = [
@@ -237,7 +241,7 @@ __all__ = [
     "NotDeliveredError", "NotPublishedError", "NotYetPublished", "Notificator", "OffsetRanges",
     "OpenBatch", "OrderedSink", "Outcome", "PartitionGroup", "Period", "PeriodFollower", "Periods",
     "PipelineDescription", "PipelineFileError", "PipelineInfo", "PipelineSpec", "Position",
-    "PostgresSink", "PublishedBatch", "PublishedFile", "PublishedRanges", "RangeFront", "Reached",
+    "PostgresSink", "ProgressListener", "PublishedBatch", "PublishedFile", "PublishedRanges", "RangeFront", "Reached",
     "RefusalCode", "RefusedByReceiverError", "RefusedError", "Released", "ReorderBuffer", "RescaleError",
     "Rescaled", "RolledBackError", "Rounds", "RoundsExceededError", "RoutingInfo", "RowError",
     "RowReader", "Run", "Runs", "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole", "SilentFront",
@@ -246,7 +250,7 @@ __all__ = [
     "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit",
     "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay",
     "child_value", "child_values", "embedded", "file_name", "free_ports", "history", "load_pipeline", "note_commit",
-    "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
+    "offset_value", "otel", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
     "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time",
     "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name", "unit_value",
     "wait_complete", "write_durably",

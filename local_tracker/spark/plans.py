@@ -277,6 +277,10 @@ class Routes:
         numbers |= {self.number(one.segment) for each in self.ranges.values() for one in each}
         return {self.spec.segments[number] for number in numbers if number is not None}
 
+    def segments(self) -> set[str]:
+        """The names of the segments that the query reads or creates in."""
+        return self.read_segments() | {self.spec.segments[number] for number in self.creates}
+
     def leads_back(self) -> bool:
         """Whether what the query creates can come back to it."""
         edges = {(edge.source, edge.target) for edge in self.spec.edges}

@@ -362,6 +362,12 @@ class Tracked:
         for query in queries:
             query.stop()
 
+    def query(self, query_id: str) -> TrackedQuery | None:
+        """The query of that id, if it was started here."""
+        with self._changed:
+            found = self._admitted.get(query_id)
+        return found if isinstance(found, TrackedQuery) else None
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _starting(self, planned: PlannedQuery, node_id: str, take_over: bool) -> StartingQuery:

