@@ -103,8 +103,8 @@ install-matrix: setup ## the wheel beside other versions of Python, protobuf, gR
 newcomer: setup java chromium ## the README's first minutes, from the wheel in a fresh environment: seconds to the first min time; ARGS="--pictures docs/img"
 	@$(PYTHON_IN_VENV) -m tests.install.newcomer $(ARGS)
 
-schedulers: setup ## Airflow, Dagster and dbt start a run for each complete hour, under kills: each once; ARGS="--only dagster"
-	@$(PYTHON_IN_VENV) -m tests.schedulers $(ARGS)
+schedulers: setup ## Airflow, Dagster and dbt start a run for each complete hour, under kills: each once; ARGS="--only dagster", SABOTAGE=early must fail
+	@$(PYTHON_IN_VENV) -m tests.schedulers $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 docs: setup java ## the site of all pages, strictly, in build/site; every block of code in them run or checked
 	@$(PYTHON_IN_VENV) -m scripts.docs

@@ -1,53 +1,57 @@
-"""Dagster by the file of docs/schedulers.md: `dagster dev`, killed in the middle; the code server lives on."""
+"""Dagster by the file of docs/schedulers.md: `dagster dev`, killed between a run and its cursor; the code server lives on."""
 
 from __future__ import annotations
 
 import json
-import os
+import re
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import lowmark
 from tests.docs.pages import ROOT, blocks
 from tests.install.environments import Environment
+from tests.schedulers.environments import variables
 from tests.schedulers.judged import faults
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import Programs, RunFailed
-from tests.schedulers.shop import Shop, open_shop
+from tests.schedulers.shop import Shop
 
-HOURS, KILLED_AFTER = 6, (2, 4)
+KILLS = 2
 LAYOUT = "%Y-%m-%d-%H:%M"
 START_S, REPORT_S, ASK_S = 600.0, 600.0, 300.0
+"""Upper bounds, for a machine that has much else to do."""
+CLOSE_LOOK_S = 0.01
 QUIET = "telemetry:\n  enabled: false\n"
 ASKED = """
 import json
 import dagster as dg
-from dagster import DagsterInstance, DagsterRunStatus
+from dagster import DagsterInstance
 with DagsterInstance.get() as instance:
     runs = instance.get_runs()
     key = dg.AssetCheckKey(dg.AssetKey("orders_by_hour"), "made_when_complete")
     checks = instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+    said = [check.event.dagster_event.asset_check_evaluation_data.metadata for check in checks]
     print("asked", json.dumps({
-        "runs": {run.tags["dagster/run_key"]: run.status.value for run in runs},
+        "runs": {run.tags.get("dagster/run_key", "by hand"): run.status.value for run in runs},
         "count": len(runs),
-        "checks": [check.status.value for check in checks],
+        "checks": [[check.status.value, found["not complete"].value] for check, found in zip(checks, said)],
     }))
 """
-"""What Dagster itself knows of its runs and checks, as one line."""
+"""What Dagster itself knows of its runs and checks, the newest first, as one line."""
 
 
-def run(environment: Environment) -> Outcome:
-    """Each hour is one run, though everything but the code server is killed twice."""
-    outcome = Outcome("dagster")
-    with open_shop(environment.work) as shop:
-        variables = environment.variables | {
-            "DAGSTER_HOME": str(environment.work), "LOWMARK_TARGET": shop.target,
-            "PATH": f"{shop.directory / 'bin'}{os.pathsep}{environment.variables['PATH']}",
-        }  # fmt: skip
-        _write_files(environment)
-        with Programs(environment.work, variables) as programs:
-            _follow(shop, environment, programs, outcome)
-            _judge(shop, environment, programs, outcome)
-    return outcome
+def run(environment: Environment, shop: Shop, outcome: Outcome) -> None:
+    """Each hour is one run, though everything but the code server is killed twice; what is made by hand too early
+    does not pass the check."""
+    of_programs = variables(environment, shop.directory / "bin") | {
+        "DAGSTER_HOME": str(environment.work), "LOWMARK_TARGET": shop.target,
+    }  # fmt: skip
+    _write_files(environment)
+    with Programs(environment.work, of_programs) as programs:
+        _follow(shop, environment, programs, outcome)
+        _judge(shop, environment, programs, outcome)
+        _make_too_early(shop, environment, programs, outcome)
 
 
 def _write_files(environment: Environment) -> None:
@@ -63,31 +67,74 @@ def _write_files(environment: Environment) -> None:
 
 
 def _follow(shop: Shop, environment: Environment, programs: Programs, outcome: Outcome) -> None:
-    """Hours become complete, one, then three at once, and so on; `dagster dev` dies behind some of them."""
+    """One hour; then two at once, behind whose first run `dagster dev` dies, and one while it is dead; and so on.
+    The last comes by itself: whatever were still to be repeated would be before it."""
     code_port, page_port = lowmark.free_ports(2)
     (environment.work / "workspace.yaml").write_text(
         f"load_from:\n  - grpc_server: {{host: 127.0.0.1, port: {code_port}, location_name: orders}}\n"
     )
-    bin_directory = environment.home / "bin"
-    serve = [str(bin_directory / "dagster"), "api", "grpc", "-f", "orders.py", "-p", str(code_port)]
-    dev = [str(bin_directory / "dagster"), "dev", "-w", "workspace.yaml", "-p", str(page_port)]
-    programs.start("code", serve)
+    dagster = str(environment.home / "bin" / "dagster")
+    dev = [dagster, "dev", "-w", "workspace.yaml", "-p", str(page_port)]
+    programs.start("code", [dagster, "api", "grpc", "-f", "orders.py", "-p", str(code_port)])
     programs.wait_for(
-        "code server", lambda: "Started Dagster code server" in programs.tail("code"), START_S
+        "its start", lambda: "Started Dagster code server" in programs.tail("code"), START_S
     )
     programs.start("dev", dev)
-    for hour in range(HOURS):
-        shop.complete_hour()
-        if hour in KILLED_AFTER:
-            programs.wait_for("the first of them", lambda: len(shop.history()) >= 1, START_S)
-            programs.kill("dev")
-            outcome.kills += 1
+    _complete_hours(1, shop, programs)
+    behind = 0
+    for _ in range(KILLS):
+        runs = _runs(environment.work)
+        for _ in range(2):
             shop.complete_hour()
-            programs.start("dev", dev)
-        done = len(shop.completed)
-        if hour in KILLED_AFTER or hour == 0:
-            programs.wait_for(f"{done} hours", lambda: len(shop.history()) >= done, REPORT_S)  # noqa: B023
-    programs.wait_for("all hours", lambda: len(shop.history()) >= len(shop.completed), REPORT_S)
+        programs.wait_for(
+            "the first run of two",
+            lambda: _runs(environment.work) > runs,  # noqa: B023
+            REPORT_S,
+            CLOSE_LOOK_S,
+        )
+        programs.kill("dev")
+        outcome.kills += 1
+        behind += _cursor(environment.work) < int(shop.end.timestamp())
+        shop.complete_hour()
+        programs.start("dev", dev)
+        _complete_hours(0, shop, programs)
+    _complete_hours(1, shop, programs)
+    outcome.numbers["kills between a run and its cursor"] = behind
+    if not behind:
+        outcome.wrong.append("no kill came between a run and its cursor: nothing was shown")
+
+
+def _complete_hours(more: int, shop: Shop, programs: Programs) -> None:
+    """And waits for all reports."""
+    for _ in range(more):
+        shop.complete_hour()
+    hours = len(shop.completed)
+    programs.wait_for(f"{hours} hours", lambda: len(shop.history()) >= hours, REPORT_S)
+
+
+def _rows(database: Path, statement: str) -> list[tuple[Any, ...]]:
+    """What one of Dagster's files says."""
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=ASK_S)
+    try:
+        return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+def _runs(home: Path) -> int:
+    ((count,),) = _rows(home / "history" / "runs.db", "SELECT count(*) FROM runs")
+    return int(count)
+
+
+def _cursor(home: Path) -> int:
+    """Where the next period of the sensor begins, as Dagster has kept it."""
+    ((body,),) = _rows(
+        home / "schedules" / "schedules.db", "SELECT instigator_body FROM instigators"
+    )
+    found = re.search(r'"cursor": "(\d+)"', body)
+    if found is None:
+        raise RunFailed(f"the sensor has no cursor: {body}")
+    return int(found[1])
 
 
 def _judge(shop: Shop, environment: Environment, programs: Programs, outcome: Outcome) -> None:
@@ -100,15 +147,31 @@ def _judge(shop: Shop, environment: Environment, programs: Programs, outcome: Ou
             status in ("SUCCESS", "FAILURE", "CANCELED") for status in known["runs"].values()
         )
 
-    programs.wait_for("every run to end", ended, ASK_S)
+    programs.wait_for("the end of every run", ended, ASK_S)
     known = _asked(programs, program)
     outcome.hours, outcome.reports = len(expected), len(shop.history())
-    outcome.wrong = faults(shop.history(), expected)
+    outcome.wrong += faults(shop.history(), expected)
     if known["count"] != len(expected) or set(known["runs"].values()) != {"SUCCESS"}:
         outcome.wrong.append(f"Dagster knows {known['count']} runs: {known['runs']}")
-    if known["checks"] != ["SUCCEEDED"] * len(expected):
+    if known["checks"] != [["SUCCEEDED", []]] * len(expected):
         outcome.wrong.append(f"the check of partitions said {known['checks']}")
     outcome.numbers["checks"] = len(known["checks"])
+
+
+def _make_too_early(
+    shop: Shop, environment: Environment, programs: Programs, outcome: Outcome
+) -> None:
+    """Somebody makes the partition of the hour that is not complete, by hand: the check says so."""
+    early = shop.end.strftime(LAYOUT)
+    command = [str(environment.home / "bin" / "dagster"), "asset", "materialize", "-f", "orders.py",
+               "--select", "orders_by_hour", "--partition", early]  # fmt: skip
+    _, said = programs.call("by-hand", command, REPORT_S)
+    newest = _asked(programs, [str(environment.python), "-c", ASKED])["checks"][:1]
+    if newest != [["FAILED", [early]]]:
+        outcome.wrong.append(
+            f"{early} was made too early, and the check said {newest}: {said[-1_500:]}"
+        )
+    outcome.numbers["made too early and found"] = len(newest)
 
 
 def _asked(programs: Programs, program: list[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +15,9 @@ LOCKS = Path(__file__).parent / "locks"
 PYTHONS = ("3.11", "3.12", "3.13")
 """The first of these that is there is taken."""
 CHECK_S = 120.0
+THEIR_OWN = ("AIRFLOW_", "DAGSTER_", "DBT_", "_AIRFLOW_")
+"""How the names begin by which schedulers are configured: those of whoever runs this are none of theirs."""
+LOOPBACK = "127.0.0.1,localhost"
 
 
 class NotToBeHad(Exception):
@@ -32,12 +36,22 @@ def environment(name: str) -> Environment:
         _install(directory, lock)
         stamp.write_text(wanted)
     made = Environment(directory / "venv", directory / "work")
+    shutil.rmtree(made.work, ignore_errors=True)
+    made.work.mkdir()
     with tempfile.TemporaryDirectory(prefix="lowmark-wheel-") as place:
         made.install("--no-deps", "--force-reinstall", str(build(Path(place)).wheel))
     made.run([str(made.python), "-m", "pip", "check"], CHECK_S)
-    shutil.rmtree(made.work)
-    made.work.mkdir()
     return made
+
+
+def variables(made: Environment, programs: Path) -> dict[str, str]:
+    """Of a scheduler's programs: nothing of the caller's own schedulers, no proxy for the loopback address, and what
+    lies in a directory found first."""
+    kept = {
+        name: value for name, value in made.variables.items() if not name.startswith(THEIR_OWN)
+    }
+    path = os.pathsep.join((str(programs), made.variables["PATH"]))
+    return kept | {"PATH": path, "NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
 
 
 def _install(directory: Path, lock: Path) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 
 @dataclass
 class Outcome:
-    """wrong: what does not hold; skipped: why it could not be tried; numbers: what was counted."""
+    """wrong: what does not hold; skipped: why it could not be tried; numbers: what was counted. seconds: of all,
+    install_seconds: of those, what its environment took."""
 
     name: str
     hours: int = 0
     reports: int = 0
     kills: int = 0
     seconds: int = 0
+    install_seconds: int = 0
     wrong: list[str] = field(default_factory=list)
     skipped: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
@@ -27,5 +29,5 @@ class Outcome:
         more = "".join(f", {value} {name}" for name, value in self.numbers.items())
         return (
             f"{self.name}: OK, {self.hours} hours, {self.reports} reports, {self.kills} kills{more}, "
-            f"{self.seconds} s"
+            f"{self.seconds} s, of which {self.install_seconds} to install"
         )

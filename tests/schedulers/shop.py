@@ -17,17 +17,24 @@ from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 ORDERS_AN_HOUR = 3
 WAIT_S = 60.0
+NEVER_NS = 2**63 - 1
 SPEC = PipelineSpec(
     "orders", ("load",), fronts=("shop",), slack_ns=10**9, start_slot=int(BEGIN.timestamp())
 )
 
 
 class Shop:
-    """Completes one hour after the other. directory: has `report-hour`, which notes into `reports.txt`."""
+    """Completes one hour after the other. directory: has `report-hour`, which notes into `reports.txt`.
 
-    def __init__(self, tracker: EmbeddedTracker, node: NodeClient, directory: Path) -> None:
+    tracked: whether orders go into ticks. Where they do not (`SABOTAGE=early`) min time passes them while they are
+    open, and what an hour is taken to be complete by is NEVER_NS.
+    """
+
+    def __init__(
+        self, tracker: EmbeddedTracker, node: NodeClient, directory: Path, *, tracked: bool
+    ) -> None:
         self.target, self.directory = tracker.target, directory
-        self._node, self._tracker = node, tracker
+        self._node, self._tracker, self._tracked = node, tracker, tracked
         self.history_file = directory / "reports.txt"
         self.completed: list[tuple[datetime, int]] = []
         """Each hour that is complete, and when that began to be so: unix nanoseconds."""
@@ -44,19 +51,33 @@ class Shop:
         orders = Cells.of(
             [(0, begin + 60 * n, 2 * begin + n + 1, 1) for n in range(ORDERS_AN_HOUR)]
         )
+        next_hour = TickContent(heartbeats=(Heartbeat("shop", begin + 3_600),))
+        if not self._tracked:
+            self.completed.append((hour, NEVER_NS))
+            self._commit(next_hour)
+            return hour
         self._commit(TickContent(created=orders))
-        self._commit(TickContent(heartbeats=(Heartbeat("shop", begin + 3_600),)))
+        self._commit(next_hour)
         self.completed.append((hour, time.time_ns()))
         self._commit(TickContent(consumed=orders))
         return hour
 
+    @property
+    def end(self) -> datetime:
+        """The end of the last hour that is complete."""
+        return BEGIN + timedelta(hours=len(self.completed))
+
     def await_complete(self, timeout_s: float) -> None:
         """Until the tracker has announced the hours that are complete."""
-        end = BEGIN + timedelta(hours=len(self.completed))
-        assert self._tracker.subscriber("orders").wait_until(end, "load", timeout_s)
+        assert self._tracker.subscriber("orders").wait_until(self.end, "load", timeout_s)
 
     def _commit(self, content: TickContent) -> None:
         self._node.commit(content).result(WAIT_S)
+
+    @property
+    def subscribers(self) -> int:
+        """How many streams of min times the tracker has open."""
+        return self._tracker.servers[0].parts.hub.subscribers("orders")
 
     def history(self) -> list[Reported]:
         """The reports so far."""
@@ -68,7 +89,7 @@ class Shop:
 
 
 @contextmanager
-def open_shop(directory: Path) -> Iterator[Shop]:
+def open_shop(directory: Path, *, tracked: bool = True) -> Iterator[Shop]:
     """A tracker in this process with the pipeline `orders`."""
     directory.mkdir(parents=True, exist_ok=True)
     with lowmark.embedded() as tracker:
@@ -76,7 +97,7 @@ def open_shop(directory: Path) -> Iterator[Shop]:
         with tracker.node("orders", "shop") as node:
             node.join(WAIT_S)
             node.join_front("shop", "load", WAIT_S)
-            shop = Shop(tracker, node, directory)
+            shop = Shop(tracker, node, directory, tracked=tracked)
             program = directory / "bin" / "report-hour"
             program.parent.mkdir(exist_ok=True)
             program.write_text(shop.program)

@@ -1,0 +1,1 @@
+"""What `make schedulers` does with Airflow."""

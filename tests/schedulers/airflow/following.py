@@ -1,0 +1,197 @@
+"""Airflow's processes follow the shop, and some of them die: the page's two Dags, another watcher, and a sensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from tests.schedulers.airflow.home import PROCESSES, Airflow, changed, page
+from tests.schedulers.judged import faults
+from tests.schedulers.outcome import Outcome
+from tests.schedulers.running import RunFailed
+from tests.schedulers.shop import Shop
+
+LAYOUT = "%Y-%m-%dT%H:%M:%S"
+START_S, REPORT_S = 600.0, 600.0
+"""Upper bounds, for a machine that has much else to do."""
+CLOSE_LOOK_S = 0.02
+SILENT_AFTER_S = 30
+DAGS = ("orders_release", "orders_report", "orders_two_release")
+
+
+def follow(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
+    """Hours become complete while processes die, each at a moment of its own; the last when all are there again:
+    what were still to be repeated would be before it."""
+    airflow.dag("periods", page("periods"))
+    airflow.dag("two_hours", two_hours())
+    for process in PROCESSES:
+        airflow.start(process)
+    _reported(shop, airflow)
+    _one_subscription(shop, airflow, outcome)
+    _triggerer_before_it_has_stored(shop, airflow)
+    _triggerer_before_its_record(shop, airflow)
+    _scheduler_in_a_release(shop, airflow)
+    outcome.kills += 3
+    until = _sensor(shop, airflow, outcome)
+    shop.complete_hour()
+    _reported(shop, airflow, sensors=1)
+    two = len(_two(shop.expected(LAYOUT)))
+    airflow.programs.wait_for(
+        "the releases of two hours", lambda: len(airflow.keys("orders_two_hours")) >= two, REPORT_S
+    )
+    _quiet(airflow)
+    _one_subscription(shop, airflow, outcome)
+    outcome.wrong += _faults_of_sensor(shop, until)
+
+
+def two_hours() -> str:
+    """A watcher of periods of another length, of the whole pipeline, for another asset, with its release alone."""
+    return changed(
+        page("periods").partition('with DAG("orders_report"')[0],
+        length=('"load", every="1h"', 'every="2h"'),
+        watched=('"orders_complete"', '"orders_two_complete"'),
+        periods=('"orders_hours"', '"orders_two_hours"'),
+        release=('"orders_release"', '"orders_two_release"'),
+    )
+
+
+def _reported(shop: Shop, airflow: Airflow, sensors: int = 0) -> None:
+    """Waits for the reports of all hours that are complete, and of some sensors."""
+    reports = len(shop.completed) + sensors
+    airflow.programs.wait_for(
+        f"{reports} reports", lambda: len(shop.history()) >= reports, REPORT_S
+    )
+
+
+def _quiet(airflow: Airflow) -> None:
+    """Waits until no run is under way."""
+
+    def ended() -> bool:
+        states = {state for dag in DAGS for state in airflow.states(dag)}
+        return states <= {"success", "failed"}
+
+    airflow.programs.wait_for("the end of every run", ended, REPORT_S)
+
+
+def _one_subscription(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
+    """Both watchers have one, once all is as it should be."""
+    airflow.programs.wait_for(
+        "both watchers", lambda: airflow.events("orders_two_complete") > 0, START_S
+    )
+    if shop.subscribers != 1:
+        outcome.wrong.append(f"two watchers of one pipeline have {shop.subscribers} subscriptions")
+    outcome.numbers["subscription of two watchers"] = shop.subscribers
+
+
+def _triggerer_before_it_has_stored(shop: Shop, airflow: Airflow) -> None:
+    """The triggerer dies as soon as an hour is complete, and another one comes while it is dead."""
+    shop.complete_hour()
+    airflow.programs.kill("triggerer")
+    shop.complete_hour()
+    airflow.start("triggerer")
+    _reported(shop, airflow)
+
+
+def _triggerer_before_its_record(shop: Shop, airflow: Airflow) -> None:
+    """The triggerer dies when Airflow has stored an event of the watcher, which has not yet heard of that."""
+    events = airflow.events("orders_complete")
+    shop.complete_hour()
+    airflow.programs.wait_for(
+        "the watcher's event", lambda: airflow.events("orders_complete") > events, REPORT_S, CLOSE_LOOK_S
+    )  # fmt: skip
+    airflow.programs.kill("triggerer")
+    shop.complete_hour()
+    airflow.start("triggerer")
+    _reported(shop, airflow)
+
+
+def _scheduler_in_a_release(shop: Shop, airflow: Airflow) -> None:
+    """The scheduler dies with a release that runs, which Airflow runs again when it has found that out."""
+    _quiet(airflow)
+    shop.complete_hour()
+    airflow.programs.wait_for(
+        "a release to run", lambda: airflow.running("orders_release") > 0, REPORT_S, CLOSE_LOOK_S
+    )
+    airflow.programs.kill("scheduler")
+    shop.complete_hour()
+    airflow.start("scheduler")
+    _reported(shop, airflow)
+
+
+def sensor() -> str:
+    """The page's, started by hand, which is held soon and tried again at once."""
+    return changed(
+        page("sensor"),
+        schedule=('schedule="0 * * * *"', "schedule=None"),
+        silence=("minutes=10", f"seconds={SILENT_AFTER_S}"),
+        tries=("retries=2,", "retries=50, retry_delay=timedelta(seconds=1),"),
+    )
+
+
+def _sensor(shop: Shop, airflow: Airflow, outcome: Outcome) -> datetime:
+    """The page's sensor waits for the second hour from now: it is held by the silent front and tried again; the
+    triggerer dies while it waits, and the hour becomes complete while it is dead. Returns what it waited for."""
+    until = shop.end + timedelta(hours=2)
+    airflow.dag("sensor", sensor())
+    programs = airflow.programs
+
+    def known() -> bool:
+        return bool(airflow.rows("SELECT 1 FROM dag WHERE dag_id = 'orders_wait'"))
+
+    def waits() -> bool:
+        state, _, by_triggerer = airflow.task("orders_wait", "complete")
+        return state == "deferred" and by_triggerer
+
+    programs.wait_for("the Dag of the sensor", known, START_S)
+    command = airflow.command("dags", "trigger", "orders_wait", "--logical-date", until.isoformat())
+    status, said = programs.call("trigger", command, START_S)
+    if status:
+        raise RunFailed(f"airflow dags trigger ended with {status}: {said[-1_500:]}")
+    programs.wait_for(
+        "another try of the sensor", lambda: airflow.task("orders_wait", "complete")[1] > 1, REPORT_S
+    )  # fmt: skip
+    tries = [file.read_text() for file in airflow.logs.glob("dag_id=orders_wait/**/*.log")]
+    if not any("HeldError" in text and "'shop' has been silent" in text for text in tries):
+        outcome.wrong.append("no try of the sensor said that it was held by 'shop'")
+    shop.complete_hour()  # which ends the silence for a while
+    programs.wait_for("the sensor to wait", waits, REPORT_S)
+    programs.kill("triggerer")
+    outcome.kills += 1
+    shop.complete_hour()
+    airflow.start("triggerer")
+    _reported(shop, airflow, sensors=1)
+    programs.wait_for(
+        "the end of the sensor's run", lambda: set(airflow.states("orders_wait")) == {"success"}, REPORT_S
+    )  # fmt: skip
+    outcome.numbers["tries of a sensor"] = airflow.task("orders_wait", "complete")[1]
+    return until
+
+
+def _faults_of_sensor(shop: Shop, until: datetime) -> list[str]:
+    """What ran behind it: once, and after its hour was complete."""
+    behind = [each for each in shop.history() if each.hour.endswith("+00:00")]
+    complete = {(hour + timedelta(hours=1)).isoformat(): at_ns for hour, at_ns in shop.completed}
+    return faults(behind, {until.isoformat(): complete[until.isoformat()]})
+
+
+def _two(hours: Iterable[str]) -> list[str]:
+    """The periods of two hours that are complete, by their first hour."""
+    known = sorted(hours)
+    return known[: len(known) // 2 * 2 : 2]
+
+
+def judge(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
+    """By the reports, and by what Airflow has of its runs and events."""
+    expected = shop.expected(LAYOUT)
+    reports = [each for each in shop.history() if not each.hour.endswith("+00:00")]
+    outcome.hours, outcome.reports = len(expected), len(reports)
+    outcome.wrong += faults(reports, expected)
+    for asset, wanted in (("orders_hours", sorted(expected)), ("orders_two_hours", _two(expected))):
+        if airflow.keys(asset) != wanted:
+            outcome.wrong.append(f"the events of {asset} are of {airflow.keys(asset)}")
+    if airflow.states("orders_report") != {"success": len(expected)}:
+        outcome.wrong.append(f"runs of orders_report: {airflow.states('orders_report')}")
+    again = airflow.events("orders_complete") - len(expected)
+    outcome.numbers["reports of the watcher that came again"] = again
+    if again < 1:
+        outcome.wrong.append(f"the watcher reported {again} hours again: its kills showed nothing")
