@@ -64,7 +64,7 @@ def _hour(shop: Shop, programs: Programs, number: int, outcome: Outcome) -> int:
     script = ["sh", "orders-by-hour.sh", until]
     name = f"hour-{number}"
     programs.start(name, script)
-    programs.wait_for("its wait", lambda: shop.subscribers > 0, RUN_S)
+    programs.wait_for("its wait", lambda: shop.waiting > 0, RUN_S)
     _orders_come_in(shop, number)
     shop.complete_hour()
     if number in KILLED_AT:
@@ -78,7 +78,7 @@ def _hour(shop: Shop, programs: Programs, number: int, outcome: Outcome) -> int:
     if status:
         raise RunFailed(f"{name} ended with {status}: {programs.tail(name)}")
     results = json.loads((programs.directory / "target" / "run_results.json").read_text())
-    began = datetime.fromisoformat(results["metadata"]["invocation_started_at"])
+    began = datetime.fromisoformat(results["metadata"]["invocation_started_at"]).replace(tzinfo=UTC)
     return (began - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
 
 

@@ -47,9 +47,7 @@ def environment(name: str) -> Environment:
 def variables(made: Environment, programs: Path) -> dict[str, str]:
     """Of a scheduler's programs: nothing of the caller's own schedulers, no proxy for the loopback address, and what
     lies in a directory found first."""
-    kept = {
-        name: value for name, value in made.variables.items() if not name.startswith(THEIR_OWN)
-    }
+    kept = {name: value for name, value in made.variables.items() if not name.startswith(THEIR_OWN)}
     path = os.pathsep.join((str(programs), made.variables["PATH"]))
     return kept | {"PATH": path, "NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK}
 

@@ -79,6 +79,11 @@ class Shop:
         """How many streams of min times the tracker has open."""
         return self._tracker.servers[0].parts.hub.subscribers("orders")
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a min time."""
+        return self._tracker.servers[0].parts.hub.waiting.count
+
     def history(self) -> list[Reported]:
         """The reports so far."""
         return read_history(self.history_file.read_text()) if self.history_file.exists() else []

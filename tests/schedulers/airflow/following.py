@@ -123,6 +123,8 @@ def sensor() -> str:
     return changed(
         page("sensor"),
         schedule=('schedule="0 * * * *"', "schedule=None"),
+        until=('segment="load"', 'segment="load", until="{{ logical_date.isoformat() }}"'),
+        report=("data_interval_end", "logical_date"),
         silence=("minutes=10", f"seconds={SILENT_AFTER_S}"),
         tries=("retries=2,", "retries=50, retry_delay=timedelta(seconds=1),"),
     )
