@@ -48,7 +48,7 @@ def sensors(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
     shop.complete_hour()
     first = shop.completed[1][0]  # where the first hour ends
     cases = {
-        "reached": (first, once, "'outcome': 'reached'"),
+        "reached": (first, once, "state=success, run_type="),
         "held": (FAR, changed(once, silence=("minutes=10", "seconds=1")), "'shop' has been silent"),
         "timed-out": (FAR, changed(once, time=("timeout=3_000", "timeout=2")), "was not complete within 2 s"),
     }  # fmt: skip
