@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows example-rounds docs install-matrix newcomer schedulers bench bench-quick bench-full chart siege fuzz clean
+.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows example-rounds example-completeness docs install-matrix newcomer schedulers bench bench-quick bench-full chart siege fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ example-windows: setup java ## hourly windows over real flights, each read when 
 
 example-rounds: setup ## shortest paths by a loop of four workers, some killed, each round behind a barrier; SABOTAGE=early must fail
 	@$(PYTHON_IN_VENV) -m examples.shortest_paths $(if $(SABOTAGE),--sabotage $(SABOTAGE))
+
+example-completeness: setup java ## look-backs, markers by cron, consumer lag, Spark's watermark and min time asked about the same flights; SABOTAGE=early must fail
+	@$(PYTHON_IN_VENV) -m examples.completeness $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 bench: setup java redis maven ## every bar of docs/performance.md, in three quarters of an hour; ARGS="--only latency" chooses
 	@$(PYTHON_IN_VENV) -m benchmarks $(ARGS)

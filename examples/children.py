@@ -8,7 +8,8 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -105,3 +106,17 @@ class Child:
 def free_ports(count: int) -> int:
     """The first of `count` consecutive ports of the loopback address that are free now."""
     return lowmark.free_ports(count)[0]
+
+
+@contextmanager
+def tracker_process(directory: Path, sabotage: str | None = None) -> Iterator[str]:
+    """A tracker in a process of its own, with its store in `directory` and its log in the `logs` there; gives where
+    it listens. sabotage: a fault of `tests.sabotage` in it."""
+    target = f"127.0.0.1:{free_ports(1)}"
+    planted = ["tests.sabotage", sabotage, "--"] if sabotage else ["tracker.cli"]
+    serve = ["serve", "--listen", target, "--store", f"sqlite:{directory / 'store'}"]
+    child = Child("tracker", [*planted, *serve], directory / "logs", queue.Queue())
+    try:
+        yield target
+    finally:
+        child.stop()

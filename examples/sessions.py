@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -42,3 +43,15 @@ def make_session(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def session(
+    name: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkSession]:
+    """Such a session, which is stopped in the end."""
+    spark = make_session(name, directory, settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import shutil
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from examples.children import Child, Said, free_ports
+from examples.children import tracker_process
 from examples.incremental.shops import (
     CLOSES,
     JOBS,
@@ -25,7 +24,7 @@ from examples.incremental.shops import (
     clock_text,
     sales,
 )
-from examples.sessions import make_session
+from examples.sessions import session
 from lowmark import (
     FOREVER,
     Admin,
@@ -215,25 +214,15 @@ def run_example(directory: Path, sabotage: str | None) -> Replay:
     the tracker. Raises ExampleFailed and what the parts raise."""
     shutil.rmtree(directory, ignore_errors=True)
     (directory / "logs").mkdir(parents=True)
-    target = f"127.0.0.1:{free_ports(1)}"
-    planted = ["tests.sabotage", sabotage, "--"] if sabotage else ["tracker.cli"]
-    serve = ["serve", "--listen", target, "--store", f"sqlite:{directory / 'store'}"]
-    said: queue.Queue[Said] = queue.Queue()
-    tracker = Child("tracker", [*planted, *serve], directory / "logs", said)
-    spark = None
-    try:
+    with tracker_process(directory, sabotage) as target:
         with Admin(target, WAIT_S) as admin:
             admin.register(
                 PipelineSpec(
                     NAME, ("load",), fronts=SHOPS, start_slot=slot(OPENS), slack_ns=MINUTE_NS
                 )
             )
-        spark = make_session("incremental", directory)
-        replay = Replay(directory, target, spark)
-        replay.run()
-        replay.count()
-        return replay
-    finally:
-        if spark is not None:
-            spark.stop()
-        tracker.stop()
+        with session("incremental", directory) as spark:
+            replay = Replay(directory, target, spark)
+            replay.run()
+            replay.count()
+            return replay

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from examples.children import Child, Said, free_ports
+from examples.children import Child, Said, tracker_process
 from examples.flights.data import AIRPORTS
 from examples.windows.flights import (
     BEGIN,
@@ -240,16 +239,10 @@ def run_example(replayed: Replayed, directory: Path, state: str, sabotage: str |
     shutil.rmtree(directory, ignore_errors=True)
     for folder in ("logs", "raw", "hours"):
         (directory / folder).mkdir(parents=True)
-    target = f"127.0.0.1:{free_ports(1)}"
-    planted: Sequence[str] = ["tests.sabotage", sabotage, "--"] if sabotage else ["tracker.cli"]
-    serve = ["serve", "--listen", target, "--store", f"sqlite:{directory / 'store'}"]
-    tracker = Child("tracker", [*planted, *serve], directory / "logs", queue.Queue())
-    try:
+    with tracker_process(directory, sabotage) as target:
         with Admin(target, WAIT_S) as admin:
             admin.register(SPEC)
         killed_in = replayed.bursts // 2 if state == "hold" else None
         report = Replay(replayed, directory, target, state, killed_in).run()
         report.seconds = round(time.monotonic() - started_s, 1)
         return report
-    finally:
-        tracker.stop()
