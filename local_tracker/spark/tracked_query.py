@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
@@ -33,7 +34,24 @@ from tracker.core.model import TickContent
 _DRAIN_TIMEOUT_S = 30.0
 _HEARTBEAT_INTERVAL_MS = 50
 
+_T = TypeVar("_T")
+
 log = logging.getLogger("lowmark.spark")
+
+
+def _elsewhere(wait: Callable[[], _T]) -> _T:
+    """The outcome of a call that waits long in the JVM, made by another thread. PySpark's own handler of Ctrl-C asks
+    the JVM something, too: of a thread that is in the middle of a call it can't."""
+    outcome: Future[_T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(wait())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name="lowmark-waits-for-query", daemon=True).start()
+    return outcome.result()
 
 
 class TrackedQuery(Followed):
@@ -94,9 +112,10 @@ class TrackedQuery(Followed):
         self.wait_durable()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        """As in Spark; raises TrackingError if the query was stopped because tracking failed."""
+        """As in Spark; raises TrackingError if the query was stopped because tracking failed. Ctrl-C leaves it by
+        KeyboardInterrupt, after which the query can be stopped."""
         with self._reasons():
-            ended = self.query.awaitTermination(timeout)
+            ended: bool | None = _elsewhere(partial(self.query.awaitTermination, timeout))
         if not self.query.isActive:
             self._close()
             if self.tracking_failure is not None:

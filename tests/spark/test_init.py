@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import tracker
 from tests.dev.written import Written, file_orders, reported
 from tracker.cli.app import app
-from tracker.dev.starting import FRONT
+from tracker.dev.starting import FRONT, QUERY
 
 
 @pytest.mark.timeout(600)
@@ -25,3 +25,7 @@ def test_the_files_for_files_run(tmp_path: Path) -> None:
         written.check_taken(file_orders(data / "orders"), reported(data / "report"))
     # It writes where it writes to, and has nothing to complain of, also as Ctrl-C ends it.
     assert len((directory / f"{FRONT}.log").read_text().splitlines()) == 1
+    # Spark says much of its own when it starts.
+    said = (directory / f"{QUERY}.log").read_text()
+    assert "Ctrl-C ends it" in said
+    assert "Traceback" not in said
