@@ -53,7 +53,9 @@ from tracker.core.log import (
     FrontGranted,
     Joined,
     JoinNode,
+    LeftTracker,
     LimitsChanged,
+    MembersChanged,
     RegisterPipeline,
     Restart,
     SessionAttached,
@@ -627,6 +629,8 @@ class Simulator(Processes):
             self._tell_announced(running, effect)
         elif isinstance(effect, Answer):
             self._tell_answer(effect)
+        elif isinstance(effect, MembersChanged | LeftTracker):
+            raise Failure("broken", f"{effect}, where nobody joins or leaves")
         elif not isinstance(effect, UnitsArrived):  # simulated readers ask again by themselves
             self._tell_session(effect)
 
