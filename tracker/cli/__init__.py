@@ -7,9 +7,22 @@ Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `w
 from __future__ import annotations
 
 import os
+import sys
 
-# A connection that ends is no news to people: gRPC would say so on standard error, beside our own logs. Its errors stay.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+_OF_CERTIFICATES = ("--tls-", "--config", "LOWMARK_SERVE_TLS_", "LOWMARK_SERVE_CONFIG")
+
+
+def _may_check_certificates() -> bool:
+    """Whether this process may be one that lets in whoever has a certificate."""
+    return "serve" in sys.argv and any(
+        word.startswith(_OF_CERTIFICATES) for word in (*sys.argv, *os.environ)
+    )
+
+
+# gRPC, which reads this as it is imported, says on standard error that a connection has ended: that is no news to
+# people. But it alone says why somebody with a wrong certificate is not let in, and both as information.
+if not _may_check_certificates():
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 try:
     from tracker.cli.app import main
