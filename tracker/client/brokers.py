@@ -12,7 +12,9 @@ from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
 
 BROKER_TIMEOUT_S = 10.0
 """How long one answer of the brokers is waited for."""
-_NEW_TOPIC_S = 0.1  # until it is asked again who leads the partitions of a topic
+_NEW_TOPIC_S = 0.1  # until it is asked again about a topic that may be new
+KNOWN_AFTER_S = 1.0
+"""A topic that no broker knows for so long is not there: of one that was created a moment ago, not every one knows."""
 
 Brokers = str | Mapping[str, Any]
 """`host:port,host:port`, or a whole configuration as confluent-kafka takes it."""
@@ -40,8 +42,8 @@ class KafkaTopic:
         return self._offsets(OffsetSpec.earliest())
 
     def _offsets(self, spec: Any) -> TopicEnds:
-        """Asked again for a while where not every broker knows yet who leads the partitions: of a topic that
-        was created a moment ago, say."""
+        """Asked again for a while where not every broker knows the topic yet, or who leads its partitions: of one
+        that was created a moment ago, say."""
         from confluent_kafka import KafkaError, KafkaException
 
         begun_s = time.monotonic()
@@ -49,14 +51,15 @@ class KafkaTopic:
             try:
                 return self._offsets_now(spec)
             except KafkaException as error:
-                code = error.args[0].code()
-                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                code, passed_s = error.args[0].code(), time.monotonic() - begun_s
+                is_unknown = code == KafkaError.UNKNOWN_TOPIC_OR_PART
+                if is_unknown and passed_s > KNOWN_AFTER_S:
                     raise TopicError(f"there is no topic {self.name!r}: create it first") from None
                 led_later = code in (
                     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
                     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
                 )  # fmt: skip
-                if not led_later or time.monotonic() - begun_s > self._timeout_s:
+                if not is_unknown and (not led_later or passed_s > self._timeout_s):
                     raise BrokerAwayError(
                         f"topic {self.name!r}: no broker has answered: {error}"
                     ) from None
