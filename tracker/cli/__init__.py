@@ -19,16 +19,19 @@ def _may_check_certificates() -> bool:
     )
 
 
-# gRPC, which reads this as it is imported, says on standard error that a connection has ended: that is no news to
-# people. But it alone says why somebody with a wrong certificate is not let in, and both as information.
-if not _may_check_certificates():
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+def main() -> None:
+    """Runs a command line."""
+    # gRPC, which reads this as it is imported, says on standard error that a connection has ended: that is no news to
+    # people. But it alone says why somebody with a wrong certificate is not let in, and both as information.
+    if not _may_check_certificates():
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    try:
+        from tracker.cli import app
+    except ModuleNotFoundError as missing:  # an executor installs the client alone
+        raise SystemExit(
+            f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
+        ) from None
+    app.main()
 
-try:
-    from tracker.cli.app import main
-except ModuleNotFoundError as missing:  # an executor installs the client alone
-    raise SystemExit(
-        f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
-    ) from None
 
 __all__ = ["main"]
