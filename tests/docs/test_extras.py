@@ -52,7 +52,9 @@ def test_it_imports_where_nothing_more_is_installed(
 
 
 def test_the_command_line_says_what_to_install() -> None:
-    program = PROGRAM.format(allowed=[*PLAIN, *OURS], statement="import tracker.cli")
+    program = PROGRAM.format(
+        allowed=[*PLAIN, *OURS], statement="import tracker.cli; tracker.cli.main()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
