@@ -25,7 +25,7 @@ from pathlib import Path
 
 from benchmarks.figures import Budget, Figure, Skipped
 from benchmarks.throughput import TICKS_TOGETHER
-from benchmarks.tick_profile import STEPS, TICKS_PER_COMMIT, take_steps
+from benchmarks.tick_profile import STEPS, TICKS_PER_COMMIT, name_of, take_steps
 from scripts.summary import ROOT
 from tracker.service.run import collect_rarely
 
@@ -74,7 +74,7 @@ def _counted(directory: Path, requests: Path, cells: int, together: int) -> Iter
     ]  # fmt: skip
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=TIMEOUT_S)
     counts = counts_in(directory.glob(f"{out.name}.*"))
-    what = f"a tick of {'1 cell' if cells == 1 else f'{cells} cells'}, {together} a message"
+    what = name_of(cells, together)
     for step in STEPS:
         yield Figure(f"{what}: {step}", (counts[step] / TICKS / 1_000,), "thousand", exact=True)
     total = sum(counts[step] for step in STEPS) / TICKS / 1_000

@@ -58,8 +58,13 @@ def find(budget: Budget) -> Iterable[Figure]:
             yield from _costs(cells, ticks, together, rounds)
 
 
+def name_of(cells: int, together: int) -> str:
+    """Of ticks of so many cells, so many of them in a message."""
+    return f"a tick of {'1 cell' if cells == 1 else f'{cells} cells'}, {together} a message"
+
+
 def _costs(cells: int, ticks: int, together: int, rounds: int) -> Iterable[Figure]:
-    what = f"a tick of {'1 cell' if cells == 1 else f'{cells} cells'}, {together} a message"
+    what = name_of(cells, together)
     costs = [steps_of(cells, ticks, together) for _ in range(rounds)]
     runs = in_turns(cells, ticks, together, rounds)
     for step in STEPS:

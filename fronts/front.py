@@ -520,9 +520,8 @@ class Front(Closing):
                 if refusal is None:
                     retry_s, refused_s, has_warned = _RETRY_FIRST_S, 0.0, False
                     continue
-                if (
-                    refused_s >= _PASSES[refusal.refusal.code] and not has_warned
-                ):  # once, however often it is refused
+                # Warned of once, however often it is refused.
+                if refused_s >= _PASSES[refusal.refusal.code] and not has_warned:
                     has_warned = True
                     log.warning(
                         "front %r: commits again until it is taken: %s", self.front, refusal

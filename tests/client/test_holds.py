@@ -44,15 +44,20 @@ def at(running: EmbeddedTracker, pipeline: str, slot: int) -> None:
     assert subscriber.min_time(FED) == slot
 
 
+def begin(node: NodeClient, worker: NodeClient) -> None:
+    """A front has put an item into slot 10 and promised 100, and a worker has joined."""
+    joined_front(node)
+    done(node.commit(create(10, 7)))
+    done(node.commit(promise(100)))
+    worker.join(WAIT_S)
+
+
 def test_a_hold_begins_with_what_is_consumed(running: EmbeddedTracker, pipeline: str) -> None:
     with (
         NodeClient(running.target, pipeline, "n") as node,
         NodeClient(running.target, pipeline, "worker") as worker,
     ):
-        joined_front(node)
-        done(node.commit(create(10, 7)))
-        done(node.commit(promise(100)))
-        worker.join(WAIT_S)
+        begin(node, worker)
         hold = worker.hold(FED, 10, "state", content=consume(10, 7))
         at(running, pipeline, 10)
         done(hold.move_to(40))
@@ -70,10 +75,7 @@ def test_a_hold_stands_at_the_slot_of_a_moment(running: EmbeddedTracker, pipelin
         NodeClient(running.target, pipeline, "n") as node,
         NodeClient(running.target, pipeline, "worker") as worker,
     ):
-        joined_front(node)
-        done(node.commit(create(10, 7)))
-        done(node.commit(promise(100)))
-        worker.join(WAIT_S)
+        begin(node, worker)
         hold = worker.hold(FED, moment, "state", content=consume(10, 7))
         at(running, pipeline, 10)
         done(hold.move_to(later))

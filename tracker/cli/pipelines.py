@@ -22,8 +22,8 @@ from tracker.cli.common import (
     wrong_usage,
 )
 from tracker.cli.render.pipelines import pipeline_view, pipelines_table
+from tracker.cli.slots import slot_named
 from tracker.client import Admin
-from tracker.client.moments import parse_slot
 from tracker.client.pipeline_file import PipelineFileError, load_pipeline
 from tracker.core.model import PipelineSpec
 from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json, time_and_slot_text
@@ -147,8 +147,5 @@ def restart(
 def _from_slot(text: str | None, spec: PipelineSpec) -> int | None:
     if text is None:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        with wrong_usage():
-            return parse_slot(text, spec.slack_ns, spec.rounds)
+    with wrong_usage():
+        return slot_named(text, spec)

@@ -1,4 +1,4 @@
-"""Ranges of slots, as people name them in options: by their numbers, or by the moments that lie in them."""
+"""Slots and ranges of them, as people name them in options: by their numbers, or by the moments that lie in them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_slots(text: str, spec: PipelineSpec | None = None) -> Slots:
     the slot that it lies in. Without the pipeline it is checked whether this can be. Raises typer.BadParameter."""
     first, dots, last = text.partition("..")
     try:
-        slots = _slot(first, spec), _slot(last if dots else first, spec)
+        slots = slot_named(first, spec), slot_named(last if dots else first, spec)
     except ValueError as error:
         raise typer.BadParameter(f"--slots {text!r} is not FROM..TO or one slot: {error}") from None
     if not LOWEST_SLOT <= slots[0] <= slots[1] < FOREVER:
@@ -33,7 +33,8 @@ def parse_slots(text: str, spec: PipelineSpec | None = None) -> Slots:
     return slots
 
 
-def _slot(text: str, spec: PipelineSpec | None) -> int:
+def slot_named(text: str, spec: PipelineSpec | None) -> int:
+    """A number, or the slot that a moment lies in (without the pipeline: whether it can be one). Raises ValueError."""
     try:
         return int(text)
     except ValueError:
