@@ -17,9 +17,10 @@ from tracker.core.insight.queries import Queries
 from tracker.core.log import Record
 from tracker.core.log.steps import MembershipStep
 from tracker.core.membership.membership import Membership
-from tracker.core.model import NodeKey
+from tracker.core.model import FrontName, NodeKey
 from tracker.core.model.allowance import Allowance
 from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
 
@@ -57,6 +58,14 @@ def pipelines(process: Process) -> dict[str, Pipeline]:
 
 def pipeline(process: Process, name: str = "p") -> Pipeline:
     return process._pipelines[name]
+
+
+def known_fronts(process: Process, name: str) -> set[FrontName]:
+    """The fronts that a process holds min time for, and those whose places it knows to be vacant. It holds
+    nothing for one that it has pinned at the end of time."""
+    shard = pipeline(process, name).shard
+    held = {front for front, state in shard.fronts.items() if state.heartbeat < FOREVER}
+    return held | {(place.node_id, place.front) for place in shard.vacancies.places}
 
 
 def has_news(process: Process) -> bool:

@@ -22,7 +22,7 @@ from tracker.core.log import (
     RetireNode,
     Wake,
 )
-from tracker.core.model import Cells, Edge, PipelineSpec, SilentFront
+from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
 from tracker.wire.storage import snapshot_from_bytes, snapshot_to_bytes
@@ -237,7 +237,7 @@ def evicted(shards: int, config: ProcessConfig | None = None) -> Cluster:
 def places(cluster: Cluster) -> set[tuple[str, str]]:
     """The vacant places that all processes know."""
     known = {
-        tuple((place.node_id, place.front) for place in pipeline.shard.vacancies.places)
+        frozenset((place.node_id, place.front) for place in pipeline.shard.vacancies.places)
         for pipeline in cluster.pipelines()
     }
     assert len(known) == 1, f"the processes differ: {known}"
@@ -275,6 +275,29 @@ def test_others_go_on_without_it_and_their_leaving_completes_nothing(shards: int
     assert cluster.agreed(SPEC) == (90, 94)
     other.commit(leaves=["b"])
     assert cluster.agreed(SPEC) == (90, 94)
+
+
+def test_no_place_is_vacant_where_a_shard_had_called_the_segment_complete() -> None:
+    """A front joins a segment that one shard has called complete before it hears of it: there it is pinned at
+    the end of time, and can label nothing. Evicting it holds nothing, at the shard that knew of it either."""
+    spec = replace(SPEC, segments=("work", "aside"), edges=())
+    cluster = Cluster(2)
+    cluster.register(spec)
+    first, late = (cluster.node(spec, next(cluster.ids_at(home))) for home in (0, 1))
+    cluster.held = {(0, 1)}
+    first.begin(joins={"a": 0})
+    cluster.settle()
+    late.begin(joins={"b": 1})
+    cluster.settle()
+    assert cluster.min_times(spec) == [(0, FOREVER), (0, 0)]
+    cluster.reconnect()
+    assert late.grants[-1].slot == FOREVER
+    cluster.pass_time(1_600)
+    assert evictions(cluster) == 2
+    assert places(cluster) == {(first.key.node_id, "a"), (late.key.node_id, "b")}
+    assert cluster.agreed(spec) == (0, FOREVER)
+    again = cluster.node(spec, late.key.node_id)
+    assert again.refused(joins={"b": 1}).code is RefusalCode.COMPLETE
 
 
 def test_it_goes_on_when_the_front_comes_back_and_is_complete_when_that_leaves(shards: int) -> None:

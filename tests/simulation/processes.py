@@ -21,6 +21,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
 from tests.simulation.recovered import Died, check_recovered
 from tests.simulation.store import Fenced, SimulatedStore
+from tests.simulation.world import FrontId
 from tracker.core.log import (
     Announcement,
     Append,
@@ -38,6 +39,7 @@ from tracker.core.log import (
     NodeAlive,
     PeerConnected,
     PeerDisconnected,
+    PipelineCompleted,
     PipelineRestarted,
     Record,
     Restart,
@@ -89,6 +91,10 @@ class Running:
     alive: bool = True
     pending: list[tuple[int, Record]] = field(default_factory=list)
     """What waits for the next group commit."""
+    completions: dict[int, tuple[Announcement | PipelineCompleted, set[FrontId]]] = field(
+        default_factory=dict
+    )
+    """By position what calls segments complete, with the fronts that it knew of when it decided that."""
     appended: int = 0
     """Position of the last record that it appended."""
     committing: bool = False
@@ -169,6 +175,11 @@ class Processes(Base):
 
     def node_retired(self, pipeline: str, generation: int, node_id: str) -> None:
         """It is durable that an operator says a node to be gone."""
+        raise NotImplementedError
+
+    def called_complete(self, said: Announcement | PipelineCompleted, known: set[FrontId]) -> None:
+        """It is durable that a process calls segments complete; `known`: the fronts that it knew of when it
+        decided that, and their places."""
         raise NotImplementedError
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
@@ -415,6 +426,10 @@ class Processes(Base):
         if effect.position != running.appended:
             raise Failure("broken", f"position {effect.position} is not {running.appended}")
         running.pending.append((effect.position, effect.record))
+        said = _completion(effect.record)
+        if said is not None:
+            known = inside.known_fronts(running.process, said.pipeline)
+            running.completions[effect.position] = said, known
         if effect.can_wait:
             self.after(self.milliseconds(0, 20), self._commit_late, running)
         elif not running.committing:
@@ -459,6 +474,8 @@ class Processes(Base):
             self.kill(running)
             return
         del running.pending[:share]
+        for position in [at for at, _ in written if at in running.completions]:
+            self.called_complete(*running.completions.pop(position))
         if torn or self.chance("unanswered_writes", self.plan.store_faults):
             # The records are there, and the process dies without knowing it.
             self.kill(running)
@@ -678,6 +695,14 @@ class Processes(Base):
         """All that a shard sends and is sent takes long, for a while."""
         self.slow_shards.add(shard)
         self.after(self.milliseconds(5, 30), self.slow_shards.discard, shard)
+
+
+def _completion(record: Record) -> Announcement | PipelineCompleted | None:
+    """What a record says, if that calls segments complete."""
+    said = record.entry if isinstance(record, HomeEntry) else record
+    if isinstance(said, Announcement) and any(slot == FOREVER for _, slot in said.min_times):
+        return said
+    return said if isinstance(said, PipelineCompleted) else None
 
 
 def _handed_over(entry: Told) -> Iterator[list[int]]:

@@ -42,9 +42,10 @@ from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
 from tests.simulation.stories import STORIES
-from tests.simulation.world import Item, World
+from tests.simulation.world import FrontId, Item, World
 from tracker.core.log import (
     Announced,
+    Announcement,
     Answer,
     AttachSession,
     DetachSession,
@@ -56,6 +57,7 @@ from tracker.core.log import (
     LeftTracker,
     LimitsChanged,
     MembersChanged,
+    PipelineCompleted,
     RegisterPipeline,
     Restart,
     SessionAttached,
@@ -725,6 +727,13 @@ class Simulator(Processes):
         may_restart = self._pipelines[pipeline].restarts and not self.resting
         if may_restart and self.chance_to_restart.random() < 0.5:
             self._restart_soon(pipeline, "restarts_behind_evictions")
+
+    def called_complete(self, said: Announcement | PipelineCompleted, known: set[FrontId]) -> None:
+        world = self.world_of(said.pipeline, said.generation)
+        segments = set(range(len(world.spec.segments)))
+        if isinstance(said, Announcement):
+            segments = {segment for segment, slot in said.min_times if slot == FOREVER}
+        world.called_complete(segments, known)
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
         world = self.nodes[node_id].world

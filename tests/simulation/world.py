@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from tests.core.graphs import NumberedEdge, numbered_edges
 from tracker.core.model import PipelineSpec, SilentFront
+from tracker.core.model.slots import FOREVER
 
 FrontId = tuple[str, str]
 HoldId = tuple[str, str]
@@ -53,6 +54,11 @@ class WorldFront:
     evicted: bool = False
     vacant: bool = False
     """Whether it was evicted, and neither has come back nor was retired: eviction is not leaving."""
+    granted: bool = False
+    """Whether the tracker has let it label anything."""
+    shut_out: bool = False
+    """Whether a process had called its segment complete before it heard of it: that process pins it at the end
+    of time, and so whoever comes back in its place."""
 
 
 @dataclass(slots=True)
@@ -73,6 +79,8 @@ class World:
     """What nodes hold without an item in flight: (segment, slot)."""
     fronts: dict[FrontId, WorldFront] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
+    complete: set[int] = field(default_factory=set)
+    """The segments that a process has called complete: whoever joins them from then on is shut out."""
     edges: list[NumberedEdge] = field(init=False)
     ways_out: list[list[tuple[int, int]]] = field(init=False)
     evicts: bool = field(init=False)
@@ -184,7 +192,8 @@ class World:
         known = self.fronts.get(front)
         if known is None or known.left or known.evicted:
             last_label = known.last_label if known else None
-            self.fronts[front] = WorldFront(segment, last_label=last_label)
+            shut_out = segment in self.complete
+            self.fronts[front] = WorldFront(segment, last_label=last_label, shut_out=shut_out)
         self.joined.add(front[1])
         self.version += 1
 
@@ -193,6 +202,7 @@ class World:
         known = self.fronts[front]
         if known.may_label_from is None and not known.left and not known.evicted:
             known.may_label_from = max(slot, slot if known.last_label is None else known.last_label)
+            known.granted = known.granted or slot < FOREVER
             self.version += 1
 
     def front_binds_itself(self, front: FrontId, slot: int, *, label: bool) -> None:
@@ -238,9 +248,19 @@ class World:
                 known.vacant = False
         self.version += 1
 
+    def called_complete(self, segments: set[int], known: set[FrontId]) -> None:
+        """It is durable that a process calls segments complete, which knew of the fronts `known` and of their
+        places. Nobody is shut out who was granted anything: every process had to know of that one."""
+        for front, state in self.fronts.items():
+            if state.segment in segments and front not in known and not state.granted:
+                state.shut_out = True
+        self.complete |= segments
+        self.version += 1
+
     def vacant_segments(self) -> set[int]:
-        """The segments that are not done, since a front of theirs was evicted."""
-        return {front.segment for front in self.fronts.values() if front.vacant}
+        """The segments that are not done, since a front of theirs was evicted that could label there."""
+        fronts = self.fronts.values()
+        return {front.segment for front in fronts if front.vacant and not front.shut_out}
 
     def batch_comes_back(self, front: FrontId, number: int) -> int:
         """A front that was evicted has joined again and will commit what is left of a batch of before.

@@ -1,0 +1,73 @@
+"""A place that an evicted front has left holds its segment, unless nobody could label anything in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.oracle import VACANT, frontier
+from tests.simulation.world import World
+from tracker.core.model import Edge, PipelineSpec, SilentFront
+from tracker.core.model.slots import FOREVER
+
+FIRST, LATE = ("first", "a"), ("late", "b")
+SPEC = PipelineSpec(
+    "p", ("work", "aside", "behind"), (Edge("aside", "behind", 3),), fronts=("a",),
+    silent_front=SilentFront.EVICT, evict_after_ms=12,
+)  # fmt: skip
+ASIDE = {1, 2}
+
+
+@pytest.fixture
+def world() -> World:
+    """A pipeline that has begun, with a front in `work` that may label from 5 on."""
+    world = World(SPEC)
+    world.front_joins(FIRST, 0)
+    world.front_granted(FIRST, 5)
+    return world
+
+
+def test_a_place_that_was_left_vacant_is_not_done(world: World) -> None:
+    world.front_joins(LATE, 1)
+    world.front_evicted("late", retired=False)
+    assert frontier(world) == [5, VACANT, VACANT + 3]
+
+
+def test_nobody_labels_anything_where_a_process_had_not_heard_of_the_front(world: World) -> None:
+    """It says complete before that is evicted, or behind it."""
+    world.front_joins(LATE, 1)
+    world.called_complete(ASIDE, known={FIRST})
+    world.front_evicted("late", retired=False)
+    assert frontier(world) == [5, FOREVER, FOREVER]
+    assert not world.vacant_segments()
+
+    world = World(SPEC)
+    world.front_joins(FIRST, 0)
+    world.front_joins(LATE, 1)
+    world.front_evicted("late", retired=False)
+    world.called_complete(ASIDE, known={FIRST})
+    assert frontier(world)[1:] == [FOREVER, FOREVER]
+
+
+def test_nor_does_who_joins_what_was_called_complete_before(world: World) -> None:
+    world.called_complete(ASIDE, known={FIRST})
+    world.front_joins(LATE, 1)
+    world.front_evicted("late", retired=False)
+    assert frontier(world) == [5, FOREVER, FOREVER]
+
+
+def test_an_eviction_completes_nothing_at_a_process_that_knows_of_it(world: World) -> None:
+    world.front_joins(LATE, 1)
+    world.front_evicted("late", retired=False)
+    world.called_complete(ASIDE, known={FIRST, LATE})
+    assert frontier(world)[1] == VACANT, "what it says is false"
+
+
+@pytest.mark.parametrize("slot", [7, FOREVER])
+def test_who_was_let_in_leaves_a_place_whoever_says_what(world: World, slot: int) -> None:
+    """Every process had to know of it then; but it is let in at the end of time where one had not."""
+    world.front_joins(LATE, 1)
+    world.front_granted(LATE, slot)
+    world.front_forgets(LATE)
+    world.called_complete(ASIDE, known={FIRST})
+    world.front_evicted("late", retired=False)
+    assert frontier(world)[1] == (VACANT if slot < FOREVER else FOREVER)
