@@ -14,7 +14,17 @@ from tracker.core.config import MS
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.vectors import Vectors
 from tracker.core.insight.queries import Queries
-from tracker.core.log import Record
+from tracker.core.log import (
+    HomeEntry,
+    KeyClosed,
+    KeyOpened,
+    LimitsChanged,
+    PipelineRegistered,
+    PipelineRestarted,
+    Record,
+    Staged,
+    WrittenOff,
+)
 from tracker.core.log.steps import MembershipStep
 from tracker.core.membership.membership import Membership
 from tracker.core.model import FrontName, NodeKey
@@ -160,6 +170,37 @@ def held_frames(process: Process) -> Sized:
 def pending(process: Process) -> Collection[tuple[int, Record, Hashable | None]]:
     """Records that are not durable: position, record, who asked for it."""
     return process._journal.pending
+
+
+_ASKED_FOR = (
+    KeyOpened, KeyClosed, LimitsChanged, PipelineRegistered, PipelineRestarted, WrittenOff,
+)  # fmt: skip
+
+
+def unasked_records(process: Process) -> list[Record]:
+    """Records that are not durable, but for steps and for what a request has asked for: there are as many of those
+    as requests, and whoever asks waits for the answer."""
+    return [
+        record
+        for _, record, _ in pending(process)
+        if not (_is_asked_for(record) or _is_step(record))
+    ]
+
+
+def pending_steps(process: Process) -> list[Record]:
+    """Own steps by which shards come and go that are not durable."""
+    return [record for _, record, _ in pending(process) if _is_step(record)]
+
+
+def _is_step(record: Record) -> bool:
+    return isinstance(record, HomeEntry) and isinstance(record.entry, MembershipStep)
+
+
+def _is_asked_for(record: Record) -> bool:
+    entry = record.entry if isinstance(record, HomeEntry) else None
+    if isinstance(entry, KeyClosed) and entry.evicted and not entry.retired:
+        return False
+    return isinstance(entry, _ASKED_FOR) or isinstance(record, Staged)
 
 
 def apply_up_to(process: Process, position: int, now_ns: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests import inside
 from tests.simulation.oracle import frontier, standing
+from tests.simulation.plan import WINDOW_LIMIT
 from tests.simulation.world import World
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
@@ -171,9 +172,10 @@ MAX_SESSIONS = 24
 MAX_UNCONFIRMED = 384
 """Entries that some shard has not confirmed, while one is away for as long as a run lets it; to a process
 that has just restarted none is confirmed since its snapshot."""
-MAX_NOT_DURABLE = 48
-"""Records that wait for the store, while it stalls for as long as a run lets it; beside the droppings of closed
-keys, which may all follow from one confirmation."""
+SAID_OF_A_PIPELINE = 3
+"""Records by which a process says at once what has become of a pipeline: pins, min times and grants."""
+MAX_STEPS = 16
+"""Steps by which shards come and go, and what is handed over in pieces: those that wait for the store."""
 MAX_HELD_REPORTS = 24
 """Reports to one shard that wait for a pin to be durable: one an interval, for the same time."""
 MAX_CLOSED_KEYS = 48
@@ -188,20 +190,34 @@ def check_bounds(process: Process) -> None:
         len(inside.sessions(process)) > MAX_SESSIONS
         or len(inside.outbox(process))
         > MAX_UNCONFIRMED * (1 + 2 * bool(process.membership.joining))
-        or len(inside.pending(process)) > MAX_NOT_DURABLE + inside.keys_being_dropped(process)
+        or len(inside.unasked_records(process)) > _most_unasked_records(process)
+        or len(inside.pending_steps(process)) > MAX_STEPS
         or len(inside.held_frames(process)) > MAX_HELD_REPORTS * max(1, len(process.links))
         or len(inside.closed_keys(process)) > MAX_CLOSED_KEYS
     ):
         raise Failure(
             "broken",
             f"shard {process.shard} holds too much: {len(inside.sessions(process))} sessions, "
-            f"{len(inside.outbox(process))} unconfirmed entries, {len(inside.pending(process))} records, "
+            f"{len(inside.outbox(process))} unconfirmed entries, {len(inside.unasked_records(process))} records "
+            f"that nobody has asked for, {len(inside.pending_steps(process))} steps, "
             f"{len(inside.held_frames(process))} held reports, {len(inside.closed_keys(process))} closed keys",
         )
     for name, pipeline in inside.pipelines(process).items():
         if len(inside.own_runs(pipeline.combiner)) > MAX_RUNS:
             runs = len(inside.own_runs(pipeline.combiner))
             raise Failure("broken", f"shard {process.shard} keeps {runs} runs of {name}")
+
+
+def _most_unasked_records(process: Process) -> int:
+    """How many records may wait for the store that no request has asked for, however long the store stalls, and
+    whatever has come while the process stood still. Nothing is read any more of what nodes and other shards say
+    once there are `max_backlog_records`; the last message read before that may be a window of ticks. What was read is
+    then reported and announced once, and nothing follows from it before it is durable. Beside that a silent front is
+    evicted once, and the droppings of closed keys may all follow from one confirmation."""
+    limit = process.config.max_backlog_records - 1 + WINDOW_LIMIT
+    for pipeline in inside.pipelines(process).values():
+        limit += SAID_OF_A_PIPELINE + pipeline.graph.size + len(pipeline.shard.fronts)
+    return limit + inside.keys_being_dropped(process)
 
 
 def has_arrived(world: World, process: Process) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from tests import inside
 from tests.simulation.checkers import Failure
-from tests.simulation.plan import MS
+from tests.simulation.plan import MS, WINDOW_LIMIT
 from tests.simulation.rounds import beyond_the_last, may_go
 from tests.simulation.world import FrontId, Item, World
 from tracker.core.home.home import KEPT_SCOPES
@@ -62,8 +62,6 @@ RETRY_NS = 3_000_000
 WAIT_NS = 300_000
 LEAD_SLOTS = 30
 """How far ahead of time a leading front promises."""
-WINDOW_LIMIT = 4
-"""Ticks of one node under way; the others wait."""
 _TABLES = ("max_nodes", "max_open_cells", "max_open_units", "max_staged")
 TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON)
 JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)

@@ -10,15 +10,18 @@ from tracker.core.model import Edge, PipelineSpec, SilentFront
 from tracker.core.process import ProcessConfig
 
 MS = 1_000_000
+WINDOW_LIMIT = 4
+"""Ticks of one node under way; the others wait."""
 
 ROOMY = ProcessConfig(
     report_interval_ms=4, retransmit_ms=40, announced_report_ms=40, max_entries_per_frame=8,
-    evict_check_ms=5, reconnect_ms=5,
+    evict_check_ms=5, reconnect_ms=5, max_backlog_records=32,
 )  # fmt: skip
+"""Limits are seldom reached: so much waits for the store only where a process has stood still."""
 TIGHT = ProcessConfig(
     report_interval_ms=4, retransmit_ms=40, announced_report_ms=40, max_entries_per_frame=3,
     evict_check_ms=5, reconnect_ms=5, max_bytes_per_frame=700, max_bytes_per_move=60,
-    max_entries_in_flight=4, max_unconfirmed_entries=4,
+    max_entries_in_flight=4, max_unconfirmed_entries=4, max_backlog_records=6,
 )  # fmt: skip
 """Limits are small, so that they are reached."""
 QUICK = ProcessConfig(
@@ -27,6 +30,7 @@ QUICK = ProcessConfig(
     announced_report_ms=20,
     evict_check_ms=5,
     reconnect_ms=5,
+    max_backlog_records=32,
 )
 """Where reports matter most: many of them."""
 

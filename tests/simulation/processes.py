@@ -102,6 +102,8 @@ class Running:
     wires: dict[int, Wire] = field(default_factory=dict)
     waiting_ticks: deque[SubmitTick | SubmitTicks | NodeAlive] = field(default_factory=deque)
     """What nodes have said on their streams, which are not read before there is room."""
+    waiting_frames: deque[FrameArrived] = field(default_factory=deque)
+    """What other shards have sent, whose streams are not read while too much waits for the store."""
     hearing: Hearing = field(default_factory=lambda: Hearing(0))
     paused: bool = False
     queued: deque[Event] = field(default_factory=deque)
@@ -305,14 +307,24 @@ class Processes(Base):
             self.count("queued_while_paused")
             running.queued.append(event)
             return
-        if isinstance(event, SIGNS) and (process.congested or running.waiting_ticks):
+        if isinstance(event, SIGNS) and (running.waiting_ticks or not process.takes_ticks):
             self.count("congested_ticks")
             running.waiting_ticks.append(event)
             return
+        if isinstance(event, FrameArrived) and (running.waiting_frames or process.is_behind):
+            self.count("full_backlogs")
+            running.waiting_frames.append(event)
+            return
         self._handle(running, event)
-        waiting = running.waiting_ticks
-        while waiting and running.alive and not process.congested:
-            self._handle(running, waiting.popleft())
+        self._take_waiting(running)
+
+    def _take_waiting(self, running: Running) -> None:
+        """Reads on where there is room again. Frames come first: what others confirm makes room for ticks."""
+        process = running.process
+        while running.alive and running.waiting_frames and not process.is_behind:
+            self._handle(running, running.waiting_frames.popleft())
+        while running.alive and running.waiting_ticks and process.takes_ticks:
+            self._handle(running, running.waiting_ticks.popleft())
 
     # --- pauses -----------------------------------------------------------------------------------
 
@@ -335,7 +347,7 @@ class Processes(Base):
         queued, running.queued = running.queued, deque()
         while queued and running.alive:
             self.handle(running, queued.popleft())
-        running.hearing.can_hear(self.now, can=True)
+        running.hearing.can_hear(self.now, can=running.process.takes_ticks)
 
     def _handle(self, running: Running, event: Event) -> None:
         process = running.process
@@ -354,7 +366,7 @@ class Processes(Base):
         process.validate()
         check_bounds(process)
         if not running.paused:
-            running.hearing.can_hear(self.now, can=not process.congested)
+            running.hearing.can_hear(self.now, can=process.takes_ticks)
         if effects:
             self._take_effects(running, effects)
 

@@ -55,7 +55,7 @@ FAULT_KINDS = (
     # limits that were reached
     "full_nodes", "full_where_items_have_children", "full_open_cells", "full_open_units", "full_frames", "frames_full_by_bytes",
     "moves_in_pieces", "full_links", "full_windows", "full_local_trackers",
-    "congested_ticks", "messages_of_ticks",
+    "congested_ticks", "full_backlogs", "messages_of_ticks",
     # of shards that come and go
     "joining_shards", "bootstraps", "newcomers_that_never_come",
     "newcomers_dying_before_they_begin", "newcomers_too_late",
