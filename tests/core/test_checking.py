@@ -27,6 +27,7 @@ from tracker.core.log import (
     Restart,
     SegmentLow,
     ShardReport,
+    TickColumns,
     TickRun,
     Told,
     TouchedRun,
@@ -81,7 +82,18 @@ def entries(*of: Told) -> Callable[[int], FrameBody]:
 def run(count: int = 3, number: int = 2, parts: object = (), keys: int = 1) -> TickRun:
     """A run of ticks 1 and on of the node at shard 1, up to a number."""
     progress = KeyProgress("p", KEY, number)
-    return TickRun(count, (progress,) * keys, parts)  # type: ignore[arg-type]
+    return TickRun(count, (progress,) * keys, parts=parts)  # type: ignore[arg-type]
+
+
+def columns(pipeline: str = "p", **other: object) -> TickRun:
+    """A run of three entries, with a cell that its first and one that its last tick created, of the node at shard 1."""
+    said: dict[str, object] = {
+        "places": (0, 2), "keys": (0, 0), "numbers": (1, 2),
+        "created": Cells.of([(0, 5, 1, 1), (0, 6, 2, 1)]), "created_ends": (1, 2),
+        "consumed": Cells.empty(), "consumed_ends": (0, 0),
+    }  # fmt: skip
+    cells = TickColumns(pipeline, **(said | other))  # type: ignore[arg-type]
+    return TickRun(3, (KeyProgress("p", KEY, 2),), (cells,))
 
 
 def report(pipeline: PipelineReport, **more: object) -> Callable[[int], FrameBody]:
@@ -171,6 +183,44 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
     "a run with cells of a segment that is not there": (
         entries(run(parts=((0, tick(created=[(2, 5, 1)])),))),
         "number 2",
+    ),
+    "columns with a tick before the run": (entries(columns(places=(-1, 2))), "1 columns"),
+    "columns with a tick behind the run": (entries(columns(places=(0, 3))), "1 columns"),
+    "columns with two ticks in one place": (entries(columns(places=(1, 1))), "1 columns"),
+    "columns with no ticks": (
+        entries(columns(places=(), keys=(), numbers=(), created_ends=(), consumed_ends=())),
+        "1 columns",
+    ),
+    "columns with a place too few": (entries(columns(places=(0,))), "1 columns"),
+    "columns with a number too many": (entries(columns(numbers=(1, 2, 2))), "1 columns"),
+    "columns of a key behind the last": (entries(columns(keys=(0, 1))), "1 columns"),
+    "columns of a key before the first": (entries(columns(keys=(-1, 0))), "1 columns"),
+    "columns with cells that no tick has": (entries(columns(created_ends=(0, 1))), "1 columns"),
+    "columns with fewer cells than their ticks": (
+        entries(columns(created_ends=(1, 3))),
+        "1 columns",
+    ),
+    "columns that end before they begin": (entries(columns(created_ends=(-1, 2))), "1 columns"),
+    "columns with ends that fall": (entries(columns(consumed_ends=(1, 0))), "1 columns"),
+    "columns with a tick behind the last of its key": (
+        entries(columns(numbers=(1, 3))),
+        "tick 3 of node",
+    ),
+    "columns with a tick that has no number": (
+        entries(columns(numbers=(-1, 2))),
+        "tick -1 of node",
+    ),
+    "columns with ticks of another pipeline than their key": (
+        entries(columns(pipeline="q")),
+        "pipeline 'q'",
+    ),
+    "columns with cells of a segment that is not there": (
+        entries(columns(created=Cells.of([(0, 5, 1, 1), (2, 6, 2, 1)]))),
+        "number 2",
+    ),
+    "columns with a slot that no min time could pass": (
+        entries(columns(created=Cells.of([(0, 5, 1, 1), (0, 2**63 - 1, 2, 1)]))),
+        "slot 9223372036854775807",
     ),
     "something bad behind a run": (entries(run(), tick(created=[(9, 5, 1)])), "number 9"),
     "a low of a segment that is not there": (

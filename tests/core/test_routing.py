@@ -29,6 +29,16 @@ def test_arrays_are_dealt_as_single_slots_are(some: list[int]) -> None:
         assert owners.dtype == np.int32
 
 
+@given(st.integers(min_value=-200, max_value=6000), st.integers(0, 80))
+def test_what_lies_in_one_block_has_one_owner(lowest: int, width: int) -> None:
+    for table in (TABLE, RoutingTable.uniform(3)):
+        owners = {table.owner(slot) for slot in range(lowest, lowest + width + 1)}
+        owner = table.owner_of_all(lowest, lowest + width)
+        assert owner is None or owners == {owner}
+        assert owner is not None or width > 0
+    assert RoutingTable.uniform(3).owner_of_all(64, 127) == 1
+
+
 def test_neighbouring_slots_stay_together_and_blocks_go_round() -> None:
     table = RoutingTable.uniform(3, block_slots=64)
     assert [table.owner(slot) for slot in (0, 63, 64, 128, 191, 192)] == [0, 0, 1, 2, 2, 0]

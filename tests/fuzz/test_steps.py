@@ -105,6 +105,31 @@ def ticks(draw: st.DrawFn) -> m.KeyTick:
 
 
 @st.composite
+def columns(draw: st.DrawFn, keys: int) -> m.TickColumns:
+    """Mostly such as there may be: of ticks in their order, with ends within their cells."""
+    some = draw(st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=3))
+    places, ticks, owners = zip(*sorted(some), strict=True)
+    created, consumed = draw(cells()), draw(cells())
+    ends = [
+        [*draw(st.lists(st.integers(0, len(each)), min_size=len(some) - 1, max_size=len(some) - 1)), len(each)]
+        for each in (created, consumed)
+    ]  # fmt: skip
+    if draw(st.integers(0, 9)) == 0:
+        ends[draw(st.integers(0, 1))].append(draw(numbers))
+    fits = draw(st.integers(0, 9)) > 0
+    return m.TickColumns(
+        draw(pipelines), tuple(map(_fits, places)),
+        tuple(abs(owner) % max(1, keys) if fits else _fits(owner) for owner in owners), ticks,
+        created, tuple(sorted(map(_fits, ends[0]))), consumed, tuple(sorted(map(_fits, ends[1]))),
+    )  # fmt: skip
+
+
+def _fits(number: int) -> int:
+    """As a field of 32 bits holds it."""
+    return max(-(2**31), min(number, 2**31 - 1))
+
+
+@st.composite
 def runs(draw: st.DrawFn) -> m.TickRun:
     """Mostly such as there may be: parts in their order, of keys that it names."""
     parts = draw(st.lists(ticks(), max_size=2))
@@ -115,7 +140,8 @@ def runs(draw: st.DrawFn) -> m.TickRun:
         st.lists(st.builds(m.KeyProgress, pipelines, keys, numbers, promises), max_size=2)
     )
     count = draw(st.sampled_from((1, 2, 5)) | numbers)
-    return m.TickRun(count, tuple(named), tuple(zip(places, parts, strict=True)))
+    listed = draw(st.lists(columns(len(named)), max_size=2))
+    return m.TickRun(count, tuple(named), tuple(listed), tuple(zip(places, parts, strict=True)))
 
 
 entries = st.one_of(

@@ -107,15 +107,23 @@ def test_runs_survive_the_wire() -> None:
         m.KeyProgress("p", NodeKey("n", 3), 9, (Heartbeat("F", -4), Heartbeat("G", 7))),
         m.KeyProgress("q", NodeKey("m", 1), 1),
     )
-    body = m.Entries(7, (m.TickRun(5, keys, ((2, part),)), m.KeyDropped("p", NodeKey("n", 3))))
+    columns = m.TickColumns(
+        "p", (0, 3), (0, 0), (7, 9),
+        Cells.of([(0, 5, 6, 7), (1, 6, 7, 8), (0, 9, 1, 1)]), (2, 3), Cells.empty(), (0, 0),
+    )  # fmt: skip
+    run = m.TickRun(5, keys, (columns,), ((2, part),))
+    body = m.Entries(7, (run, m.KeyDropped("p", NodeKey("n", 3))))
     message = frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
     back = frame_from_pb(peer_pb.ExchangeRequest.FromString(message))
     assert plain(back) == plain(m.Frame(1, 2, body))
     assert back.body.last == 12  # type: ignore[union-attr]
 
 
-def test_an_older_version_does_not_say_that_it_takes_runs() -> None:
-    message = peer_pb.ExchangeRequest(received=peer_pb.EntriesReceived(number=4))
+@pytest.mark.parametrize("said", [{}, {"takes_runs": True}])
+def test_an_older_version_does_not_say_that_it_takes_runs_with_columns(
+    said: dict[str, bool],
+) -> None:
+    message = peer_pb.ExchangeRequest(received=peer_pb.EntriesReceived(number=4, **said))
     assert frame_from_pb(message).body == m.EntriesReceived(4, takes_runs=False)
 
 

@@ -95,7 +95,7 @@ def no_duplicate_check() -> Iterator[None]:
         """Of a key that is still known, and without fronts: what is left is cells alone."""
         if isinstance(entry, TickRun):
             promises = any(each.heartbeats for each in entry.keys)
-            return not promises and all(is_plain_tick(pipelines, part) for _, part in entry.parts)
+            return not promises and all(is_plain_tick(pipelines, part) for _, part in entry.ticks())
         if not isinstance(entry, KeyTick) or entry.tick.pipeline not in pipelines:
             return False
         content = entry.tick.content

@@ -570,7 +570,9 @@ class Processes(Base):
                 self.count("full_frames")
             self._check_sizes(source, body)
             for _, run in _runs_of(frame):
-                self.count("runs_with_parts" if run.parts else "runs_without_parts")
+                kinds = [kind for kind in ("columns", "parts") if getattr(run, kind)]
+                for kind in kinds or ["nothing"]:
+                    self.count(f"runs_with_{kind}")
             receiver = self.shards[target].running
             if receiver is not None and self._is_older(receiver) and len(body.entries) > 1:
                 self.count("frames_for_older_versions")
@@ -618,11 +620,7 @@ class Processes(Base):
         except Refused as refused:
             self._refuse_frame(source, target, wire, frame, refused, forged=forged)
             return
-        link = process.links.get(frame.shard)
-        if link is not None and any(
-            n <= link.accepted < n + r.count - 1 for n, r in _runs_of(frame)
-        ):
-            self.count("runs_taken_in_part")
+        self._note_runs_taken(process, frame)
         if isinstance(frame.body, ShardReport) and process.unknown_homes(frame.body):
             self.count("reports_of_unknown_shards")
         self.handle(wire.end, FrameArrived(frame))
@@ -631,6 +629,20 @@ class Processes(Base):
             if false is not None:
                 self.count("forged_frames")
                 self._frame_arrives(source, target, wire, false, forged=True)
+
+    def _note_runs_taken(self, process: Process, frame: Frame) -> None:
+        """Counts the runs that a process takes, but not from their beginning, or not at once."""
+        link = process.links.get(frame.shard)
+        known = inside.pipelines(process)
+        for number, run in _runs_of(frame):
+            if link is not None and number <= link.accepted < number + run.count - 1:
+                self.count("runs_taken_in_part")
+            if not all(
+                columns.pipeline not in known
+                or known[columns.pipeline].shard.takes_at_once(run, columns)
+                for columns in run.columns
+            ):
+                self.count("ticks_applied_one_by_one")
 
     def _refuse_frame(
         self,

@@ -70,9 +70,37 @@ def _write_run(run: m.TickRun, message: peer_pb.TickRun) -> None:
         key.key.node_id, key.key.incarnation = progress.key.node_id, progress.key.incarnation
         for heartbeat in progress.heartbeats:
             key.heartbeats.add(front=heartbeat.front, slot=heartbeat.slot)
+    for columns in run.columns:
+        _write_columns(columns, message.columns.add())
     for place, part in run.parts:
         written = message.parts.add(place=place)
         _write_tick(part.tick, part.late, written.tick)
+
+
+def _write_columns(columns: m.TickColumns, message: peer_pb.TickColumns) -> None:
+    message.pipeline = columns.pipeline
+    message.places.extend(columns.places)
+    message.keys.extend(columns.keys)
+    message.numbers.extend(columns.numbers)
+    message.created_ends.extend(columns.created_ends)
+    message.consumed_ends.extend(columns.consumed_ends)
+    if len(columns.created):
+        write_cells(columns.created, message.created)
+    if len(columns.consumed):
+        write_cells(columns.consumed, message.consumed)
+
+
+def _columns_from_pb(columns: peer_pb.TickColumns) -> m.TickColumns:
+    return m.TickColumns(
+        columns.pipeline,
+        tuple(columns.places),
+        tuple(columns.keys),
+        tuple(columns.numbers),
+        cells_from_pb(columns.created),
+        tuple(columns.created_ends),
+        cells_from_pb(columns.consumed),
+        tuple(columns.consumed_ends),
+    )
 
 
 def _run_to_pb(run: m.TickRun) -> peer_pb.TickRun:
@@ -95,6 +123,7 @@ def _run_from_pb(run: peer_pb.TickRun) -> m.TickRun:
                 for each in run.keys
             ]
         ),
+        tuple([_columns_from_pb(columns) for columns in run.columns]),
         tuple([(part.place, _tick_from_pb(part.tick)) for part in run.parts]),
     )
 

@@ -332,8 +332,8 @@ class Entry(_message.Message):
 
     @_builtins.property
     def run(self) -> Global___TickRun:
-        """Several ticks that follow one another. Told to processes that take it (EntriesReceived.takes_runs), and
-        stored by them; never an entry of a process's own log.
+        """Several ticks that follow one another. Told to processes that take it (EntriesReceived.takes_columns),
+        and stored by them; never an entry of a process's own log.
         """
 
     def __init__(
@@ -370,6 +370,7 @@ class TickRun(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many entries of the log it stands for: 65,536 at most."""
     @_builtins.property
@@ -378,7 +379,11 @@ class TickRun(_message.Message):
 
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunPart]:
-        """Those that have cells or units for the receiver, in their order."""
+        """Those that have names of units for the receiver, or late consumption, in their order."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___TickColumns]:
+        """Those that have cells for the receiver, and nothing else, of each pipeline that has some."""
 
     def __init__(
         self,
@@ -386,14 +391,79 @@ class TickRun(_message.Message):
         count: _builtins.int = ...,
         keys: _abc.Iterable[Global___KeyProgress] | None = ...,
         parts: _abc.Iterable[Global___RunPart] | None = ...,
+        columns: _abc.Iterable[Global___TickColumns] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "keys", b"keys", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "count", b"count", "keys", b"keys", "parts", b"parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TickRun: _TypeAlias = TickRun  # noqa: Y015
+
+@_typing.final
+class TickColumns(_message.Message):
+    """The cells that the receiver owns of the ticks of a pipeline in a run, one tick's behind the other's."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CREATED_ENDS_FIELD_NUMBER: _builtins.int
+    CONSUMED_FIELD_NUMBER: _builtins.int
+    CONSUMED_ENDS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    @_builtins.property
+    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each tick its place in the run, from 0 and rising."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each tick the place of its key among those of the run, from 0."""
+
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each tick its number."""
+
+    @_builtins.property
+    def created(self) -> _types_pb2.Cells:
+        """What all of them created."""
+
+    @_builtins.property
+    def created_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each tick, how many cells of those there are up to its last."""
+
+    @_builtins.property
+    def consumed(self) -> _types_pb2.Cells:
+        """What all of them consumed."""
+
+    @_builtins.property
+    def consumed_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each tick, how many cells of those there are up to its last."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        places: _abc.Iterable[_builtins.int] | None = ...,
+        keys: _abc.Iterable[_builtins.int] | None = ...,
+        numbers: _abc.Iterable[_builtins.int] | None = ...,
+        created: _types_pb2.Cells | None = ...,
+        created_ends: _abc.Iterable[_builtins.int] | None = ...,
+        consumed: _types_pb2.Cells | None = ...,
+        consumed_ends: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consumed", b"consumed", "created", b"created"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumed", b"consumed", "consumed_ends", b"consumed_ends", "created", b"created", "created_ends", b"created_ends", "keys", b"keys", "numbers", b"numbers", "pipeline", b"pipeline", "places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TickColumns: _TypeAlias = TickColumns  # noqa: Y015
 
 @_typing.final
 class KeyProgress(_message.Message):
@@ -756,22 +826,26 @@ class EntriesReceived(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
     TAKES_RUNS_FIELD_NUMBER: _builtins.int
+    TAKES_COLUMNS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """All entries up to this number are durable at the sender."""
     again: _builtins.bool
     """Whether the sender asks for the next ones again."""
     takes_runs: _builtins.bool
     """Whether the sender takes runs (Entry.run); one of an older version does not, and does not say so."""
+    takes_columns: _builtins.bool
+    """Whether the sender takes runs with columns (TickRun.columns); only one that takes both is told runs."""
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         again: _builtins.bool = ...,
         takes_runs: _builtins.bool = ...,
+        takes_columns: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "number", b"number", "takes_runs", b"takes_runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "number", b"number", "takes_columns", b"takes_columns", "takes_runs", b"takes_runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,7 @@ must survive is a `Record`: the process asks for it by `Append`, the shell makes
 `Committed`, and only then does it take effect. Recovery applies the same records in the same order.
 """
 
+from tracker.core.log.columns import TickColumns
 from tracker.core.log.effects import (
     Announced,
     Answer,
@@ -94,6 +95,6 @@ __all__ = [
     "Record", "RegisterPipeline", "ReportWaits", "ReportWanted", "RescaleShards", "Restart",
     "RestartPipeline", "RetireNode", "SegmentLow", "Send", "SessionAttached",
     "SessionRefused", "ShardNumber", "ShardReport", "StageContributions", "Staged",
-    "SubmitTick", "SubmitTicks", "Swept", "TickRefused", "TickRun", "TicksDurable", "Told",
+    "SubmitTick", "SubmitTicks", "Swept", "TickColumns", "TickRefused", "TickRun", "TicksDurable", "Told",
     "TouchedRun", "UnitsArrived", "Wake", "WakeAt", "WrittenOff", "count_of", "numbered",
 ]  # fmt: skip

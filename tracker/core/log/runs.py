@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
+from tracker.core.log.columns import TickColumns
 from tracker.core.log.entries import Entry, KeyTick
 from tracker.core.model import Heartbeat, NodeKey
 
@@ -27,21 +30,25 @@ class KeyProgress:
 class TickRun:
     """The next `count` entries of a home log, all of them ticks by which no front joins or leaves.
 
-    keys: what they come to, of each key that has one; parts: of those that have cells or units for the
-    receiver, the place in the run, from 0 and rising, and the tick with these alone. Applied whole, it does
-    what its entries do one after the other.
+    keys: what they come to, of each key that has one; columns: by pipeline those that have cells for the receiver,
+    and nothing else; parts: those that have names of units for it, or late consumption, each with its place in the run, from
+    0 and rising, and with what the receiver owns of it alone. Applied whole, it does what its entries do one after the
+    other.
     """
 
     count: int
     keys: tuple[KeyProgress, ...]
+    columns: tuple[TickColumns, ...] = ()
     parts: tuple[tuple[int, KeyTick], ...] = ()
 
     def without(self, first: int) -> TickRun:
         """What is left of it behind its first entries, which the receiver has: fewer than all. What the keys
         come to stays, since what was counted before changes nothing."""
+        rest = [columns.behind(first) for columns in self.columns if columns.places[-1] >= first]
         return TickRun(
             self.count - first,
             self.keys,
+            tuple(rest),
             tuple((place - first, part) for place, part in self.parts if place >= first),
         )
 
@@ -52,9 +59,17 @@ class TickRun:
         return (
             1 <= self.count <= MAX_ENTRIES_PER_RUN
             and 1 <= len(self.keys) <= self.count
+            and len(self.columns) <= len(self.keys)
+            and all(columns.is_possible(self.count, len(self.keys)) for columns in self.columns)
             and all(0 <= place < self.count for place in places)
             and all(one < other for one, other in itertools.pairwise(places))
         )
+
+    def ticks(self) -> Iterator[tuple[int, KeyTick]]:
+        """What the receiver owns of its ticks, one by one in their order, each with its place in the run."""
+        keys = [progress.key for progress in self.keys]
+        columns = [columns.ticks(keys) for columns in self.columns]
+        return heapq.merge(self.parts, *columns, key=itemgetter(0))
 
     @property
     def pipelines(self) -> dict[str, None]:

@@ -12,6 +12,7 @@ from tracker.core.log import (
     KeyProgress,
     KeyTick,
     PipelineRegistered,
+    TickColumns,
     TickRun,
     Told,
     WrittenOff,
@@ -107,11 +108,21 @@ def progress_bytes(progress: KeyProgress) -> int:
     return _PART_BYTES + named + _NUMBER_BYTES + promises
 
 
+def columns_bytes(columns: TickColumns) -> int:
+    lists = 5 * (_PART_BYTES + _NUMBER_BYTES * len(columns))
+    cells = cells_bytes(columns.created) + cells_bytes(columns.consumed)
+    return _PART_BYTES + text_bytes(columns.pipeline) + lists + cells
+
+
 def _long_bytes(entry: Told) -> int:
     match entry:
         case TickRun():
             parts = sum(_NUMBER_BYTES + entry_bytes(part) for _, part in entry.parts)
-            return sum(map(progress_bytes, entry.keys)) + parts
+            return (
+                sum(map(progress_bytes, entry.keys))
+                + sum(map(columns_bytes, entry.columns))
+                + parts
+            )
         case KeyTick():
             return _tick_bytes(entry)
         case PipelineRegistered():

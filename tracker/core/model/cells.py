@@ -116,6 +116,19 @@ class Cells:
             self.counts[mask],
         )
 
+    def between(self, first: int, end: int) -> Cells:
+        """The cells from place `first` up to, and without, place `end`."""
+        if first >= end:
+            return _NO_CELLS
+        if first == 0 and end == self.size:
+            return self
+        return Cells(
+            self.segments[first:end],
+            self.slots[first:end],
+            self.checksums[first:end],
+            self.counts[first:end],
+        )
+
     def segment_span(self) -> tuple[int, int]:
         """The least and the greatest number of a segment; there is at least one cell."""
         if self._segment_span is None:
@@ -259,6 +272,9 @@ class Cells:
             return _NO_CELLS
         if len(filled) == 1:
             return filled[0]
+        packed = [part.packed for part in filled if part.packed is not None]
+        if len(packed) == len(filled):
+            return Cells.unpacked(*map(b"".join, zip(*packed, strict=True)))
         return Cells(
             np.concatenate([p.segments for p in filled]),
             np.concatenate([p.slots for p in filled]),

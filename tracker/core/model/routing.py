@@ -143,6 +143,10 @@ class RoutingTable:
         """The shard that keeps the checksums of `slot`."""
         return self._named.get(pipeline, self._all).owner(slot)
 
+    def owner_of_all(self, lowest: int, highest: int, pipeline: str = "") -> int | None:
+        """The shard that keeps what lies between two slots, both included, where they are of one block; else None."""
+        return self._named.get(pipeline, self._all).owner_of_all(lowest, highest)
+
     def owners(self, slots: NDArray[np.int64], pipeline: str = "") -> NDArray[np.int32]:
         """`owner` for an int64 array of slots; an int32 array of that shape."""
         return self._named.get(pipeline, self._all).owners(slots)
@@ -180,7 +184,7 @@ class _Entries:
         for entry in self.entries:
             if entry.block_slots < 1 or not entry.shards:
                 raise ValueError(f"a routing entry needs a block of >= 1 slot and shards: {entry}")
-        self._starts = np.array(starts, np.int64)
+        self._starts = starts
 
     def since(self, slot: int) -> tuple[RoutingRule, ...]:
         """Those that hold for some slot from this one on; the first of them for all before."""
@@ -188,8 +192,19 @@ class _Entries:
         return (replace(kept[0], from_slot=LOWEST_SLOT), *kept[1:])
 
     def owner(self, slot: int) -> int:
-        entry = self.entries[bisect_right(self._starts, slot) - 1]
+        entry = self._entry(slot)
         return entry.shards[slot // entry.block_slots % len(entry.shards)]
+
+    def owner_of_all(self, lowest: int, highest: int) -> int | None:
+        """The shard that keeps what lies between two slots, if they are of one block."""
+        entry = self._entry(highest)
+        block = highest // entry.block_slots
+        if lowest < entry.from_slot or lowest // entry.block_slots != block:
+            return None
+        return entry.shards[block % len(entry.shards)]
+
+    def _entry(self, slot: int) -> RoutingRule:
+        return self.entries[bisect_right(self._starts, slot) - 1]
 
     def owners(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
         newest = self.entries[-1]

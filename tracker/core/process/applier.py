@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from tracker.core.admission.generations import Generations
@@ -69,15 +69,44 @@ class LogApplier:
 
     def commit(self, position: int, now_ns: int) -> None:
         """Records up to this position are durable, and take effect."""
+        ticks: list[OutboxEntry] = []
         for record, request in self._journal.commit(position):
             self._shards.settle_steps(self._journal.committed)
-            self.apply(record, now_ns)
+            own = self._plain_tick(record)
+            if own is not None:
+                ticks.append(own)
+            else:
+                self._apply_ticks(ticks)
+                self.apply(record, now_ns)
             if request is not None:
+                self._apply_ticks(ticks)
                 self._answer(record, request)
+        self._apply_ticks(ticks)
         self._sessions.report_durable_ticks()
         self._replication.confirm_received()
         self._progress.committed(now_ns)
         self._reporter.committed(now_ns)
+
+    def _plain_tick(self, record: Record) -> OutboxEntry | None:
+        """A record as an entry of this shard's own log, where that is a tick that a run may have."""
+        if not isinstance(record, HomeEntry) or not isinstance(record.entry, KeyTick):
+            return None
+        entry = OutboxEntry(record.number, record.entry, self._replication.tables[-1][1])
+        return entry if entry.is_plain else None
+
+    def _apply_ticks(self, ticks: list[OutboxEntry]) -> None:
+        """Ticks of this shard's own log that follow one another take effect, as a run of them does elsewhere; the
+        list is empty then."""
+        if not ticks:
+            return
+        for tick in ticks:
+            assert isinstance(tick.entry, KeyTick)
+            self._tick_durable(tick.entry)
+            self._replication.record(tick)
+        own = self._shards.own
+        self._journal.apply_home(ticks[-1].number)
+        self._apply_run(self._replication.run_of(ticks).told(own), own)
+        ticks.clear()
 
     def _answer(self, record: Record, request: Hashable) -> None:
         result: Joined | ShardNumber | Refusal | None = None
@@ -235,9 +264,16 @@ class LogApplier:
             self._effects.append(UnitsArrived(entry.tick.pipeline, segment))
 
     def _apply_run(self, run: TickRun, home: int) -> None:
-        """What a run of ticks of another home's log changes: the parts first, so that no promise and no
-        number of a tick counts before its cells."""
-        for _, part in run.parts:
+        """What a run of ticks of a home's log changes: cells and names first, so that no promise and no
+        number of a tick counts before them."""
+        by_shard = [(self._pipelines[each.pipeline].shard, each) for each in run.columns]
+        if all(shard.takes_at_once(run, columns) for shard, columns in by_shard):
+            for shard, columns in by_shard:
+                shard.apply_at_once(columns, home)
+            parts: Iterable[tuple[int, KeyTick]] = run.parts
+        else:
+            parts = run.ticks()
+        for _, part in parts:
             self._apply_tick(part, home)
         for progress in run.keys:
             self._pipelines[progress.pipeline].shard.advance(progress)

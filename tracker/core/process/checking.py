@@ -29,6 +29,7 @@ from tracker.core.log import (
     PipelineRestarted,
     Restart,
     ShardReport,
+    TickColumns,
     TickRun,
     Told,
     WrittenOff,
@@ -69,8 +70,9 @@ class FrameCheck:
                 raise Refused(
                     RefusalCode.INVALID,
                     f"a frame has a run of {told.count} entries with ticks of {len(told.keys)} keys and "
-                    f"{len(told.parts)} parts; a run is of 1 to {MAX_ENTRIES_PER_RUN} entries, of no more keys, "
-                    "and its parts stand within it, each behind the one before",
+                    f"{len(told.columns)} columns and {len(told.parts)} parts; a run is of 1 to "
+                    f"{MAX_ENTRIES_PER_RUN} entries, of no more keys, its parts and the ticks in a column stand within "
+                    "it, each behind the one before, and a column has the cells that its ticks name",
                 )
         if body.first <= due:
             judge = EntryJudge(self._shards, self._pipelines, sender, due)
@@ -193,20 +195,38 @@ class EntryJudge:
         for progress in run.keys:
             self._check_home(self._known_spec(progress.pipeline), progress.key, progress.number)
             last[progress.pipeline, progress.key] = progress.number
+        for columns in run.columns:
+            self._check_columns(run, columns)
         for _, part in run.parts:
-            tick, spec = part.tick, self._spec(part.tick.pipeline)
+            tick = part.tick
             number = last.get((tick.pipeline, tick.key), -1)
-            if spec is None or not 0 <= tick.number <= number:
-                raise _refused(
-                    tick.pipeline,
-                    f"tick {tick.number} of node {tick.key} in a run that has its ticks up to {number} (-1: none)",
-                )
+            spec = self._known_in(tick.pipeline, tick.key, tick.number, number)
             if tick.content.heartbeats or tick.content.joins or tick.content.leaves:
                 raise _refused(
                     spec.name,
                     f"fronts of node {tick.key} in a part of a run, which has cells and units alone",
                 )
             _check_tick(spec, part)
+
+    def _check_columns(self, run: TickRun, columns: TickColumns) -> None:
+        for place, number in zip(columns.keys, columns.numbers, strict=True):
+            progress = run.keys[place]
+            last = progress.number if progress.pipeline == columns.pipeline else -1
+            if not 0 <= number <= last:
+                self._known_in(columns.pipeline, progress.key, number, last)
+        for cells in (columns.created, columns.consumed):
+            if cells.size:
+                _check_cells(self._known_spec(columns.pipeline), cells)
+
+    def _known_in(self, pipeline: str, key: NodeKey, number: int, last: int) -> PipelineSpec:
+        """The pipeline of a tick of a run, which has its key's ticks up to `last`."""
+        spec = self._spec(pipeline)
+        if spec is None or not 0 <= number <= last:
+            raise _refused(
+                pipeline,
+                f"tick {number} of node {key} in a run that has its ticks up to {last} (-1: none)",
+            )
+        return spec
 
     def _check_completed(self, spec: PipelineSpec, entry: PipelineCompleted) -> None:
         table = self._table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,12 @@ class OutboxEntry:
     """Entry `number` of a home log. A part holds the cells of the slots that its shard owns, the
     names of units that it keeps, and everything that all shards must know."""
 
-    __slots__ = ("_owners", "_routing", "_size_bytes", "cell_count", "entry", "number")
+    __slots__ = ("_owners", "_size_bytes", "cell_count", "entry", "number", "routing")
 
     def __init__(self, number: int, entry: Entry, routing: RoutingTable) -> None:
         self.number = number
         self.entry = entry
-        self._routing = routing
+        self.routing = routing
         self._owners: tuple[Mapping[int, Any], ...] | None = None
         self.cell_count = 0
         if isinstance(entry, KeyTick):
@@ -44,7 +44,7 @@ class OutboxEntry:
     def part(self, shard: int) -> Entry:
         """The part of the entry that `shard` gets."""
         entry = self.entry
-        if self._routing.owning == (shard,):
+        if self.routing.owning == (shard,):
             return entry
         if not isinstance(entry, KeyTick):
             return self._other_part(entry, shard)
@@ -64,6 +64,14 @@ class OutboxEntry:
             return False
         content = self.entry.tick.content
         return not (content.joins or content.leaves)
+
+    @property
+    def has_more_than_cells(self) -> bool:
+        """Whether it is a tick of which a shard may own something else than cells: names of units, or what came
+        late."""
+        assert isinstance(self.entry, KeyTick)
+        content = self.entry.tick.content
+        return bool(content.units_created or content.units_consumed or self.entry.late.size)
 
     def concerned(self) -> dict[int, None]:
         """The shards that own some of a tick."""
@@ -88,6 +96,12 @@ class OutboxEntry:
             Tick(tick.pipeline, tick.key, tick.number, content), late.get(shard, _NO_CELLS)
         )
 
+    def cells_by_shard(self) -> Iterator[tuple[int, Cells, Cells]]:
+        """By shard the cells that it owns of what a tick created and of what it consumed."""
+        created, consumed, *_ = self._dealt()
+        for shard in {**created, **consumed}:
+            yield shard, created.get(shard, _NO_CELLS), consumed.get(shard, _NO_CELLS)
+
     def _dealt(self) -> tuple[Mapping[int, Any], ...]:
         """What a tick created, consumed and consumed late, and the units of both kinds, each by shard; found
         once."""
@@ -107,11 +121,11 @@ class OutboxEntry:
         """The part of an entry that is no tick, for `shard`."""
         match entry:
             case WrittenOff():
-                owners = self._routing.owners(entry.cells.slots, entry.pipeline)
+                owners = self.routing.owners(entry.cells.slots, entry.pipeline)
                 return replace(entry, cells=entry.cells.select(owners == shard))
             case CellsMoved():
-                owners = self._routing.owners(entry.cells.slots, entry.pipeline)
-                owner = self._routing.owner
+                owners = self.routing.owners(entry.cells.slots, entry.pipeline)
+                owner = self.routing.owner
                 return replace(
                     entry,
                     cells=entry.cells.select(owners == shard),
@@ -131,21 +145,26 @@ class OutboxEntry:
         return entry
 
     def _dealt_cells(self, cells: Cells, pipeline: str) -> dict[int, Cells]:
-        count = len(cells)
-        if count <= 1:
-            return {self._routing.owner(cells.slots.item(), pipeline): cells} if count else {}
-        owners = self._routing.owners(cells.slots, pipeline)
+        if not cells.size:
+            return {}
+        if len(self.routing.owning) == 1:
+            return {self.routing.owning[0]: cells}
+        lowest, highest = min(cells.lowest_slots().values()), cells.highest_slot()
+        owner = self.routing.owner_of_all(lowest, highest, pipeline)
+        if owner is not None:
+            return {owner: cells}
+        owners = self.routing.owners(cells.slots, pipeline)
         shards = dict.fromkeys(owners.tolist())
         return {shard: cells.select(owners == shard) for shard in shards}
 
     def _dealt_units(self, units: tuple[Unit, ...], pipeline: str) -> dict[int, tuple[Unit, ...]]:
         if not units:
             return {}
-        keeper = self._routing.names_keeper
+        keeper = self.routing.names_keeper
         segments = {unit.segment for unit in units}
         keepers = {keeper(pipeline, segment) for segment in segments}
         return {shard: self._kept(units, shard, pipeline) for shard in sorted(keepers)}
 
     def _kept(self, units: tuple[Unit, ...], shard: int, pipeline: str) -> tuple[Unit, ...]:
-        keeper = self._routing.names_keeper
+        keeper = self.routing.names_keeper
         return tuple(unit for unit in units if keeper(pipeline, unit.segment) == shard)

@@ -16,7 +16,7 @@ from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 from tracker.core.replication.links import Link
 from tracker.core.replication.parts import OutboxEntry
-from tracker.core.replication.stretches import Stretch
+from tracker.core.replication.stretches import Run, Stretch
 
 Stretches = dict[tuple[int, int], Stretch]
 """By the numbers of the first and the last entry what shards that are due the same are told."""
@@ -50,6 +50,8 @@ class Replication:
         d.SEQUENCE, own=True, may_lag=_CONFIRMED_AGAIN
     )
     """By which tables the home log is split, each from an entry number on; the last one is used."""
+    _run: Run | None = d.forgotten("it follows from the entries that it is of")
+    """The run that was asked for last."""
     parting: set[int] = d.forgotten(_CONFIRMED_AGAIN)
     """Departed shards whose final entry some member has not applied."""
 
@@ -73,6 +75,7 @@ class Replication:
         self.outbox = deque()
         self.tables = [(1, routing)]
         self.parting = set()
+        self._run = None
 
     @property
     def is_congested(self) -> bool:
@@ -90,6 +93,13 @@ class Replication:
         """An own entry is durable: the others, where there are any, are sent their parts."""
         if self.links or self.outbox or isinstance(entry.entry, ShardJoining):
             self.outbox.append(entry)
+
+    def run_of(self, ticks: Sequence[OutboxEntry]) -> Run:
+        """Own entries that follow one another, all plain, as a run. This shard's own part is
+        mostly asked for first, then those of the others."""
+        if self._run is None or self._run.numbers != (ticks[0].number, ticks[-1].number):
+            self._run = Run(ticks)
+        return self._run
 
     def open_link(self, shard: int, held: int) -> None:
         """A shard is to get everything after entry `held`."""
@@ -188,7 +198,7 @@ class Replication:
             stretch = stretches.get((first, last))
             if stretch is None:
                 items = [self.outbox[start + ahead] for ahead in range(last - first + 1)]
-                stretch = stretches[first, last] = Stretch(items)
+                stretch = stretches[first, last] = Stretch(items, self.run_of)
             told, size_bytes = stretch.told(shard)
             if size_bytes <= self._config.max_bytes_per_frame or last == first:
                 return told

@@ -1,63 +1,89 @@
-"""Stretches of the outbox, as shards that take runs are told them: worked out once for all of them (rule 3)."""
+"""Stretches of the home log, as shards that take runs are told them: worked out once for all of them (rule 3)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
+from operator import attrgetter
 
-from tracker.core.log import KeyProgress, KeyTick, TickRun, Told
-from tracker.core.log.sizes import ENTRY_BYTES, progress_bytes
-from tracker.core.model import Heartbeat, NodeKey
+from tracker.core.log import KeyProgress, KeyTick, TickColumns, TickRun, Told
+from tracker.core.log.sizes import entry_bytes
+from tracker.core.model import Cells, Heartbeat, NodeKey
 from tracker.core.replication.parts import OutboxEntry
 
 
 class Run:
-    """Two entries or more of which one run is told to each shard: with the same keys, and its own parts."""
+    """Ticks of which one run is told to each shard: with the same keys, and what the shard owns of them."""
 
-    def __init__(self, items: list[OutboxEntry]) -> None:
+    def __init__(self, items: Sequence[OutboxEntry]) -> None:
+        """items: one or more, plain; a change of the table by which they are split is an entry between such."""
+        self.numbers = items[0].number, items[-1].number
+        """Of the first and the last of them."""
         self._count = len(items)
-        self._keys = tuple(progress_of(items))
-        self._keys_bytes = sum(map(progress_bytes, self._keys))
-        self._concerning: dict[int, list[tuple[int, OutboxEntry]]] = {}
-        """By shard the entries of which it owns some, each with its place in the run."""
+        self._keys = tuple(_progress_of(items))
+        key_places = {(p.pipeline, p.key): place for place, p in enumerate(self._keys)}
+        self._columns: dict[tuple[int, str], _Columns] = {}
+        """By shard and pipeline."""
+        self._parts: dict[int, list[tuple[int, KeyTick]]] = {}
+        """By shard those that cannot be in columns, each with its place in the run."""
         for place, item in enumerate(items):
-            for shard in item.concerned():
-                self._concerning.setdefault(shard, []).append((place, item))
+            if item.has_more_than_cells:
+                for shard in item.concerned():
+                    self._parts.setdefault(shard, []).append((place, item.owned_by(shard)))
+            elif item.cell_count:
+                assert isinstance(item.entry, KeyTick)
+                tick = item.entry.tick
+                key_place = key_places[tick.pipeline, tick.key]
+                for shard, created, consumed in item.cells_by_shard():
+                    columns = self._columns.get((shard, tick.pipeline))
+                    if columns is None:
+                        columns = self._columns[shard, tick.pipeline] = _Columns()
+                    columns.add(place, key_place, tick.number, created, consumed)
 
-    def told(self, shard: int) -> tuple[TickRun, int]:
-        """The run as a shard gets it, and about how many bytes it takes at most."""
-        concerning = self._concerning.get(shard, ())
-        parts = tuple([(place, item.owned_by(shard)) for place, item in concerning])
-        parts_bytes = sum([ENTRY_BYTES + item.size_bytes for _, item in concerning])
-        size_bytes = ENTRY_BYTES + self._keys_bytes + parts_bytes
-        return TickRun(self._count, self._keys, parts), size_bytes
-
-
-class Stretch:
-    """Entries of the outbox that follow one another."""
-
-    def __init__(self, items: Iterable[OutboxEntry]) -> None:
-        self._pieces: list[Run | OutboxEntry] = []
-        for is_plain, together in groupby(items, key=lambda item: item.is_plain):
-            those = [*together]
-            self._pieces += [Run(those)] if is_plain and len(those) > 1 else those
-
-    def told(self, shard: int) -> tuple[tuple[Told, ...], int]:
-        """What a shard is told of them, and about how many bytes that takes at most."""
-        told: list[Told] = []
-        size_bytes = 0
-        for piece in self._pieces:
-            if isinstance(piece, Run):
-                run, run_bytes = piece.told(shard)
-                told.append(run)
-                size_bytes += run_bytes
-            else:
-                told.append(piece.part(shard))
-                size_bytes += piece.size_bytes
-        return tuple(told), size_bytes
+    def told(self, shard: int) -> TickRun:
+        """The run as a shard gets it."""
+        columns = [
+            columns.put_together(pipeline)
+            for (owner, pipeline), columns in self._columns.items()
+            if owner == shard
+        ]
+        parts = self._parts.get(shard, ())
+        return TickRun(self._count, self._keys, tuple(columns), tuple(parts))
 
 
-def progress_of(items: Iterable[OutboxEntry]) -> Iterable[KeyProgress]:
+class _Columns:
+    """What a shard owns of ticks, as it is gathered tick by tick."""
+
+    __slots__ = ("_consumed", "_created", "_keys", "_numbers", "_places")
+
+    def __init__(self) -> None:
+        self._places: list[int] = []
+        self._keys: list[int] = []
+        self._numbers: list[int] = []
+        self._created: list[Cells] = []
+        self._consumed: list[Cells] = []
+
+    def add(self, place: int, key: int, number: int, created: Cells, consumed: Cells) -> None:
+        self._places.append(place)
+        self._keys.append(key)
+        self._numbers.append(number)
+        self._created.append(created)
+        self._consumed.append(consumed)
+
+    def put_together(self, pipeline: str) -> TickColumns:
+        return TickColumns(
+            pipeline,
+            tuple(self._places),
+            tuple(self._keys),
+            tuple(self._numbers),
+            Cells.concatenate(self._created),
+            tuple(accumulate([cells.size for cells in self._created])),
+            Cells.concatenate(self._consumed),
+            tuple(accumulate([cells.size for cells in self._consumed])),
+        )
+
+
+def _progress_of(items: Iterable[OutboxEntry]) -> Iterator[KeyProgress]:
     """What ticks come to, by key in the order of their first ones."""
     numbers: dict[tuple[str, NodeKey], int] = {}
     promises: dict[tuple[str, NodeKey], dict[str, int]] = {}
@@ -74,3 +100,31 @@ def progress_of(items: Iterable[OutboxEntry]) -> Iterable[KeyProgress]:
     for place, number in numbers.items():
         heartbeats = tuple([Heartbeat(*each) for each in promises.get(place, {}).items()])
         yield KeyProgress(*place, number, heartbeats)
+
+
+class Stretch:
+    """Entries of the outbox that follow one another."""
+
+    def __init__(
+        self,
+        items: Iterable[OutboxEntry],
+        run_of: Callable[[Sequence[OutboxEntry]], Run] = Run,
+    ) -> None:
+        self._pieces: list[Run | OutboxEntry] = []
+        for is_plain, together in groupby(items, key=attrgetter("is_plain")):
+            those = [*together]
+            self._pieces += [run_of(those)] if is_plain and len(those) > 1 else those
+
+    def told(self, shard: int) -> tuple[tuple[Told, ...], int]:
+        """What a shard is told of them, and about how many bytes that takes at most."""
+        told: list[Told] = []
+        size_bytes = 0
+        for piece in self._pieces:
+            if isinstance(piece, Run):
+                run = piece.told(shard)
+                told.append(run)
+                size_bytes += entry_bytes(run)
+            else:
+                told.append(piece.part(shard))
+                size_bytes += piece.size_bytes
+        return tuple(told), size_bytes

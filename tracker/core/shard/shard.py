@@ -19,6 +19,8 @@ from tracker.core.log import (
     KeyTick,
     PipelineReport,
     SegmentLow,
+    TickColumns,
+    TickRun,
     TouchedRun,
     WrittenOff,
 )
@@ -170,10 +172,7 @@ class ShardPipeline:
             return set()
         state.number = tick.number
         content = tick.content
-        for cells, sign in ((content.created, 1), (content.consumed, -1)):
-            if cells.size:
-                self.cells.apply(cells, sign)
-                self._touch(home, cells)
+        self._apply_cells(content.created, content.consumed, home)
         if self.written_off:
             self._look_for_written_off(content)
         if content.joins or content.heartbeats or content.leaves:
@@ -181,6 +180,29 @@ class ShardPipeline:
         if entry.late.size:
             self._count_late(entry.late)
         return self._apply_units(content)
+
+    def takes_at_once(self, run: TickRun, columns: TickColumns) -> bool:
+        """Whether applying ticks of a run all at once does what applying one after the other does: where each of them
+        is new, and nobody asks what was created first."""
+        if self.written_off:
+            return False
+        states = [self.keys.get(progress.key) for progress in run.keys]
+        for place, number in columns.first_numbers().items():
+            state = states[place]
+            if state is None or number <= state.number:
+                return False
+        return True
+
+    def apply_at_once(self, columns: TickColumns, home: int) -> None:
+        """Applies the cells of ticks that it takes at once. The ticks count when their keys have come as far
+        (`advance`)."""
+        self._apply_cells(columns.created, columns.consumed, home)
+
+    def _apply_cells(self, created: Cells, consumed: Cells, home: int) -> None:
+        for cells, sign in ((created, 1), (consumed, -1)):
+            if cells.size:
+                self.cells.apply(cells, sign)
+                self._touch(home, cells)
 
     def advance(self, progress: KeyProgress) -> None:
         """What ticks of a key come to of which this shard has all that it owns. Where a later tick of the key
