@@ -48,13 +48,14 @@ class Vectors:
     def _move(self, homes: Iterable[int]) -> bool:
         """Moves the cut along these homes, of which the slowest shard's word may have changed. It never goes back."""
         moved = False
+        shards, vectors = [*self._applied], self._applied.values()
         for home in homes:
             before = self.cut.get(home)
             if before is None:
                 continue
-            number, self._slowest[home] = min(
-                [(vector.get(home, 0), shard) for shard, vector in self._applied.items()]
-            )
+            numbers = [vector.get(home, 0) for vector in vectors]
+            number = min(numbers)
+            self._slowest[home] = shards[numbers.index(number)]
             if number > before:
                 self.cut[home] = number
                 moved = True

@@ -29,7 +29,7 @@ class OutboxEntry:
         self.cell_count = 0
         if isinstance(entry, KeyTick):
             content = entry.tick.content
-            self.cell_count = len(content.created) + len(content.consumed) + len(entry.late)
+            self.cell_count = content.created.size + content.consumed.size + entry.late.size
         elif isinstance(entry, WrittenOff | CellsMoved):
             self.cell_count = len(entry.cells)
         self._size_bytes: int | None = None
@@ -98,6 +98,11 @@ class OutboxEntry:
 
     def cells_by_shard(self) -> Iterator[tuple[int, Cells, Cells]]:
         """By shard the cells that it owns of what a tick created and of what it consumed."""
+        assert isinstance(self.entry, KeyTick)
+        if len(self.routing.owning) == 1:
+            content = self.entry.tick.content
+            yield self.routing.owning[0], content.created, content.consumed
+            return
         created, consumed, *_ = self._dealt()
         for shard in {**created, **consumed}:
             yield shard, created.get(shard, _NO_CELLS), consumed.get(shard, _NO_CELLS)

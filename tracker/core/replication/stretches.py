@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, groupby
 from operator import attrgetter
 
 from tracker.core.log import KeyProgress, KeyTick, TickColumns, TickRun, Told
-from tracker.core.log.sizes import entry_bytes
-from tracker.core.model import Cells, Heartbeat, NodeKey
+from tracker.core.log.sizes import (
+    ENTRY_BYTES,
+    NUMBER_BYTES,
+    columns_bytes,
+    entry_bytes,
+    progress_bytes,
+)
+from tracker.core.model import Cells, Heartbeat, NodeKey, Tick
 from tracker.core.replication.parts import OutboxEntry
 
 
@@ -20,25 +26,32 @@ class Run:
         self.numbers = items[0].number, items[-1].number
         """Of the first and the last of them."""
         self._count = len(items)
-        self._keys = tuple(_progress_of(items))
-        key_places = {(p.pipeline, p.key): place for place, p in enumerate(self._keys)}
         self._columns: dict[tuple[int, str], _Columns] = {}
         """By shard and pipeline."""
         self._parts: dict[int, list[tuple[int, KeyTick]]] = {}
         """By shard those that cannot be in columns, each with its place in the run."""
+        keys = _Keys()
         for place, item in enumerate(items):
+            assert isinstance(item.entry, KeyTick)
+            tick = item.entry.tick
+            key_place = keys.add(tick)
             if item.has_more_than_cells:
                 for shard in item.concerned():
                     self._parts.setdefault(shard, []).append((place, item.owned_by(shard)))
             elif item.cell_count:
-                assert isinstance(item.entry, KeyTick)
-                tick = item.entry.tick
-                key_place = key_places[tick.pipeline, tick.key]
                 for shard, created, consumed in item.cells_by_shard():
                     columns = self._columns.get((shard, tick.pipeline))
                     if columns is None:
                         columns = self._columns[shard, tick.pipeline] = _Columns()
                     columns.add(place, key_place, tick.number, created, consumed)
+        self._keys = keys.progress()
+        self._keys_bytes = sum(map(progress_bytes, self._keys))
+
+    def size_bytes(self, run: TickRun) -> int:
+        """About how many bytes it takes at most, as some shard gets it."""
+        columns = sum(map(columns_bytes, run.columns))
+        parts = sum([NUMBER_BYTES + entry_bytes(part) for _, part in run.parts])
+        return ENTRY_BYTES + self._keys_bytes + columns + parts
 
     def told(self, shard: int) -> TickRun:
         """The run as a shard gets it."""
@@ -83,23 +96,41 @@ class _Columns:
         )
 
 
-def _progress_of(items: Iterable[OutboxEntry]) -> Iterator[KeyProgress]:
+class _Keys:
     """What ticks come to, by key in the order of their first ones."""
-    numbers: dict[tuple[str, NodeKey], int] = {}
-    promises: dict[tuple[str, NodeKey], dict[str, int]] = {}
-    for item in items:
-        assert isinstance(item.entry, KeyTick)
-        tick = item.entry.tick
-        place = (tick.pipeline, tick.key)
-        numbers[place] = tick.number
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, NodeKey], int] = {}
+        self._numbers: list[int] = []
+        self._promises: dict[int, dict[str, int]] = {}
+        self._last: tuple[Tick, int] | None = None
+        """The tick before, and the place of its key: often it is the next one's, too."""
+
+    def add(self, tick: Tick) -> int:
+        """Takes the next tick; returns the place of its key."""
+        last = self._last
+        if last is not None and last[0].key is tick.key and last[0].pipeline == tick.pipeline:
+            place = last[1]
+        else:
+            place = self._places.setdefault((tick.pipeline, tick.key), len(self._places))
+            if place == len(self._numbers):
+                self._numbers.append(0)
+        self._last = tick, place
+        self._numbers[place] = tick.number
         if tick.content.heartbeats:
-            promised = promises.setdefault(place, {})
+            promised = self._promises.setdefault(place, {})
             for heartbeat in tick.content.heartbeats:
                 known = promised.get(heartbeat.front, heartbeat.slot)
                 promised[heartbeat.front] = max(heartbeat.slot, known)
-    for place, number in numbers.items():
-        heartbeats = tuple([Heartbeat(*each) for each in promises.get(place, {}).items()])
-        yield KeyProgress(*place, number, heartbeats)
+        return place
+
+    def progress(self) -> tuple[KeyProgress, ...]:
+        progress = []
+        for (pipeline, key), place in self._places.items():
+            promised = self._promises.get(place, {})
+            heartbeats = tuple([Heartbeat(*each) for each in promised.items()])
+            progress.append(KeyProgress(pipeline, key, self._numbers[place], heartbeats))
+        return tuple(progress)
 
 
 class Stretch:
@@ -123,7 +154,7 @@ class Stretch:
             if isinstance(piece, Run):
                 run = piece.told(shard)
                 told.append(run)
-                size_bytes += entry_bytes(run)
+                size_bytes += piece.size_bytes(run)
             else:
                 told.append(piece.part(shard))
                 size_bytes += piece.size_bytes
