@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from tracker.store.interface import StoreError
 
-FORMAT = 6
+FORMAT = 7
 """1: the first one. 2: in SQLite, with leases, and checksums behind records. 3: with grants, limits that were
 changed, places of evicted fronts, completion, and joinings of fronts; in Redis it follows 1.
-4: with holds. 5: with rounds. 6: with runs of ticks of other home logs.
+4: with holds. 5: with rounds. 6: with runs of ticks of other home logs. 7: with their cells in
+columns.
 `tests/store/formats.json` pins the form that it stands for."""
 
 

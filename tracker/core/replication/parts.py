@@ -99,9 +99,15 @@ class OutboxEntry:
     def cells_by_shard(self) -> Iterator[tuple[int, Cells, Cells]]:
         """By shard the cells that it owns of what a tick created and of what it consumed."""
         assert isinstance(self.entry, KeyTick)
-        if len(self.routing.owning) == 1:
-            content = self.entry.tick.content
-            yield self.routing.owning[0], content.created, content.consumed
+        content, pipeline = self.entry.tick.content, self.entry.tick.pipeline
+        owners = {
+            self._owner_of_all(cells, pipeline)
+            for cells in (content.created, content.consumed)
+            if cells.size
+        }
+        owner = owners.pop() if len(owners) == 1 else None
+        if owner is not None:
+            yield owner, content.created, content.consumed
             return
         created, consumed, *_ = self._dealt()
         for shard in {**created, **consumed}:
@@ -149,13 +155,17 @@ class OutboxEntry:
                 return replace(entry, pipelines=tuple(words))
         return entry
 
+    def _owner_of_all(self, cells: Cells, pipeline: str) -> int | None:
+        """The shard that owns all of some cells, as far as that can be seen at once."""
+        if len(self.routing.owning) == 1:
+            return self.routing.owning[0]
+        lowest, highest = min(cells.lowest_slots().values()), cells.highest_slot()
+        return self.routing.owner_of_all(lowest, highest, pipeline)
+
     def _dealt_cells(self, cells: Cells, pipeline: str) -> dict[int, Cells]:
         if not cells.size:
             return {}
-        if len(self.routing.owning) == 1:
-            return {self.routing.owning[0]: cells}
-        lowest, highest = min(cells.lowest_slots().values()), cells.highest_slot()
-        owner = self.routing.owner_of_all(lowest, highest, pipeline)
+        owner = self._owner_of_all(cells, pipeline)
         if owner is not None:
             return {owner: cells}
         owners = self.routing.owners(cells.slots, pipeline)
