@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 _FEW = 6
 """Up to here Python's own loops over an array take less than a call of NumPy's."""
+_FEW_TOGETHER = 32
+"""Up to here they do for what was looked at before, as parts of it were."""
 _COLUMNS = {
     name: (place, np.dtype(packed))
     for place, (name, packed) in enumerate(
@@ -68,21 +70,39 @@ class Cells:
     @classmethod
     def unpacked(cls, segments: bytes, slots: bytes, checksums: bytes, counts: bytes) -> Cells:
         """From little-endian bytes, which are kept. Their lengths must be those of equally many numbers."""
+        return cls._from(len(slots) >> 3, (segments, slots, checksums, counts), None)
+
+    @classmethod
+    def _from(
+        cls,
+        size: int,
+        packed: tuple[bytes, bytes, bytes, bytes] | None,
+        rows: list[tuple[int, int, int, int]] | None,
+    ) -> Cells:
+        """From bytes or rows, which are kept; the arrays are made when one is asked for."""
         cells = cls.__new__(cls)
-        cells.size = len(slots) >> 3
-        cells.packed = (segments, slots, checksums, counts)
-        cells._few = cells._segment_span = cells._run = None  # noqa: SLF001 - one of this class
+        cells.size, cells.packed = size, packed
+        cells._few, cells._segment_span, cells._run = rows, None, None  # noqa: SLF001 - one of this class
         cells._lowest_slots = cells._highest_slot = None  # noqa: SLF001 - one of this class
         return cells
 
     def __getattr__(self, name: str) -> Any:
         """An array that was not asked for before."""
-        if name not in _COLUMNS or self.packed is None:
+        if name not in _COLUMNS or (self.packed is None and self._few is None):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         place, packed = _COLUMNS[name]
-        array = np.frombuffer(self.packed[place], packed)
+        if self.packed is not None:
+            array = np.frombuffer(self.packed[place], packed)
+        else:
+            assert self._few is not None
+            array = np.array([row[place] for row in self._few], packed)
         setattr(self, name, array)
         return array
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether its rows are at hand, so that to look at them costs no call of NumPy."""
+        return self._few is not None
 
     @classmethod
     def empty(cls) -> Cells:
@@ -135,9 +155,15 @@ class Cells:
             self._segment_span = self._find_segment_span()
         return self._segment_span
 
+    @property
+    def _is_few(self) -> bool:
+        return self.size <= _FEW or self._few is not None
+
     def _look_at_few(self) -> list[tuple[int, int, int, int]]:
         """Finds at once what is asked of few cells."""
-        self._few = rows = self._find_rows()
+        if self._few is None:
+            self._few = self._find_rows()
+        rows = self._few
         if len(rows) == 1:
             segment, slot, _, _ = rows[0]
             self._segment_span, self._highest_slot = (segment, segment), slot
@@ -156,7 +182,7 @@ class Cells:
         return rows
 
     def _find_segment_span(self) -> tuple[int, int]:
-        if self.size <= _FEW:
+        if self._is_few:
             self._look_at_few()
             assert self._segment_span is not None, "there is at least one cell"
             return self._segment_span
@@ -172,7 +198,7 @@ class Cells:
         return self._lowest_slots
 
     def _find_lowest_slots(self) -> dict[int, int]:
-        if self.size <= _FEW:
+        if self._is_few:
             self._look_at_few()
             assert self._lowest_slots is not None
             return self._lowest_slots
@@ -190,7 +216,7 @@ class Cells:
     def highest_slot(self) -> int:
         """The highest slot of all cells, of which there is at least one."""
         if self._highest_slot is None:
-            if self.size > _FEW:
+            if not self._is_few:
                 run = self.run()
                 self._highest_slot = (
                     _extreme(self.slots, self.slots.argmax())
@@ -272,6 +298,9 @@ class Cells:
             return _NO_CELLS
         if len(filled) == 1:
             return filled[0]
+        size = sum([part.size for part in filled])
+        if size <= _FEW_TOGETHER and all(part.has_rows for part in filled):
+            return Cells._from(size, None, [row for part in filled for row in part.rows()])
         packed = [part.packed for part in filled if part.packed is not None]
         if len(packed) == len(filled):
             return Cells.unpacked(*map(b"".join, zip(*packed, strict=True)))

@@ -58,6 +58,12 @@ class OutboxEntry:
         return part
 
     @property
+    def tick(self) -> Tick:
+        """The tick that it is."""
+        assert isinstance(self.entry, KeyTick)
+        return self.entry.tick
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is a tick by which no front joins or leaves: a run may have it."""
         if not isinstance(self.entry, KeyTick):

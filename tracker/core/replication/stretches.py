@@ -32,20 +32,29 @@ class Run:
         """By shard those that cannot be in columns, each with its place in the run."""
         keys = _Keys()
         for place, item in enumerate(items):
-            assert isinstance(item.entry, KeyTick)
-            tick = item.entry.tick
-            key_place = keys.add(tick)
+            key_place = keys.add(item.tick)
             if item.has_more_than_cells:
                 for shard in item.concerned():
                     self._parts.setdefault(shard, []).append((place, item.owned_by(shard)))
             elif item.cell_count:
-                for shard, created, consumed in item.cells_by_shard():
-                    columns = self._columns.get((shard, tick.pipeline))
-                    if columns is None:
-                        columns = self._columns[shard, tick.pipeline] = _Columns()
-                    columns.add(place, key_place, tick.number, created, consumed)
+                self._deal(item, place, key_place)
         self._keys = keys.progress()
         self._keys_bytes = sum(map(progress_bytes, self._keys))
+
+    def _deal(self, item: OutboxEntry, place: int, key_place: int) -> None:
+        tick = item.tick
+        owning = item.routing.owning
+        if len(owning) == 1:
+            dealt: Iterable[tuple[int, Cells, Cells]] = (
+                (owning[0], tick.content.created, tick.content.consumed),
+            )
+        else:
+            dealt = item.cells_by_shard()
+        for shard, created, consumed in dealt:
+            columns = self._columns.get((shard, tick.pipeline))
+            if columns is None:
+                columns = self._columns[shard, tick.pipeline] = _Columns()
+            columns.add(place, key_place, tick.number, created, consumed)
 
     def size_bytes(self, run: TickRun) -> int:
         """About how many bytes it takes at most, as some shard gets it."""

@@ -21,8 +21,8 @@ _PAGE = 1 << _PAGE_BITS
 _FIRST_ROWS = 8
 _FEW = 6
 """Up to here cells are applied one by one: cheaper than the fixed cost of array calls..."""
-_FEW_SCATTERED = 32
-"""... and up to here where they are not neighbours, which takes more such calls."""
+_FEW_KNOWN = 32
+"""... and up to here where they have been looked at one by one before."""
 _MOST_ITEMS = 2**63 - 1
 
 
@@ -52,14 +52,14 @@ class CellTable:
 
     def apply(self, cells: Cells, sign: int) -> None:
         """XOR the checksums in; add `sign` times the counts (+1 created, -1 consumed)."""
-        lowest = cells.lowest_slots()
-        if cells.size > _FEW and len(lowest) == 1 and cells.run() is not None:
-            ((segment, first),) = lowest.items()
-            self._apply_run(segment, first, cells, sign)
-            return
-        if cells.size <= _FEW_SCATTERED:
+        if cells.size <= _FEW or (cells.size <= _FEW_KNOWN and cells.has_rows):
             for segment, slot, checksum, count in cells.rows():
                 self._apply_one(segment, slot, checksum, sign * count)
+            return
+        lowest = cells.lowest_slots()
+        if len(lowest) == 1 and cells.run() is not None:
+            ((segment, first),) = lowest.items()
+            self._apply_run(segment, first, cells, sign)
             return
         for segment in lowest:
             part = cells if len(lowest) == 1 else cells.select(cells.segments == segment)
