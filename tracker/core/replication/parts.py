@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +19,22 @@ class OutboxEntry:
     """Entry `number` of a home log. A part holds the cells of the slots that its shard owns, the
     names of units that it keeps, and everything that all shards must know."""
 
-    __slots__ = ("_owners", "_size_bytes", "cell_count", "entry", "number", "routing")
+    __slots__ = (
+        "_cells_by_shard",
+        "_owners",
+        "_size_bytes",
+        "cell_count",
+        "entry",
+        "number",
+        "routing",
+    )
 
     def __init__(self, number: int, entry: Entry, routing: RoutingTable) -> None:
         self.number = number
         self.entry = entry
         self.routing = routing
         self._owners: tuple[Mapping[int, Any], ...] | None = None
+        self._cells_by_shard: Sequence[tuple[int, Cells, Cells]] | None = None
         self.cell_count = 0
         if isinstance(entry, KeyTick):
             content = entry.tick.content
@@ -102,22 +111,27 @@ class OutboxEntry:
             Tick(tick.pipeline, tick.key, tick.number, content), late.get(shard, _NO_CELLS)
         )
 
-    def cells_by_shard(self) -> Iterator[tuple[int, Cells, Cells]]:
-        """By shard the cells that it owns of what a tick created and of what it consumed."""
-        assert isinstance(self.entry, KeyTick)
-        content, pipeline = self.entry.tick.content, self.entry.tick.pipeline
-        owners = {
-            self._owner_of_all(cells, pipeline)
-            for cells in (content.created, content.consumed)
-            if cells.size
-        }
-        owner = owners.pop() if len(owners) == 1 else None
-        if owner is not None:
-            yield owner, content.created, content.consumed
-            return
-        created, consumed, *_ = self._dealt()
-        for shard in {**created, **consumed}:
-            yield shard, created.get(shard, _NO_CELLS), consumed.get(shard, _NO_CELLS)
+    def cells_by_shard(self) -> Sequence[tuple[int, Cells, Cells]]:
+        """By shard the cells that it owns of what a tick created and of what it consumed; found once."""
+        if self._cells_by_shard is None:
+            content, pipeline = self.tick.content, self.tick.pipeline
+            if len(self.routing.owning) == 1:
+                return ((self.routing.owning[0], content.created, content.consumed),)
+            owners = {
+                self._owner_of_all(cells, pipeline)
+                for cells in (content.created, content.consumed)
+                if cells.size
+            }
+            owner = owners.pop() if len(owners) == 1 else None
+            if owner is not None:
+                self._cells_by_shard = ((owner, content.created, content.consumed),)
+            else:
+                created, consumed, *_ = self._dealt()
+                self._cells_by_shard = [
+                    (shard, created.get(shard, _NO_CELLS), consumed.get(shard, _NO_CELLS))
+                    for shard in {**created, **consumed}
+                ]
+        return self._cells_by_shard
 
     def _dealt(self) -> tuple[Mapping[int, Any], ...]:
         """What a tick created, consumed and consumed late, and the units of both kinds, each by shard; found
@@ -163,8 +177,6 @@ class OutboxEntry:
 
     def _owner_of_all(self, cells: Cells, pipeline: str) -> int | None:
         """The shard that owns all of some cells, as far as that can be seen at once."""
-        if len(self.routing.owning) == 1:
-            return self.routing.owning[0]
         lowest, highest = min(cells.lowest_slots().values()), cells.highest_slot()
         return self.routing.owner_of_all(lowest, highest, pipeline)
 

@@ -43,14 +43,7 @@ class Run:
 
     def _deal(self, item: OutboxEntry, place: int, key_place: int) -> None:
         tick = item.tick
-        owning = item.routing.owning
-        if len(owning) == 1:
-            dealt: Iterable[tuple[int, Cells, Cells]] = (
-                (owning[0], tick.content.created, tick.content.consumed),
-            )
-        else:
-            dealt = item.cells_by_shard()
-        for shard, created, consumed in dealt:
+        for shard, created, consumed in item.cells_by_shard():
             columns = self._columns.get((shard, tick.pipeline))
             if columns is None:
                 columns = self._columns[shard, tick.pipeline] = _Columns()
