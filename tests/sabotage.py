@@ -3,23 +3,24 @@
     python -m tests.sabotage early|lost|double|lifted -- serve --shard 0 --peers ... --store ...
 
 early: every min time that is read is a slot further than what was announced, until it is complete.
-lost: one acknowledged tick with items is forgotten. double: one is applied twice. lifted: messages have
-no limits but the largest. What follows `--` is the normal command line, in the same process; production
-code knows nothing of this.
+lost: one acknowledged tick with items is forgotten, with those that are applied at once with it.
+double: the same are applied twice. lifted: messages have no limits but the largest. What follows `--` is the normal
+command line, in the same process; production code knows nothing of this.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
-from tracker.core.log import KeyTick
+from tracker.core.model import Cells
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
 from tracker.core.shard.shard import ShardPipeline
 
 SPARED_TICKS = 20
-"""Ticks with items that are applied as they should be, before the fault: a run is under way by then."""
+"""So often ticks with items are applied as they should be, before the fault: a run is under way by then."""
 
 
 def announce_early() -> None:
@@ -37,44 +38,36 @@ def announce_early() -> None:
 
 def lose_a_tick() -> None:
     """Of one tick only its number is remembered."""
-    apply_tick = ShardPipeline.apply_tick
-
-    def forget(shard: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
-        shard.keys[entry.tick.key].number = entry.tick.number
-        return set()
-
-    _once(apply_tick, forget)
+    _once(lambda apply: None)
 
 
 def apply_a_tick_twice() -> None:
-    """One tick passes the check for repeated numbers."""
-    apply_tick = ShardPipeline.apply_tick
+    """One tick is applied, and applied again."""
 
-    def twice(shard: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
-        arrived = apply_tick(shard, entry, home)
-        shard.keys[entry.tick.key].number = entry.tick.number - 1
-        return arrived | apply_tick(shard, entry, home)
+    def twice(apply: Callable[[], None]) -> None:
+        apply()
+        apply()
 
-    _once(apply_tick, twice)
+    _once(twice)
 
 
-def _once(
-    apply_tick: Callable[[ShardPipeline, KeyTick, int], set[int]],
-    fault: Callable[[ShardPipeline, KeyTick, int], set[int]],
-) -> None:
-    """Applies ticks as they should be, but one with items with a fault."""
+def _once(fault: Callable[[Callable[[], None]], None]) -> None:
+    """Applies ticks as they should be, but one with items with a fault, and those that are applied at once with it."""
+    apply_cells = ShardPipeline._apply_cells  # noqa: SLF001 - what is planted in it passes no other door
     seen = 0
 
-    def apply(shard: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
+    def apply(shard: ShardPipeline, created: Cells, consumed: Cells, home: int) -> None:
         nonlocal seen
-        seen += bool(len(entry.tick.content.created))
-        if seen == SPARED_TICKS and len(entry.tick.content.created):
+        as_it_should_be = partial(apply_cells, shard, created, consumed, home)
+        seen += bool(created.size)
+        if seen == SPARED_TICKS and created.size:
             seen += 1
-            print(f"sabotage: {fault.__name__} {entry.tick.key} {entry.tick.number}", flush=True)
-            return fault(shard, entry, home)
-        return apply_tick(shard, entry, home)
+            print(f"sabotage: a tick of home {home} in slots {created.slots}", flush=True)
+            fault(as_it_should_be)
+        else:
+            as_it_should_be()
 
-    ShardPipeline.apply_tick = apply  # type: ignore[method-assign,assignment]
+    ShardPipeline._apply_cells = apply  # type: ignore[method-assign,assignment]  # noqa: SLF001
 
 
 FAULTS: dict[str, Callable[[], None]] = {
