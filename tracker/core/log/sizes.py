@@ -23,7 +23,7 @@ from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingTable
 
 CELL_BYTES = 28
-NUMBER_BYTES = 11
+_NUMBER_BYTES = 11
 """Of an int64 and what it is."""
 _PART_BYTES = 8
 """What a part of a message takes beside what is in it."""
@@ -64,23 +64,23 @@ def cells_bytes(cells: Cells) -> int:
 
 
 def unit_bytes(unit: Unit) -> int:
-    return _PART_BYTES + text_bytes(unit.name) + 2 * NUMBER_BYTES
+    return _PART_BYTES + text_bytes(unit.name) + 2 * _NUMBER_BYTES
 
 
 def given_up_bytes(cell: WrittenOffCell) -> int:
-    return _PART_BYTES + text_bytes(cell.node_id) + 7 * NUMBER_BYTES
+    return _PART_BYTES + text_bytes(cell.node_id) + 7 * _NUMBER_BYTES
 
 
 def node_bytes(node: NodeSnapshot) -> int:
     grants = sum(
-        _PART_BYTES + text_bytes(pin.node_id) + text_bytes(pin.front) + 4 * NUMBER_BYTES
+        _PART_BYTES + text_bytes(pin.node_id) + text_bytes(pin.front) + 4 * _NUMBER_BYTES
         for pin in node.grants
     )
     return (
         _PART_BYTES + _key_bytes(node.key) + text_bytes(node.kind) + text_bytes(node.owner)
-        + (4 + len(node.consumes) + len(node.creates)) * NUMBER_BYTES + 2 * _PART_BYTES
+        + (4 + len(node.consumes) + len(node.creates)) * _NUMBER_BYTES + 2 * _PART_BYTES
         + sum(map(_batch_bytes, node.batches)) + grants
-        + sum(_PART_BYTES + text_bytes(held.name) + 4 * NUMBER_BYTES for held in node.holds)
+        + sum(_PART_BYTES + text_bytes(held.name) + 4 * _NUMBER_BYTES for held in node.holds)
     )  # fmt: skip
 
 
@@ -88,13 +88,13 @@ def staged_bytes(staged: tuple[str, StagedContribution]) -> int:
     node_id, c = staged
     names = (node_id, c.query, c.run, c.operator)
     cells = cells_bytes(c.created) + cells_bytes(c.consumed)
-    return 2 * _PART_BYTES + sum(map(text_bytes, names)) + 5 * NUMBER_BYTES + cells
+    return 2 * _PART_BYTES + sum(map(text_bytes, names)) + 5 * _NUMBER_BYTES + cells
 
 
 def summary_bytes(words: steps.DepartureSummary) -> int:
     numbers = 3 + len(words.announced) + 4 * len(words.late) + 2 * len(words.written_off_items)
     parts = 3 + len(words.late) + len(words.written_off_items)
-    return text_bytes(words.pipeline) + numbers * NUMBER_BYTES + parts * _PART_BYTES
+    return text_bytes(words.pipeline) + numbers * _NUMBER_BYTES + parts * _PART_BYTES
 
 
 def entry_bytes(entry: Told) -> int:
@@ -103,13 +103,19 @@ def entry_bytes(entry: Told) -> int:
 
 
 def progress_bytes(progress: KeyProgress) -> int:
-    promises = sum(text_bytes(h.front) + _PART_BYTES + NUMBER_BYTES for h in progress.heartbeats)
+    promises = sum(text_bytes(h.front) + _PART_BYTES + _NUMBER_BYTES for h in progress.heartbeats)
     named = text_bytes(progress.pipeline) + _key_bytes(progress.key)
-    return _PART_BYTES + named + NUMBER_BYTES + promises
+    return _PART_BYTES + named + _NUMBER_BYTES + promises
 
 
-def columns_bytes(columns: TickColumns) -> int:
-    lists = 5 * (_PART_BYTES + NUMBER_BYTES * len(columns))
+def owned_bytes(run: TickRun) -> int:
+    """Of what a run has for one shard alone, beside the keys, which all are told."""
+    parts = sum(_NUMBER_BYTES + entry_bytes(part) for _, part in run.parts)
+    return sum(map(_columns_bytes, run.columns)) + parts
+
+
+def _columns_bytes(columns: TickColumns) -> int:
+    lists = 5 * (_PART_BYTES + _NUMBER_BYTES * len(columns))
     cells = cells_bytes(columns.created) + cells_bytes(columns.consumed)
     return _PART_BYTES + text_bytes(columns.pipeline) + lists + cells
 
@@ -117,12 +123,7 @@ def columns_bytes(columns: TickColumns) -> int:
 def _long_bytes(entry: Told) -> int:
     match entry:
         case TickRun():
-            parts = sum(NUMBER_BYTES + entry_bytes(part) for _, part in entry.parts)
-            return (
-                sum(map(progress_bytes, entry.keys))
-                + sum(map(columns_bytes, entry.columns))
-                + parts
-            )
+            return sum(map(progress_bytes, entry.keys)) + owned_bytes(entry)
         case KeyTick():
             return _tick_bytes(entry)
         case PipelineRegistered():
@@ -140,10 +141,10 @@ def _long_bytes(entry: Told) -> int:
         case steps.DepartureSummarized():
             return sum(map(summary_bytes, entry.pipelines))
         case steps.ShardLeft():
-            applied = (_PART_BYTES + 2 * NUMBER_BYTES) * len(entry.applied)
+            applied = (_PART_BYTES + 2 * _NUMBER_BYTES) * len(entry.applied)
             return applied + sum(map(summary_bytes, entry.pipelines))
         case steps.SlotBounds():
-            return sum(_PART_BYTES + text_bytes(name) + NUMBER_BYTES for name, _ in entry.slots)
+            return sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.slots)
         case steps.RoutingChanged():
             return _table_bytes(entry.table)
     key = getattr(entry, "key", None)
@@ -162,7 +163,7 @@ def _tick_bytes(entry: KeyTick) -> int:
     cells = len(content.created) + len(content.consumed) + len(entry.late)
     return (
         text_bytes(entry.tick.pipeline) + _key_bytes(entry.tick.key) + CELL_BYTES * cells
-        + sum(text_bytes(name) + _PART_BYTES + 2 * NUMBER_BYTES for name in names)
+        + sum(text_bytes(name) + _PART_BYTES + 2 * _NUMBER_BYTES for name in names)
         + sum(map(unit_bytes, content.units_created)) + sum(map(unit_bytes, content.units_consumed))
         + (_batch_bytes(content.batch) if content.batch is not None else 0)
     )  # fmt: skip
@@ -170,8 +171,8 @@ def _tick_bytes(entry: KeyTick) -> int:
 
 def _registered_bytes(entry: PipelineRegistered) -> int:
     spec = entry.spec
-    edges = (text_bytes(e.source) + text_bytes(e.target) + NUMBER_BYTES for e in spec.edges)
-    policies = (text_bytes(p.front) + 3 * NUMBER_BYTES for p in spec.front_policies)
+    edges = (text_bytes(e.source) + text_bytes(e.target) + _NUMBER_BYTES for e in spec.edges)
+    policies = (text_bytes(p.front) + 3 * _NUMBER_BYTES for p in spec.front_policies)
     names = (text_bytes(name) for name in (spec.name, *spec.segments, *spec.fronts))
     parts = _PART_BYTES * (len(spec.edges) + len(spec.front_policies))
     return sum(names) + sum(edges) + sum(policies) + parts
@@ -182,14 +183,14 @@ def _table_bytes(table: RoutingTable) -> int:
     entries = [*table.entries, *(entry for own in named.values() for entry in own)]
     shards = sum(len(entry.shards) for entry in entries)
     return (
-        (_PART_BYTES + 3 * NUMBER_BYTES) * len(entries) + NUMBER_BYTES * shards
+        (_PART_BYTES + 3 * _NUMBER_BYTES) * len(entries) + _NUMBER_BYTES * shards
         + sum(_PART_BYTES + text_bytes(name) for name in named)
     )  # fmt: skip
 
 
 def _key_bytes(key: NodeKey) -> int:
-    return _PART_BYTES + text_bytes(key.node_id) + NUMBER_BYTES
+    return _PART_BYTES + text_bytes(key.node_id) + _NUMBER_BYTES
 
 
 def _batch_bytes(batch: Batch) -> int:
-    return 2 * _PART_BYTES + text_bytes(batch.scope) + NUMBER_BYTES + len(batch.fingerprint)
+    return 2 * _PART_BYTES + text_bytes(batch.scope) + _NUMBER_BYTES + len(batch.fingerprint)

@@ -127,26 +127,17 @@ class Cells:
 
     def select(self, mask: NDArray[np.bool_]) -> Cells:
         """The cells at the True places of a boolean array of this length."""
-        if mask.all():
-            return self
-        return Cells(
-            self.segments[mask],
-            self.slots[mask],
-            self.checksums[mask],
-            self.counts[mask],
-        )
+        return self if mask.all() else self._at(mask)
 
     def between(self, first: int, end: int) -> Cells:
         """The cells from place `first` up to, and without, place `end`."""
         if first >= end:
             return _NO_CELLS
-        if first == 0 and end == self.size:
-            return self
+        return self if first == 0 and end == self.size else self._at(slice(first, end))
+
+    def _at(self, places: NDArray[np.bool_] | slice) -> Cells:
         return Cells(
-            self.segments[first:end],
-            self.slots[first:end],
-            self.checksums[first:end],
-            self.counts[first:end],
+            self.segments[places], self.slots[places], self.checksums[places], self.counts[places]
         )
 
     def segment_span(self) -> tuple[int, int]:

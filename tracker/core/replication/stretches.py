@@ -7,13 +7,7 @@ from itertools import accumulate, groupby
 from operator import attrgetter
 
 from tracker.core.log import KeyProgress, KeyTick, TickColumns, TickRun, Told
-from tracker.core.log.sizes import (
-    ENTRY_BYTES,
-    NUMBER_BYTES,
-    columns_bytes,
-    entry_bytes,
-    progress_bytes,
-)
+from tracker.core.log.sizes import ENTRY_BYTES, owned_bytes, progress_bytes
 from tracker.core.model import Cells, Heartbeat, NodeKey, Tick
 from tracker.core.replication.parts import OutboxEntry
 
@@ -51,9 +45,7 @@ class Run:
 
     def size_bytes(self, run: TickRun) -> int:
         """About how many bytes it takes at most, as some shard gets it."""
-        columns = sum(map(columns_bytes, run.columns))
-        parts = sum([NUMBER_BYTES + entry_bytes(part) for _, part in run.parts])
-        return ENTRY_BYTES + self._keys_bytes + columns + parts
+        return ENTRY_BYTES + self._keys_bytes + owned_bytes(run)
 
     def told(self, shard: int) -> TickRun:
         """The run as a shard gets it."""

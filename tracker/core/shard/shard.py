@@ -186,9 +186,8 @@ class ShardPipeline:
         is new, and nobody asks what was created first."""
         if self.written_off:
             return False
-        states = [self.keys.get(progress.key) for progress in run.keys]
         for place, number in columns.first_numbers().items():
-            state = states[place]
+            state = self.keys.get(run.keys[place].key)
             if state is None or number <= state.number:
                 return False
         return True
