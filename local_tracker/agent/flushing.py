@@ -26,6 +26,11 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 """Code of an error: it is not known whether a step is durable."""
 MAX_GATHERED_CELLS = 16 * MAX_CELLS
 _RETRY_S = 0.2
+_LEAD = 2
+"""Steps are recorded ahead so many times as long before a window's end as recording took of late."""
+_SMOOTHING = 8
+"""What recording took counts one so many-th of what it took before."""
+_FIRST_LEAD_NS = 1_000_000
 
 log = logging.getLogger("lowmark.local-tracker")
 
@@ -52,6 +57,8 @@ class Flusher:
         self._outcomes: OrderedDict[str, tuple[int, Future[None]]] = OrderedDict()
         self._failure: HandOverError | None = None
         self._closing = self._abandoned = False
+        self._lead_ns = _FIRST_LEAD_NS
+        """How long before the end of a window what has gathered is recorded."""
         last_flush, generation = uplink.open()
         if generation is not None and (given_up := spool.begin_generation(generation)):
             log.warning(
@@ -173,7 +180,7 @@ class Flusher:
             while (due := self._next_steps()) is not None:
                 self._number += 1
                 above = self._uplink.record_above()
-                self._spool.flush(self._number, due, above)
+                self._record(self._number, due, above)
                 self._settle(self._number, due, above)
         except HandOverError as error:
             self._fail(error)
@@ -182,9 +189,10 @@ class Flusher:
             self._fail(HandOverError("internal", f"the local tracker failed: {error!r}"))
 
     def _next_steps(self) -> tuple[Step, ...] | None:
-        """Waits until a flush is due; None when all is flushed and no more will come."""
-        with self._changed:
-            while True:
+        """Waits until a flush is due, and records what can be recorded ahead of it; None when all is flushed
+        and no more will come."""
+        while True:
+            with self._changed:
                 due = self._window.due_ns()
                 now = time.monotonic_ns()
                 if due is not None and (due <= now or self._closing):
@@ -193,7 +201,23 @@ class Flusher:
                     return steps
                 if due is None and self._closing:
                     return None
-                self._changed.wait(None if due is None else (due - now) / 1e9)
+                ahead = self._window.ahead_ns(self._lead_ns)
+                if ahead is None or ahead > now:
+                    until = due if ahead is None else ahead
+                    self._changed.wait(None if until is None else (until - now) / 1e9)
+                    continue
+                steps = self._window.record_ahead()
+            self._record(self._number + 1, steps, self._uplink.record_above())
+
+    def _record(self, number: int, steps: tuple[Step, ...], above: str) -> None:
+        """The first steps of a flush, or all of them, where they are not recorded ahead."""
+        rest = steps[len(self._spool.pending.get(number, ())) :]
+        if not rest and self._spool.above.get(number) == above:
+            return
+        began = time.monotonic_ns()
+        self._spool.flush(number, rest, above)
+        took = time.monotonic_ns() - began
+        self._lead_ns += (_LEAD * took - self._lead_ns) // _SMOOTHING
 
     def _settle(
         self, number: int, steps: tuple[Step, ...], above: str, again: bool = False
@@ -251,12 +275,26 @@ class Flusher:
             future.set_exception(error)
 
     def _fail(self, error: HandOverError) -> None:
+        """Nothing can be committed any more. What is recorded already is committed by the next process with
+        this spool, so those steps are not told that they were not taken."""
+        recorded: set[tuple[str, int]] = set()
+        if not isinstance(error, ClosedError):
+            pending = self._spool.pending.values()
+            recorded = {(step.sender, step.number) for steps in pending for step in steps}
+        unknown = HandOverError(
+            UNKNOWN_OUTCOME,
+            f"the step is in the local tracker's spool, and is committed by the next one with that spool: {error}",
+        )
         with self._changed:
             self._failure = error
-            futures = [future for _, future in self._outcomes.values() if not future.done()]
+            failed = [
+                (future, unknown if (sender, number) in recorded else error)
+                for sender, (number, future) in self._outcomes.items()
+                if not future.done()
+            ]
             self._changed.notify_all()
-        for future in futures:
-            future.set_exception(error)
+        for future, told in failed:
+            future.set_exception(told)
         self._on_failure()
 
 

@@ -6,6 +6,8 @@ A file of records, each with its lengths and checksums, written and synced befor
   of the pipeline that all of it is of, where that is known;
 - *flush* number, with its steps: they belong to this flush, which may be committed now; and the name of the
   record above to which it goes, where that is another local tracker's;
+- *more* number, with steps: they belong to this flush, too, of which the steps before were recorded ahead; it is
+  committed when the last of them are recorded;
 - *split* number: the flush was refused as a whole, and its steps are flushes of their own instead,
   numbered on from it in their order;
 - *done* number, with the reason if the flush was refused: it is settled.
@@ -81,8 +83,10 @@ class Spool:
             raise
 
     def flush(self, number: int, steps: tuple[Step, ...], above: str = "") -> None:
-        """Records a flush before it is committed, and to which record above it goes."""
-        self._append({"kind": "flush", "number": number, "above": above}, steps)
+        """Records a flush before it is committed, and to which record above it goes; or more of one that is
+        recorded and not committed yet."""
+        kind = "more" if number in self.pending else "flush"
+        self._append({"kind": kind, "number": number, "above": above}, steps)
         self._take_flush(number, steps, above)
         if os.fstat(self._file).st_size > MAX_FILE_BYTES:
             self._rewrite()
@@ -119,7 +123,8 @@ class Spool:
     # --- inside -----------------------------------------------------------------------------------
 
     def _take_flush(self, number: int, steps: tuple[Step, ...], above: str) -> None:
-        self.pending[number], self.above[number] = steps, above
+        self.pending[number] = self.pending.get(number, ()) + steps
+        self.above[number] = above
         self.last_number = max(self.last_number, number)
         for step in steps:
             self.senders[step.sender] = LastStep(step.number, settled=False)
@@ -168,7 +173,7 @@ class Spool:
             case "sender":
                 last = LastStep(header["number"], header["settled"], error)
                 self.senders[header["sender"]] = last
-            case "flush":
+            case "flush" | "more":
                 steps = _steps(header["steps"], body)
                 self._take_flush(header["number"], steps, header.get("above", ""))
             case "split":

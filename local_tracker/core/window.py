@@ -5,6 +5,10 @@ window since then is over. A local tracker that is told to wait begins a window 
 flush, also where the last one was long ago: fewer flushes, with more in each, which are later by up to a window.
 Either way no step waits longer than one window, and no more than one flush is made in each. A flush is
 merged: acks by decreasing global time, then the latest promise of each front.
+
+What waits for the end of a window may be recorded ahead of it, so that the flush need not wait for the disk:
+once a window, just so long before its end as recording takes, and where hardly a step is expected to come
+while it does, since such a one is recorded by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +21,10 @@ from local_tracker.core.merge import merge_cells
 from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
 
 _MS = 1_000_000
+_LONGEST_AHEAD = 0.25
+"""Recording that takes a larger share of the window is not begun ahead: it would last beyond the window's end."""
+_EXPECTED_LATE = 0.5
+"""So many steps may be expected to come while what came before is recorded ahead."""
 
 
 class Flush(Enum):
@@ -88,6 +96,8 @@ class FlushWindow:
         self._left_over = False
         self._last_flush_ns: int | None = None
         self._oldest_ns = 0
+        self._ahead = 0
+        """How many of the steps, from the oldest on, are recorded ahead of their flush."""
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -131,9 +141,27 @@ class FlushWindow:
             return self._oldest_ns
         return max(self._oldest_ns, self._last_flush_ns + self._window_ns)
 
+    def ahead_ns(self, takes_ns: int) -> int | None:
+        """The moment from which what has gathered should be recorded ahead, where recording takes
+        `takes_ns`; None where it should not be: nothing waits for the end of a window, it is recorded already,
+        the disk is slow, or half a step and more is expected to come while it writes."""
+        due = self.due_ns()
+        if due is None or due <= self._oldest_ns or self._ahead:
+            return None
+        before_ns = self._window_ns - takes_ns
+        slow = takes_ns > self._window_ns * _LONGEST_AHEAD
+        if slow or len(self._steps) * takes_ns > before_ns * _EXPECTED_LATE:
+            return None
+        return due - takes_ns
+
+    def record_ahead(self) -> tuple[Step, ...]:
+        """All that has gathered: the first steps of the next flush, whatever else comes."""
+        self._ahead = len(self._steps)
+        return tuple(self._steps)
+
     def take(self, now_ns: int) -> tuple[Step, ...]:
         """The steps of the next flush, in the order in which they came: as many whole steps as go
-        into one. What is left over is due at once."""
+        into one, those that are recorded ahead first. What is left over is due at once."""
         taken: list[Step] = []
         cells = 0
         while self._steps and cells + self._steps[0].cells <= self._max_cells_per_flush:
@@ -145,12 +173,17 @@ class FlushWindow:
         self._left_over = bool(self._steps)
         self._last_flush_ns = now_ns
         self._oldest_ns = min(self._oldest_ns, now_ns)
+        self._ahead = 0
         return tuple(taken)
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
         assert self._cells == sum(step.cells for step in self._steps), "cells are miscounted"
         assert all(s.cells <= self._max_cells_per_flush for s in self._steps), "a step is too large"
+        assert self._ahead <= len(self._steps), "more is recorded ahead than has gathered"
+        assert not self._ahead or sum(s.cells for s in list(self._steps)[: self._ahead]) <= (
+            self._max_cells_per_flush
+        ), "what is recorded ahead does not go into one flush"
         if self._steps:
             due = self.due_ns()
             assert due is not None and due <= self._oldest_ns + self._window_ns, "due too late"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -12,7 +14,7 @@ import pytest
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.uplink import ClosedError
-from local_tracker.core.window import Step
+from local_tracker.core.window import FlushWindow, Step
 from local_tracker.worker.protocol import Deadline, HandOverError
 from tests.local_tracker.fakes import FakeUplink, one_cell, refusing
 from tracker.core.model import Cells, Heartbeat, TickContent
@@ -310,6 +312,125 @@ def test_closing_gives_up_on_a_tracker_that_is_away_and_keeps_the_spool(
     uplink.before_flush = nothing
     outcome(start(), made("w", 1, 3), again=True)
     assert uplink.sums() == {(0, 5): 3}
+
+
+class Ahead:
+    """Records what has gathered as soon as it has, long before the end of its window."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: queue.Queue[tuple[int, list[str]]] = queue.Queue()
+        """Each flush with the senders of the steps that are recorded of it, as it is recorded."""
+        record = Spool.flush
+
+        def flush(spool: Spool, number: int, steps: tuple[Step, ...], above: str = "") -> None:
+            record(spool, number, steps, above)
+            self.records.put((number, [step.sender for step in steps]))
+
+        def at_once(window: FlushWindow, takes_ns: int) -> int | None:
+            return None if window._ahead or not len(window) else 0
+
+        monkeypatch.setattr(Spool, "flush", flush)
+        monkeypatch.setattr(FlushWindow, "ahead_ns", at_once)
+
+    def next(self) -> tuple[int, list[str]]:
+        return self.records.get(timeout=TIMEOUT_S)
+
+
+def recorded_ahead(flusher: Flusher, ahead: Ahead) -> Future[None]:
+    """A step of v, which waits for the end of a window and is in the spool already."""
+    outcome(flusher, made("u", 1, 1))
+    assert ahead.next() == (1, ["u"])
+    (future,) = submit(flusher, made("v", 1, 2))
+    assert ahead.next() == (2, ["v"])
+    return future
+
+
+def test_what_is_recorded_ahead_is_flushed_with_what_came_after(
+    uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch)
+    flusher = start(window_ms=60_000)
+    first = recorded_ahead(flusher, ahead)
+    (late,) = submit(flusher, made("w", 1, 4))
+    assert not first.done()
+    assert flusher.close(TIMEOUT_S)
+    assert ahead.next() == (2, ["w"]), "only the late one is recorded then"
+    first.result(0)
+    late.result(0)
+    assert [c.created.rows() for c, _ in uplink.flushes.values()] == [
+        [(0, 5, 1, 1)], [(0, 5, 6, 2)],
+    ]  # fmt: skip
+
+
+def test_what_is_recorded_ahead_is_not_recorded_again(
+    uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch)
+    flusher = start(window_ms=60_000)
+    recorded_ahead(flusher, ahead)
+    assert flusher.close(TIMEOUT_S)
+    assert ahead.records.empty()
+    assert uplink.order == [1, 2]
+
+
+def test_another_record_above_is_noted_before_a_flush_goes_there(
+    uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch)
+    uplink.above = "first"
+    flusher = start(window_ms=60_000)
+    recorded_ahead(flusher, ahead)
+    uplink.above = "second"
+    assert flusher.close(TIMEOUT_S)
+    assert ahead.next() == (2, [])
+    assert uplink.sent_first_to == {1: "first", 2: "second"}
+
+
+def test_a_process_killed_before_the_flush_leaves_what_it_recorded_ahead_to_the_next(
+    uplink: FakeUplink, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flusher = start(window_ms=60_000)
+    recorded_ahead(flusher, Ahead(monkeypatch))
+    shutil.copy(tmp_path / "spool", tmp_path / "left")
+    above = FakeUplink()
+    above.last_known = 1
+    spool = Spool(f"{tmp_path}/left")
+    after = Flusher(above, spool, 1)
+    again = after.submit(made("v", 1, 2), True, Deadline(TIMEOUT_S), flusher.spool_identity)
+    again.result(TIMEOUT_S)
+    outcome(after, made("w", 1, 4))
+    assert after.close(TIMEOUT_S)
+    spool.close()
+    assert above.order == [2, 3]
+    assert above.sums() == {(0, 5): 2 ^ 4}
+
+
+@pytest.mark.parametrize(("kind", "late"), [("more", "full"), ("done", "unknown_outcome")])
+def test_a_full_disk_is_not_said_of_a_step_that_is_in_the_spool(
+    uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch, kind: str, late: str
+) -> None:
+    """The next process commits it: whoever handed it over must not take it for one that was not taken."""
+    flusher = start(window_ms=60_000)
+    ahead = recorded_ahead(flusher, Ahead(monkeypatch))
+    append = Spool._append
+
+    def full(spool: Spool, header: dict[str, object], *rest: object, **more: object) -> None:
+        if header["kind"] == kind:
+            raise HandOverError("full", "no space left")
+        append(spool, header, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Spool, "_append", full)
+    (other,) = submit(flusher, made("w", 1, 4))
+    assert not flusher.close(TIMEOUT_S)
+    codes = []
+    for future in (ahead, other):
+        with pytest.raises(HandOverError, match="no space left") as failed:
+            future.result(0)
+        codes.append(failed.value.code)
+    assert codes == ["unknown_outcome", late]
+    monkeypatch.undo()
+    outcome(start(), made("x", 1, 8))
+    assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8 ^ (0 if late == "full" else 4)}
 
 
 def test_a_step_larger_than_a_flush_is_refused(uplink: FakeUplink, start: Start) -> None:

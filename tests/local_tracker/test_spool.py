@@ -51,6 +51,15 @@ def write(spool: Spool) -> list[object]:
     known.append(said(spool))
     spool.done(4, ("below_min_time", "too late"))
     known.append(said(spool))
+    spool.flush(5, (step("v", 3), step("x", 1)))
+    known.append(said(spool))
+    spool.flush(5, (step("y", 6),), "above")
+    known.append(said(spool))
+    spool.split(5)
+    known.append(said(spool))
+    for number in (6, 7, 8):
+        spool.done(number)
+        known.append(said(spool))
     return known
 
 
@@ -111,14 +120,35 @@ def test_what_a_step_holds_is_kept_with_it(tmp_path: Path) -> None:
     spool.close()
 
 
+@pytest.mark.parametrize("rewritten", [False, True], ids=["as written", "written anew"])
+def test_more_of_a_flush_that_is_recorded_ahead_belongs_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewritten: bool
+) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    spool.flush(1, (step("v", 1), step("w", 4)), "above")
+    if rewritten:
+        monkeypatch.setattr(spool_module, "MAX_FILE_BYTES", 0)
+    spool.flush(1, (step("x", 2),), "another")
+    before = said(spool)
+    spool = reopened(spool, tmp_path)
+    assert said(spool) == before
+    assert [(s.sender, s.number) for s in spool.pending[1]] == [("v", 1), ("w", 4), ("x", 2)]
+    assert spool.above == {1: "another"}, (
+        "it has not gone anywhere before its last step was recorded"
+    )
+    spool.close()
+
+
 def test_a_split_flush_becomes_one_flush_for_each_step(tmp_path: Path) -> None:
     spool = Spool(f"{tmp_path}/s")
     write(spool)
     assert not spool.pending
-    assert spool.last_number == 4
+    assert spool.last_number == 8
     assert spool.senders == {
-        "v": LastStep(2, True),
+        "v": LastStep(3, True),
         "w": LastStep(5, True, ("below_min_time", "too late")),
+        "x": LastStep(1, True),
+        "y": LastStep(6, True),
     }
     spool.close()
 

@@ -84,6 +84,50 @@ def test_a_step_larger_than_a_flush_is_refused_with_the_limit() -> None:
     assert len(window) == 0
 
 
+def test_what_waits_for_the_end_of_a_window_is_recorded_once_shortly_before() -> None:
+    window = FlushWindow(5, 100, 1000)
+    window.add(step(1), 40 * MS)
+    assert window.ahead_ns(MS) is None, "it is due at once"
+    window.take(40 * MS)
+    assert window.ahead_ns(MS) is None, "nothing has gathered"
+    window.add(step(2), 41 * MS)
+    assert window.ahead_ns(MS) == 44 * MS
+    assert [s.number for s in window.record_ahead()] == [2]
+    window.add(step(3), 44 * MS)
+    assert window.ahead_ns(MS) is None, "once a window"
+    assert window.due_ns() == 45 * MS
+    assert [s.number for s in window.take(45 * MS)] == [2, 3]
+    window.add(step(4), 46 * MS)
+    assert window.ahead_ns(MS) == 49 * MS
+
+
+def test_a_slow_disk_and_many_steps_are_recorded_at_the_end_alone() -> None:
+    window = FlushWindow(10, 100, 1000)
+    window.add(step(1), 0)
+    window.take(0)
+    window.add(step(2), MS)
+    assert window.ahead_ns(2_500_000) == 7_500_000
+    assert window.ahead_ns(2_500_001) is None, "a quarter of the window is too long"
+    for number in range(3, 7):
+        window.add(step(number), 2 * MS)
+    assert window.ahead_ns(MS) is None, (
+        "five in nine milliseconds: more than half a one in the tenth"
+    )
+    assert window.ahead_ns(MS // 2) == 9_500_000
+
+
+def test_a_window_that_is_over_before_its_record_is_written_is_flushed_whole() -> None:
+    window = FlushWindow(5, 10, 1000)
+    window.add(step(1), 0)
+    window.take(0)
+    window.add(step(2, cells=6), MS)
+    window.record_ahead()
+    window.add(step(3, cells=6), MS)
+    assert window.due_ns() == MS, "more than a flush has gathered"
+    assert window.ahead_ns(MS) is None
+    assert [s.number for s in window.take(MS)] == [2]
+
+
 def test_a_full_window_takes_no_more() -> None:
     window = FlushWindow(5, 10, 20)
     for number in range(3):
@@ -104,12 +148,13 @@ def test_a_full_window_takes_no_more() -> None:
         max_size=60,
     ),
     st.sampled_from(Flush),
+    st.integers(1, 2 * MS),
 )
 def test_no_step_waits_longer_than_the_window_and_none_is_lost(
-    events: list[tuple[str, int]], flush: Flush
+    events: list[tuple[str, int]], how: Flush, takes: int
 ) -> None:
     """Whatever comes when, where each flush is taken as soon as it is due."""
-    window = FlushWindow(5, 20, 1000, flush)
+    window = FlushWindow(5, 20, 1000, how)
     now, number, flushed, flush_times = 0, 0, [], []
     added: dict[int, int] = {}
 
@@ -117,7 +162,17 @@ def test_no_step_waits_longer_than_the_window_and_none_is_lost(
         while (due := window.due_ns()) is not None and due <= until:
             moment = max(now, due)
             flush_times.append(moment)
-            for taken in window.take(moment):
+            recorded: tuple[Step, ...] = ()
+            ahead = window.ahead_ns(takes)
+            if ahead is not None:
+                assert moment - takes <= ahead < due
+                recorded = window.record_ahead()
+                window.validate()
+            flush = window.take(moment)
+            assert flush[: len(recorded)] == recorded, (
+                "what is recorded ahead goes with the next flush"
+            )
+            for taken in flush:
                 assert moment - added[taken.number] <= 5 * MS
                 flushed.append(taken.number)
             window.validate()
