@@ -146,3 +146,4 @@ def test_the_cut_is_the_least_of_all_vectors_and_never_falls(
         else:
             vectors.remove_shard(which)
         assert vectors.cut == due
+        vectors.validate()

@@ -15,7 +15,7 @@ _LEFT_OUT = {"routing", "config", "graph", "spec", "_routing", "_owners", "_conf
     "_wake_ns", "last_report_ns", "announced_due_ns", "check_ns",
     "progress_ns", "front_heard_ns", "last_heard_ns", "last_alive_ns", "silent_ns", "suspected",
     "_handled_ns", "_checked_ns", "_deaf_until_ns", "_store_mark",
-    "_segment_span", "_lowest_slots", "_highest_slot", "_slowest",
+    "_segment_span", "_lowest_slots", "_highest_slot", "_slowest", "_places", "_by_home",
 }  # fmt: skip
 """Fields that never differ, are emptied before anything looks, are kept of others once they were asked
 for, or hold moments that only matter after a time that never passes in the model."""

@@ -84,6 +84,9 @@ def derived(
     def from_pb(told: Message) -> Core:
         return core(*[read(told, there) for there, read in reads])
 
+    if len(reads) > 1 and all(read is getattr for _, read in reads):
+        fields_of = attrgetter(*[there for there, _ in reads])
+        return Codec(core, message, to_pb, lambda told: core(*fields_of(told)), to_part)
     return Codec(core, message, to_pb, from_pb, to_part)
 
 
@@ -156,7 +159,7 @@ def _way(
         return _same, lambda told, name: tuple(getattr(told, name))
     return (
         lambda values: [to_pb(value) for value in values],
-        lambda told, name: tuple([from_pb(each) for each in getattr(told, name)]),
+        lambda told, name: tuple(map(from_pb, getattr(told, name))),
     )
 
 
@@ -185,11 +188,8 @@ def _ways(hint: Any, there: Any, known: Known) -> tuple[Callable[[Any], Any], Ca
     ]
     names = [name for name, _, _ in ways]
     writes = [write for _, write, _ in ways]
-    if all(write is _same for write in writes):
-        return (
-            lambda values: dict(zip(names, values, strict=True)),
-            lambda told: tuple([getattr(told, name) for name in names]),
-        )
+    if all(write is _same for write in writes) and len(names) > 1:
+        return lambda values: dict(zip(names, values, strict=True)), attrgetter(*names)
     return (
         lambda values: {
             name: write(value) for name, write, value in zip(names, writes, values, strict=True)

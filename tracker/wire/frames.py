@@ -20,6 +20,23 @@ _PIPELINE = derived(
 _REPORT = derived(m.ShardReport, peer_pb.ShardReport, _PIPELINE)
 
 
+class _Newest:
+    """The message of the report that was written last. The same report goes to each other shard; it is known by
+    its identity, and nobody changes the message: whoever sends it has a copy."""
+
+    def __init__(self) -> None:
+        self._made: tuple[m.ShardReport, peer_pb.ShardReport] | None = None
+
+    def message(self, report: m.ShardReport) -> peer_pb.ShardReport:
+        """Made where it is another report than before."""
+        made = self._made
+        if made is None or made[0] is not report:
+            made = self._made = report, _REPORT.to_pb(report)
+        return made[1]
+
+
+_newest_report = _Newest()
+
 Carrier = peer_pb.ExchangeRequest | peer_pb.Frame
 
 
@@ -44,7 +61,7 @@ def write_frame(frame: m.Frame, message: Carrier) -> None:
             message.received.again = body.again
             message.received.takes_runs = message.received.takes_columns = body.takes_runs
         case m.ShardReport():
-            message.report.CopyFrom(_REPORT.to_pb(body))
+            message.report.CopyFrom(_newest_report.message(body))
         case m.ReportWanted():
             message.report_wanted.SetInParent()
 

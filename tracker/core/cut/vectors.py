@@ -13,9 +13,12 @@ class Vectors:
         self._applied: dict[int, dict[int, int]] = {shard: {} for shard in shards}
         self.cut = dict.fromkeys(self._applied, 0)
         """The stable cut: by home the entries of its log that every shard is known to have applied."""
+        self._places = {shard: place for place, shard in enumerate(self._applied)}
+        self._by_home: dict[int, list[int]] = {home: [0] * len(self._places) for home in self.cut}
+        """The same vectors by home, each shard's number at its place: what the cut is the least of."""
         self._slowest: dict[int, int] = {}
-        """By home a shard that is not known to have applied more of its log than the cut has: as long as that one
-        says nothing new, the cut stays, whatever the others say."""
+        """By home the place of a shard that is not known to have applied more of its log than the cut has: as long
+        as that one says nothing new, the cut stays, whatever the others say."""
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -25,38 +28,48 @@ class Vectors:
     def add_shard(self, shard: int) -> None:
         """A shard counts from here on. The cut stays where it is: no entry in it has a part for the shard,
         since none is given one before every process counts it."""
-        self._applied.setdefault(shard, {})
-        self.cut.setdefault(shard, 0)
+        if shard not in self._applied:
+            self._applied[shard], self._places[shard] = {}, len(self._places)
+            for numbers in self._by_home.values():
+                numbers.append(0)
+        self.add_home(shard)
 
     def remove_shard(self, shard: int) -> None:
         """A shard has left; its home log is still part of the cut."""
-        self._applied.pop(shard, None)
+        if self._applied.pop(shard, None) is not None:
+            gone = self._places[shard]
+            self._places = {each: place for place, each in enumerate(self._applied)}
+            for numbers in self._by_home.values():
+                del numbers[gone]
         self._move([*self.cut])
 
     def add_home(self, home: int) -> None:
         """A home of a shard that has left before this process came."""
-        self.cut.setdefault(home, 0)
+        if home not in self.cut:
+            self.cut[home] = 0
+            self._by_home[home] = [vector.get(home, 0) for vector in self._applied.values()]
 
     def take(self, shard: int, applied: Iterable[tuple[int, int]]) -> bool:
         """A shard's vector has come this far; returns whether the cut has moved."""
-        vector = self._applied[shard]
-        news = [(home, number) for home, number in applied if vector.get(home) != number]
-        vector.update(news)
-        slowest = self._slowest
-        return self._move(home for home, _ in news if slowest.get(home, shard) == shard)
+        vector, place = self._applied[shard], self._places[shard]
+        by_home, slowest, moved = self._by_home, self._slowest, []
+        for home, number in applied:
+            if vector.get(home) != number:
+                vector[home] = number
+                if home in by_home:
+                    by_home[home][place] = number
+                    if slowest.get(home, place) == place:
+                        moved.append(home)
+        return self._move(moved)
 
     def _move(self, homes: Iterable[int]) -> bool:
         """Moves the cut along these homes, of which the slowest shard's word may have changed. It never goes back."""
         moved = False
-        shards, vectors = [*self._applied], self._applied.values()
         for home in homes:
-            before = self.cut.get(home)
-            if before is None:
-                continue
-            numbers = [vector.get(home, 0) for vector in vectors]
+            numbers = self._by_home[home]
             number = min(numbers)
-            self._slowest[home] = shards[numbers.index(number)]
-            if number > before:
+            self._slowest[home] = numbers.index(number)
+            if number > self.cut[home]:
                 self.cut[home] = number
                 moved = True
         return moved
@@ -73,3 +86,11 @@ class Vectors:
     def of(self, shard: int) -> tuple[tuple[int, int], ...]:
         """A shard's vector, by home."""
         return tuple(self._applied[shard].items())
+
+    def validate(self) -> None:
+        """Raises AssertionError where the two ways in which the vectors are kept differ."""
+        places = {shard: place for place, shard in enumerate(self._applied)}
+        assert self._places == places, "a shard is not at its place"
+        vectors = [*self._applied.values()]
+        by_home = {home: [vector.get(home, 0) for vector in vectors] for home in self.cut}
+        assert self._by_home == by_home, "a home's numbers are not those of the vectors"

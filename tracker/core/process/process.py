@@ -243,8 +243,7 @@ class Process(Queries):
                 self._request(event)
         if self._shards.changing:
             self._rescaling.go_on(now_ns)
-        self._reporter.refresh_if_due(now_ns)
-        self._timers.schedule(now_ns)
+        self._timers.schedule(now_ns, self._reporter.refresh_if_due(now_ns))
         return [*self._effects]
 
     def _request(
@@ -302,7 +301,7 @@ class Process(Queries):
         """Does what is due, now that all is there again."""
         self._reporter.refresh_if_due(now_ns)
         self._progress.committed(now_ns)
-        self._timers.schedule(now_ns)
+        self._timers.schedule(now_ns, self._reporter.refresh_due())
 
     # --- invariants -------------------------------------------------------------------------------
 
@@ -318,6 +317,7 @@ class Process(Queries):
         self._journal.validate()
         self._replication.validate()
         self._shards.membership.validate()
+        self._cut.vectors.validate()
         assert self._shards.membership.members | {self._shards.own} == {*self._cut.vectors.shards}
         for name, pipeline in self._pipelines.items():
             assert pipeline.combiner.views.keys() == {*self._cut.vectors.shards}, name

@@ -42,10 +42,11 @@ class Timers:
         if self._silence.check_ns is None or now_ns >= self._silence.check_ns:
             self._silence.evict(now_ns)
 
-    def schedule(self, now_ns: int) -> None:
-        """Asks to be woken for what is due first."""
+    def schedule(self, now_ns: int, refresh_ns: int | None) -> None:
+        """Asks to be woken for what is due first. refresh_ns: when a report or an announcement is due; None
+        where there is nothing to tell."""
         retransmit_ns = self._config.retransmit_ms * MS
-        due = [self._reporter.refresh_due()] if self._reporter.is_due else []
+        due = [] if refresh_ns is None else [refresh_ns]
         if self._reporter.announced_due_ns is not None:
             due.append(self._reporter.announced_due_ns)
         # What a link is due from here on is no sooner than that: else the wake that is asked for comes first.

@@ -140,13 +140,11 @@ class Replication:
     def applied(self) -> dict[int, int]:
         """This shard's vector: by home the entries of its log that are applied here. Of shards that
         are joining nobody speaks, since some process may not have heard of them."""
-        applied = {self._shards.own: self._journal.home_last}
-        joining = self._shards.membership.joining
-        for shard, link in self.links.items():
-            if shard not in joining:
-                applied[shard] = link.received
-        applied.update(self._shards.membership.former)
-        return applied
+        membership = self._shards.membership
+        received = {shard: link.received for shard, link in self.links.items()}
+        for shard in membership.joining:
+            received.pop(shard, None)
+        return {self._shards.own: self._journal.home_last, **received, **membership.former}
 
     def confirmed_everywhere(self) -> int:
         """The last entry of this home's log that every shard that has joined holds durably."""

@@ -80,11 +80,6 @@ class Reporter:
     def _report_interval_ns(self) -> int:
         return self._config.report_interval_of_ms(len(self._replication.links)) * MS
 
-    @property
-    def is_due(self) -> bool:
-        """Whether there is something to report or to announce."""
-        return self._pipelines.has_news or self.step_unreported
-
     def record_step(self) -> None:
         """A step of a change was applied: the others wait to hear of it."""
         self.step_unreported = True
@@ -247,24 +242,29 @@ class Reporter:
         else:
             self._replication.send(shard, report)
 
-    def refresh_if_due(self, now_ns: int) -> None:
-        """Reports and announces, if there is news and that was not done too often of late."""
-        if self.is_due and now_ns >= self.refresh_due():
-            self.refresh(now_ns)
+    def refresh_if_due(self, now_ns: int) -> int | None:
+        """Reports and announces, if there is news and that was not done too often of late. Returns when to do so
+        next, as `refresh_due`."""
+        due_ns = self.refresh_due()
+        if due_ns is None or now_ns < due_ns:
+            return due_ns
+        self.refresh(now_ns)
+        return self.refresh_due()
 
-    def refresh_due(self) -> int:
-        """When to do so next, in nanoseconds. What the others have said is gone by at once, unless there is
-        something to report along with it."""
+    def refresh_due(self) -> int | None:
+        """When to report and to announce next, in nanoseconds; None where there is nothing to. What the others have
+        said is gone by at once, unless there is something to report along with it."""
+        if not (self._pipelines.has_news or self.step_unreported):
+            return None
         due_ns = self._refreshes.free_ns(self._interval_ns)
         report_ns = self._reports.free_ns(self._report_interval_ns)
         return report_ns if report_ns > due_ns and self._would_tell() else due_ns
 
     def _would_tell(self) -> bool:
         """Whether there is something to report."""
-        for name in self._pipelines.of_which_news:
-            if self._pipelines[name].has_changed:
-                return True
-        return self._replication.applied() != self._cut.vectors.vector(self._shards.own)
+        if self._replication.applied() != self._cut.vectors.vector(self._shards.own):
+            return True
+        return any(self._pipelines[name].has_changed for name in self._pipelines.of_which_news)
 
     def refresh(self, now_ns: int) -> None:
         """Reports what has changed here, and announces what all reports together allow."""
