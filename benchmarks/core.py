@@ -40,7 +40,7 @@ from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process
 
 TICK_NS = 25_000
-"""How much the clock moves with each event: 40,000 a second."""
+"""How much the clock of a busy shard moves with each of its events: 40,000 a second."""
 SETTLE_NS = 10_000_000
 HORIZON = 1 << 40
 
@@ -50,11 +50,18 @@ class Cluster:
     and what they send each other arrives at once."""
 
     def __init__(
-        self, shards: int = 1, block_slots: int = 64, routing: RoutingTable | None = None
+        self,
+        shards: int = 1,
+        block_slots: int = 64,
+        routing: RoutingTable | None = None,
+        all_busy: bool = False,
     ) -> None:
+        """all_busy: each shard has its own processor, and 40,000 events a second. Otherwise all together have so
+        many, as one alone would: each of them reports as often, for fewer ticks."""
         routing = routing or RoutingTable.uniform(shards, block_slots)
         self.processes = [Process(shard, routing, 1) for shard in range(shards)]
         self.now_ns = 10**9
+        self._tick_ns = TICK_NS // shards if all_busy else TICK_NS
         self.announced: dict[str, int] = {}
         """By pipeline the last min time told."""
         self.announcements = 0
@@ -70,7 +77,7 @@ class Cluster:
 
     def handle(self, shard: int, event: Event) -> None:
         """One event; frames are taken by those they are for."""
-        self.now_ns += TICK_NS
+        self.now_ns += self._tick_ns
         self._take(shard, self.processes[shard].handle(event, self.now_ns))
 
     def _take(self, shard: int, effects: Iterable[Effect]) -> None:

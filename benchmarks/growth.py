@@ -111,10 +111,16 @@ def _nodes(budget: Budget) -> Iterable[Figure | Curve]:
 
 def _shards(budget: Budget) -> Iterable[Figure | Curve]:
     """All shards' cores together; what their processes and links take besides is in other benchmarks. Each shard
-    is as busy as the one alone: ten nodes of its own, and twenty ticks in a group commit."""
+    is as busy as the one alone: ten nodes of its own, twenty ticks in a group commit, and as many events a second;
+    and, without a bar, the most shards where they have as many events a second together as the one."""
     sizes = (1, 4) if budget is Budget.QUICK else (1, 2, 4, 8, 16)
-    runs: dict[int, Run] = {n: Pipeline(Cluster(n), "p", 10 * n, group=20 * n).run for n in sizes}
-    yield from _compared("shards", runs, budget.pick(1_000, 2_000), 7, budget.looks)
+    runs: dict[int, Run] = {
+        n: Pipeline(Cluster(n, all_busy=True), "p", 10 * n, group=20 * n).run for n in sizes
+    }
+    ticks, most = budget.pick(1_000, 2_000), max(runs)
+    yield from _compared("shards", runs, ticks, 7, budget.looks)
+    shared = Pipeline(Cluster(most), "p", 10 * most, group=20 * most)
+    yield from _compared("shards that share its events", {1: runs[1], most: shared.run}, ticks, 7)
 
 
 def _middle(values: list[float]) -> float:
