@@ -3,7 +3,7 @@
 Steps gather and are merged by the functions that do so in production. What a worker hands over is
 published already: it keeps the step until it is told that it is durable, and hands it over again
 under the same number until then. A local tracker keeps its spool over a crash: which steps it took in
-which flush. A lower one hands its flushes to the upper one as steps; the upper one's are ticks.
+which flush, and which it has recorded of the next one ahead of the end of its window. A lower one hands its flushes to the upper one as steps; the upper one's are ticks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from tracker.core.model.slots import FOREVER
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
 
-WINDOW_MS = 2.0
+WINDOWS_MS = (2.0, 8.0)
 MAX_CELLS_PER_FLUSH = 12
 MAX_GATHERED_CELLS = 2
+RECORD_NS = 500_000
+"""So long before the end of a window it records what has gathered."""
 ANSWER_TIMEOUT_NS = 20 * MS
 
 
@@ -47,17 +49,23 @@ class Gatherer:
 
     def __init__(self, sim: Simulator, commit: Callable[[int, TickContent], None]) -> None:
         self._sim, self._commit = sim, commit
+        self._window_ms = sim.rng.choice(WINDOWS_MS)
         # In the spool, which outlives a crash:
         self.flush: tuple[int, tuple[Step, ...]] | None = None
         """The flush that is on its way."""
+        self._ahead: tuple[Step, ...] = ()
+        """What is recorded of the flush that comes next."""
         self._last_number = 0
         self._settled: dict[str, int] = {}
         """By sender its last step that is durable."""
         self.forget()
 
     def forget(self) -> None:
-        """What a crash takes: steps that are in no flush yet, and who waits for an answer."""
-        self._window = FlushWindow(WINDOW_MS, MAX_CELLS_PER_FLUSH, MAX_GATHERED_CELLS)
+        """What a crash takes: steps that are in no flush yet, and who waits for an answer. What is recorded ahead is
+        a flush of its own from then on."""
+        if self._ahead:
+            self._begin(self._ahead)
+        self._window = FlushWindow(self._window_ms, MAX_CELLS_PER_FLUSH, MAX_GATHERED_CELLS)
         self._gathered: dict[tuple[str, int], None] = {}
         self._waiting: dict[tuple[str, int], list[Callable[[], None]]] = {}
 
@@ -65,7 +73,7 @@ class Gatherer:
         """The pipeline was restarted: the record begins anew, and only its numbers go on."""
         if self.flush is not None:
             self._sim.count("flushes_of_an_older_generation")
-        self.flush = None
+        self.flush, self._ahead = None, ()
         self._settled.clear()
         self.forget()
 
@@ -98,25 +106,45 @@ class Gatherer:
         """When the next flush may be made."""
         return None if self.flush is not None else self._window.due_ns()
 
+    def ahead_ns(self) -> int | None:
+        """When what has gathered may be recorded, ahead of its flush."""
+        return None if self.flush is not None else self._window.ahead_ns(RECORD_NS)
+
+    def record_ahead(self) -> bool:
+        """Records what has gathered, if it is time: the first steps of the next flush."""
+        ahead = self.ahead_ns()
+        if ahead is None or ahead > self._sim.now:
+            return False
+        self._ahead = self._window.record_ahead()
+        self._window.validate()
+        self._sim.count("flushes_recorded_ahead")
+        return True
+
     def flush_now(self) -> None:
-        """Merges what has gathered and sends it on."""
+        """Merges what has gathered and sends it on: what is recorded, and what has come after it."""
         due = self.due_ns()
         if due is None or due > self._sim.now:
             return
         steps = self._window.take(self._sim.now)
-        self._last_number += 1
-        self.flush = self._last_number, steps
         for step in steps:
             del self._gathered[step.sender, step.number]
         if len(steps) > 1:
             self._sim.count("merged_flushes")
+        late = steps[len(self._ahead) :]
+        if self._ahead and late:
+            self._sim.count("steps_after_those_recorded")
+        self._begin(self._ahead + late)
         self.send()
 
+    def _begin(self, steps: tuple[Step, ...]) -> None:
+        self._last_number += 1
+        self.flush, self._ahead = (self._last_number, steps), ()
+
     def send(self) -> None:
-        """Sends the flush on, for the first time or again after a crash."""
-        if self.flush is not None:
-            number, steps = self.flush
-            self._commit(number, merged_content(steps))
+        """Sends the flush on, where it has not been sent."""
+        assert self.flush is not None
+        number, steps = self.flush
+        self._commit(number, merged_content(steps))
 
     def settle(self) -> None:
         """The flush is durable."""
@@ -150,9 +178,17 @@ class Gathering(Life):
             self.flush_when_due()
 
     def flush_when_due(self) -> None:
-        due = self.gatherer.due_ns()
-        if due is not None and self.can_flush():
+        due, ahead = self.gatherer.due_ns(), self.gatherer.ahead_ns()
+        if not self.can_flush():
+            return
+        if ahead is not None:
+            self.later(max(0, ahead - self.sim.now), self._record_ahead)
+        if due is not None:
             self.later(max(0, due - self.sim.now), self.gatherer.flush_now)
+
+    def _record_ahead(self) -> None:
+        if self.gatherer.record_ahead() and self.sim.chance("flushes_left_recorded", 0.2):
+            self.sim.let_die(self)
 
     def can_flush(self) -> bool:
         return True
@@ -189,8 +225,12 @@ class LocalTrackerNode(Gathering, Node):
             raise Failure("broken", f"{self.name} holds {expected}, and was told {told}")
         if expected:
             self.sim.count("eager_holds_found_again")
-        if not self.journal and self.gatherer.flush is not None:
-            self.gatherer.settle()  # it had become durable just before the end
+        flush = self.gatherer.flush
+        if not self.journal and flush is not None:
+            if flush[0] <= last:
+                self.gatherer.settle()  # it had become durable just before the end
+            else:
+                self.gatherer.send()  # it was recorded, and no more
         self.flush_when_due()
 
     def _commit_flush(self, number: int, content: TickContent) -> None:
@@ -231,8 +271,8 @@ class Actor(Life):
                 self.world = self.upper.world
                 self._handing = None
                 self.renew()
-            self.resume()
             self._hand_over()
+            self.resume()
 
     def crash(self) -> None:
         self.alive = False
@@ -309,6 +349,10 @@ class LowerTracker(Gathering, Actor):
     def crash(self) -> None:
         self.sim.count("local_tracker_crashes")
         super().crash()
+
+    def resume(self) -> None:
+        if self.gatherer.flush is not None and self._handing is None:
+            self.gatherer.send()  # it was recorded, and no more
 
     def _commit_flush(self, number: int, content: TickContent) -> None:
         self.hand_over(

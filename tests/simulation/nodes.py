@@ -70,10 +70,19 @@ JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)
 class Life:
     """Somebody who lives, dies, and lives again."""
 
+    finished = False
+    """Whether it has left for good."""
+
     def __init__(self, sim: Simulator, world: World, name: str) -> None:
         self.sim, self.world, self.name = sim, world, name
         self.life = 0
         self.alive = False
+
+    def start(self) -> None:
+        """A life begins."""
+
+    def crash(self) -> None:
+        """A life ends."""
 
     def die(self) -> None:
         """What a subclass loses."""

@@ -39,7 +39,8 @@ FAULT_KINDS = (
     "fronts_leaving_ungranted", "fronts_joining_elsewhere",
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
-    "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
+    "merged_flushes", "flushes_recorded_ahead", "steps_after_those_recorded", "flushes_left_recorded",
+    "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
     "stages_run_again_in_part", "repeated_batches", "batches_of_old_scopes", "zombies", "strangers",
     "witnesses",
     # of what holds time

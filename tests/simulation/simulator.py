@@ -29,6 +29,7 @@ from tests.simulation.long_tasks import LongTaskWorker
 from tests.simulation.nodes import (
     FrontNode,
     LeaderFront,
+    Life,
     Node,
     OneItemFront,
     VisitingFront,
@@ -869,12 +870,16 @@ class Simulator(Processes):
         victims: list[Node | Actor] = [*self.nodes.values(), *self.actors]
         victim = self.rng.choice(victims)
         if victim.alive and self.faulty:
-            self.trace_line(lambda: f"{victim.name} dies")
-            victim.crash()
-            self.after(self.milliseconds(1, 15), self._restart_node, victim)
+            self.let_die(victim)
 
-    def _restart_node(self, node: Node | Actor) -> None:
-        if isinstance(node, Actor) or not node.finished:
+    def let_die(self, victim: Life) -> None:
+        """It crashes, and is started again a while later."""
+        self.trace_line(lambda: f"{victim.name} dies")
+        victim.crash()
+        self.after(self.milliseconds(1, 15), self._restart_node, victim)
+
+    def _restart_node(self, node: Life) -> None:
+        if not node.finished:
             node.start()
 
     def _break_some_session(self) -> None:
