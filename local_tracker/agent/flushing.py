@@ -27,7 +27,7 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 MAX_GATHERED_CELLS = 16 * MAX_CELLS
 _RETRY_S = 0.2
 _LEAD = 2
-"""Steps are recorded ahead so many times as long before a window's end as recording took of late."""
+"""So many times what recording took of late is allowed for it before the end of a window."""
 _SMOOTHING = 8
 """What recording took counts one so many-th of what it took before."""
 _FIRST_LEAD_NS = 1_000_000
@@ -276,19 +276,21 @@ class Flusher:
 
     def _fail(self, error: HandOverError) -> None:
         """Nothing can be committed any more. What is recorded already is committed by the next process with
-        this spool, so those steps are not told that they were not taken."""
+        this spool, and a local tracker below hands it over again until then: those steps are not told that they
+        were not taken."""
         recorded: set[tuple[str, int]] = set()
         if not isinstance(error, ClosedError):
             pending = self._spool.pending.values()
             recorded = {(step.sender, step.number) for steps in pending for step in steps}
-        unknown = HandOverError(
-            UNKNOWN_OUTCOME,
-            f"the step is in the local tracker's spool, and is committed by the next one with that spool: {error}",
+        later = HandOverError(
+            "unreachable",
+            "the local tracker has ended with the step in its spool, and the next one with that spool goes on "
+            f"with it: {error}",
         )
         with self._changed:
             self._failure = error
             failed = [
-                (future, unknown if (sender, number) in recorded else error)
+                (future, later if (sender, number) in recorded else error)
                 for sender, (number, future) in self._outcomes.items()
                 if not future.done()
             ]

@@ -4,10 +4,10 @@ A file of records, each with its lengths and checksums, written and synced befor
 
 - *identity*: the name of this record, always the first, which no other record ever has; and the generation
   of the pipeline that all of it is of, where that is known;
-- *flush* number, with its steps: they belong to this flush, which may be committed now; and the name of the
-  record above to which it goes, where that is another local tracker's;
-- *more* number, with steps: they belong to this flush, too, of which the steps before were recorded ahead; it is
-  committed when the last of them are recorded;
+- *flush* number, with its steps: they belong to this flush, and are committed with it, at the latest by the next
+  process; and the name of the record above to which it goes, where that is another local tracker's;
+- *more* number, with steps, if any: they belong to this flush, too, of which the steps before were recorded ahead;
+  it goes to this record above. A process that is there for it commits all of them as one;
 - *split* number: the flush was refused as a whole, and its steps are flushes of their own instead,
   numbered on from it in their order;
 - *done* number, with the reason if the flush was refused: it is settled.
@@ -64,7 +64,7 @@ class Spool:
         self._path = Path(path)
         self.pending: OrderedDict[int, tuple[Step, ...]] = OrderedDict()
         self.above: dict[int, str] = {}
-        """Of what is pending: the name of the record above to which it went first."""
+        """Of what is pending: the name of the record above to which it goes first."""
         self.senders: OrderedDict[str, LastStep] = OrderedDict()
         self.last_number = 0
         self.identity = uuid.uuid4().hex

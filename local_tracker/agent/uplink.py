@@ -259,7 +259,9 @@ class LocalTrackerUplink:
         try:
             self._flushing.step_as(self._sender, number, content, again, above, _COMMIT_TIMEOUT_S)
         except HandOverError as error:
-            if error.code in ("deadline", "unreachable"):
+            if error.code in ("deadline", "unreachable", "fenced"):
+                # It may be in the record above, also of one that ends since another has its node: the next
+                # with that record knows it by its number.
                 raise TimeoutError(str(error)) from None
             if error.code == RESTARTED:
                 raise ClosedError(str(error)) from None

@@ -7,8 +7,8 @@ Either way no step waits longer than one window, and no more than one flush is m
 merged: acks by decreasing global time, then the latest promise of each front.
 
 What waits for the end of a window may be recorded ahead of it, so that the flush need not wait for the disk:
-once a window, just so long before its end as recording takes, and where hardly a step is expected to come
-while it does, since such a one is recorded by itself.
+once a window, so long before its end as is allowed for recording, and where hardly a step is expected to come
+meanwhile, since such a one is recorded by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
 
 _MS = 1_000_000
 _LONGEST_AHEAD = 0.25
-"""Recording that takes a larger share of the window is not begun ahead: it would last beyond the window's end."""
+"""Where a larger share of the window is allowed for recording, it is not begun ahead: the disk is slow, and what comes
+meanwhile would wait for a second write."""
 _EXPECTED_LATE = 0.5
 """So many steps may be expected to come while what came before is recorded ahead."""
 
@@ -142,8 +143,8 @@ class FlushWindow:
         return max(self._oldest_ns, self._last_flush_ns + self._window_ns)
 
     def ahead_ns(self, takes_ns: int) -> int | None:
-        """The moment from which what has gathered should be recorded ahead, where recording takes
-        `takes_ns`; None where it should not be: nothing waits for the end of a window, it is recorded already,
+        """The moment from which what has gathered should be recorded ahead, where `takes_ns` are allowed for
+        that; None where it should not be: nothing waits for the end of a window, it is recorded already,
         the disk is slow, or half a step and more is expected to come while it writes."""
         due = self.due_ns()
         if due is None or due <= self._oldest_ns or self._ahead:

@@ -405,7 +405,7 @@ def test_a_process_killed_before_the_flush_leaves_what_it_recorded_ahead_to_the_
     assert above.sums() == {(0, 5): 2 ^ 4}
 
 
-@pytest.mark.parametrize(("kind", "late"), [("more", "full"), ("done", "unknown_outcome")])
+@pytest.mark.parametrize(("kind", "late"), [("more", "full"), ("done", "unreachable")])
 def test_a_full_disk_is_not_said_of_a_step_that_is_in_the_spool(
     uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch, kind: str, late: str
 ) -> None:
@@ -427,7 +427,7 @@ def test_a_full_disk_is_not_said_of_a_step_that_is_in_the_spool(
         with pytest.raises(HandOverError, match="no space left") as failed:
             future.result(0)
         codes.append(failed.value.code)
-    assert codes == ["unknown_outcome", late]
+    assert codes == ["unreachable", late]
     monkeypatch.undo()
     outcome(start(), made("x", 1, 8))
     assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8 ^ (0 if late == "full" else 4)}

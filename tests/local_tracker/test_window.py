@@ -157,21 +157,24 @@ def test_no_step_waits_longer_than_the_window_and_none_is_lost(
     window = FlushWindow(5, 20, 1000, how)
     now, number, flushed, flush_times = 0, 0, [], []
     added: dict[int, int] = {}
+    recorded: list[Step] = []
+
+    def record_what_is_due(until: int) -> None:
+        ahead = window.ahead_ns(takes)
+        if ahead is not None and ahead <= until:
+            due = window.due_ns()
+            assert due is not None and due - takes <= ahead < due
+            recorded.extend(window.record_ahead())
+            window.validate()
 
     def flush_what_is_due(until: int) -> None:
         while (due := window.due_ns()) is not None and due <= until:
             moment = max(now, due)
             flush_times.append(moment)
-            recorded: tuple[Step, ...] = ()
-            ahead = window.ahead_ns(takes)
-            if ahead is not None:
-                assert moment - takes <= ahead < due
-                recorded = window.record_ahead()
-                window.validate()
+            record_what_is_due(moment)
             flush = window.take(moment)
-            assert flush[: len(recorded)] == recorded, (
-                "what is recorded ahead goes with the next flush"
-            )
+            assert [*flush[: len(recorded)]] == recorded, "what is recorded ahead comes first"
+            recorded.clear()
             for taken in flush:
                 assert moment - added[taken.number] <= 5 * MS
                 flushed.append(taken.number)
@@ -187,6 +190,7 @@ def test_no_step_waits_longer_than_the_window_and_none_is_lost(
         else:
             flush_what_is_due(now + amount * MS)
             now += amount * MS
+            record_what_is_due(now)
     flush_what_is_due(now + 5 * MS)
     assert flushed == list(range(1, number + 1))
 
