@@ -3,7 +3,8 @@
 Steps gather and are merged by the functions that do so in production. What a worker hands over is
 published already: it keeps the step until it is told that it is durable, and hands it over again
 under the same number until then. A local tracker keeps its spool over a crash: which steps it took in
-which flush, and which it has recorded of the next one ahead of the end of its window. A lower one hands its flushes to the upper one as steps; the upper one's are ticks.
+which flush, and which it has recorded of the next one ahead of the end of its window. A lower one hands
+its flushes to the upper one as steps; the upper one's are ticks.
 """
 
 from __future__ import annotations

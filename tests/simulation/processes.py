@@ -655,10 +655,14 @@ class Processes(Base):
         forged: bool,
     ) -> None:
         """The stream ends with the frame: what is under way on it is gone, and a new one begins later.
-        No frame that a process has made itself is refused by another one."""
-        if not forged:
+        No frame that a process has made itself is refused by another one, but by a former owner: what the
+        owner after it has decided cannot be, as far as it knows."""
+        if forged:
+            self.count("refused_frames")
+        elif wire.end is not None and wire.end.deposed:
+            self.count("frames_refused_by_former_owners")
+        else:
             raise Failure("broken", f"{_short(frame)} was refused: {refused}")
-        self.count("refused_frames")
         self.trace_line(lambda: f"{_short(frame)} is refused: {refused}")
         self._end_wire(source, target, wire)
 
