@@ -17,6 +17,8 @@ from tracker.wire.grpc_options import SERVER_OPTIONS
 SERVICE = "lowmark.benchmark.Echo"
 STREAM = f"/{SERVICE}/Stream"
 CALL = f"/{SERVICE}/Call"
+LISTEN = f"/{SERVICE}/Listen"
+TELL = f"/{SERVICE}/Tell"
 
 
 async def _stream(messages: AsyncIterator[bytes], context: Any) -> None:
@@ -28,9 +30,34 @@ async def _call(message: bytes, _context: Any) -> bytes:
     return message
 
 
+_told: dict[object, asyncio.Queue[bytes]] = {}
+"""What each listener has still to be sent."""
+
+
+async def _listen(greeting: bytes, context: Any) -> None:
+    """Sends the greeting back, and then whatever is told."""
+    mine = _told[context] = asyncio.Queue(1)
+    mine.put_nowait(greeting)
+    try:
+        while True:
+            await context.write(await mine.get())
+    finally:
+        del _told[context]
+
+
+async def _tell(message: bytes, _context: Any) -> bytes:
+    """To all who listen and have the message before."""
+    for queue in _told.values():
+        if not queue.full():
+            queue.put_nowait(message)
+    return b""
+
+
 HANDLERS: dict[str, Any] = {
     "Stream": grpc.stream_stream_rpc_method_handler(_stream),
     "Call": grpc.unary_unary_rpc_method_handler(_call),
+    "Listen": grpc.unary_stream_rpc_method_handler(_listen),
+    "Tell": grpc.unary_unary_rpc_method_handler(_tell),
 }
 
 

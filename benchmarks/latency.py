@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import grpc
 
 from benchmarks import looping
 from benchmarks.bars import BARS
-from benchmarks.echo import CALL
+from benchmarks.echo import CALL, LISTEN, TELL
 from benchmarks.figures import Budget, Curve, Figure, are_told, percentile
 from benchmarks.limits import time_for
 from benchmarks.pairs import FEWEST_ROUNDS, take_turns
@@ -119,11 +119,14 @@ def _measure(
             store = stack.enter_context(RedisServer(Path(directory) / "redis")).url
         tracker = stack.enter_context(Tracker(Path(directory), case.shards, store=store))
         pipelines = (f"p{turn}" for turn in itertools.count())
+        sides = {
+            "ours": lambda: _notifications(tracker, next(pipelines), case, samples),
+            "bare": lambda: looping.run(_round_trips(echo, samples)),
+        }
+        if case.subscribers > 1:
+            sides["fan"] = lambda: looping.run(_fans(echo, case.subscribers, samples))
         rounds_made = take_turns(
-            {
-                "ours": lambda: _notifications(tracker, next(pipelines), case, samples),
-                "bare": lambda: looping.run(_round_trips(echo, samples)),
-            },
+            sides,
             rounds,
             lambda found: are_told(_figures(case, **found)),
             looks=looks,
@@ -132,7 +135,12 @@ def _measure(
     return _figures(case, **rounds_made)
 
 
-def _figures(case: Case, ours: list[list[float]], bare: list[list[float]]) -> Iterator[Figure]:
+def _figures(
+    case: Case,
+    ours: list[list[float]],
+    bare: list[list[float]],
+    fan: list[list[float]] | None = None,
+) -> Iterator[Figure]:
     bare50, bare99 = (min(percentile(each, percent) for each in bare) for percent in (50, 99))
     trip = f"bare gRPC round trip of {bare50:.2f} ms p50, {bare99:.2f} ms p99"
     for percent in (50, 99):
@@ -142,6 +150,13 @@ def _figures(case: Case, ours: list[list[float]], bare: list[list[float]]) -> It
             "ms",
             f"{len(ours[0])} a round; {trip}",
             BARS.get(f"notification p{percent}, {case.barred}"),
+        )
+    if fan is not None:
+        yield Figure(
+            f"... and a bare gRPC server tells {case.subscribers} streams the same: until the last has it, p50",
+            tuple(percentile(each, 50) for each in fan),
+            "ms",
+            f"{len(fan[0])} a round, nothing else is done; the same clients' library and connections",
         )
 
 
@@ -296,6 +311,45 @@ async def _round_trips(echo: EchoServer, samples: int) -> list[float]:
             await call(bytes(100))
             if sample >= WARM_UP:
                 times.append((time.perf_counter() - began) * 1000)
+    return times
+
+
+async def _fans(echo: EchoServer, streams: int, samples: int) -> list[float]:
+    """Milliseconds from a call that tells a message to so many streams until the last of them has it."""
+    chosen = random.Random(7)
+    times: list[float] = []
+    left, all_have_it = streams, asyncio.Event()
+
+    async def listen(channel: grpc.aio.Channel) -> None:
+        nonlocal left
+        call: Any = channel.unary_stream(LISTEN)
+        async for _ in call(bytes(1)):
+            left -= 1
+            if not left:
+                all_have_it.set()
+
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(
+                grpc.aio.insecure_channel(echo.address, CHANNEL_OPTIONS)
+            )
+            for _ in range(streams)
+        ]
+        listening = [asyncio.ensure_future(listen(channel)) for channel in channels]
+        await asyncio.wait_for(all_have_it.wait(), TIMEOUT_S)
+        tell: Any = channels[0].unary_unary(TELL)
+        for sample in range(samples + WARM_UP):
+            await asyncio.sleep(chosen.uniform(*SPACING_S))
+            left = streams
+            all_have_it.clear()
+            began = time.perf_counter()
+            await tell(bytes(40))
+            await asyncio.wait_for(all_have_it.wait(), TIMEOUT_S)
+            if sample >= WARM_UP:
+                times.append((time.perf_counter() - began) * 1000)
+        for each in listening:
+            each.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
     return times
 
 
