@@ -85,15 +85,27 @@ class StageTasks:
 
     def __call__(self, stage: int) -> int | None:
         """None if the store does not know the stage (any more)."""
-        java_context = self._context._jsc.sc()
+        found = self._of_store(stage)
+        if found is None:
+            # What the store knows arrives on the listener bus, which may lag behind the commit. All of the bus is
+            # hardly ever empty where other queries run, so it is waited for only then, and not for ever.
+            try:
+                self._context._jsc.sc().listenerBus().waitUntilEmpty(_LISTENERS_TIMEOUT_MS)
+            except Py4JJavaError as error:
+                if "TimeoutException" not in str(error.java_exception):
+                    raise
+            found = self._of_store(stage)
+        return found
+
+    def _of_store(self, stage: int) -> int | None:
         gateway, jvm = self._context._gateway, self._context._jvm
         assert gateway is not None and jvm is not None
-        # What the store knows arrives on the listener bus, which may lag behind the commit.
-        java_context.listenerBus().waitUntilEmpty(_LISTENERS_TIMEOUT_MS)
         no_quantiles = gateway.new_array(jvm.double, 0)
         try:
-            attempt = java_context.statusStore().stageAttempt(
-                stage, 0, False, jvm.java.util.ArrayList(), False, no_quantiles
+            attempt = (
+                self._context._jsc.sc()
+                .statusStore()
+                .stageAttempt(stage, 0, False, jvm.java.util.ArrayList(), False, no_quantiles)
             )
         except Py4JJavaError as error:
             if "NoSuchElement" in str(error.java_exception):
