@@ -34,7 +34,7 @@ class ClosedError(HandOverError):
     """The local tracker's own key is closed: another one runs under its node id. It must end."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("fenced", message)
+        super().__init__(RefusalCode.FENCED.value, message)
 
 
 class Uplink(Protocol):
@@ -259,7 +259,7 @@ class LocalTrackerUplink:
         try:
             self._flushing.step_as(self._sender, number, content, again, above, _COMMIT_TIMEOUT_S)
         except HandOverError as error:
-            if error.code in ("deadline", "unreachable", "fenced"):
+            if error.code in ("deadline", "unreachable", RefusalCode.FENCED.value):
                 # It may be in the record above, also of one that ends since another has its node: the next
                 # with that record knows it by its number.
                 raise TimeoutError(str(error)) from None

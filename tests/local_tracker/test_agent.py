@@ -383,9 +383,8 @@ def test_a_step_of_an_older_generation_counts_for_nothing(
         worker = stack.enter_context(ThreadPoolExecutor(1))
         step = worker.submit(before.step, one_cell(1, 9, 3), one_cell(1, 8, 2))
         assert agents[0].wait() == 3
-        if (
-            levels > 1
-        ):  # whose flush may be in the record above: it waits for the next one with that
+        if levels > 1:
+            # The lower one's flush may be in the record above: it waits for the next one with that.
             stack.enter_context(agent(running.target, addresses[0]))
         with pytest.raises(HandOverError, match="was restarted"):
             step.result(TIMEOUT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -12,18 +13,12 @@ from local_tracker.spark import jvm
 from local_tracker.spark.jvm import StageTasks
 from tests.cluster.children import WAIT_S
 
-GROUP = "stage-tasks"
-
 
 def a_stage_of(spark: SparkSession, partitions: int) -> int:
-    """A stage that has run with so many tasks."""
-    context = spark.sparkContext
-    context.setJobGroup(GROUP, GROUP)
-    assert context.parallelize(range(100), partitions).count() == 100
-    tracked = context.statusTracker()
-    job = tracked.getJobInfo(max(tracked.getJobIdsForGroup(GROUP)))
-    assert job is not None
-    return int(job.stageIds[0])
+    """A stage that has run with so many tasks, by what its tasks say."""
+    numbers = spark.sparkContext.parallelize(range(partitions), partitions)
+    (stage,) = {*numbers.map(lambda _: TaskContext.get().stageId()).collect()}
+    return stage
 
 
 def test_a_stage_has_its_tasks_and_one_that_never_was_has_none(spark: SparkSession) -> None:
