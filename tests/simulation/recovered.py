@@ -9,8 +9,9 @@ but those that their component declares to be forgotten, or to be ahead of what 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.home.home import HomePipeline
 from tracker.core.model import Cells
-from tracker.core.model.durable import declarations
+from tracker.core.model.durable import Declared, declarations
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process
 from tracker.core.shard.cells import CellTable
@@ -33,6 +34,12 @@ GIVEN = {"config", "_config", "_effects"}
 """What a component is given and keeps no state in."""
 SAVED_WHOLE = {FrontState}
 """What snapshots hold as it is: each field of it is durable."""
+PLAIN = {int, str, bytes, bool, float, type(None), np.int64, np.uint64}
+"""What is compared as it is."""
+TABLES = {CellTable, Cells, np.ndarray, UnitNames, RoutingTable}
+"""What is compared by its contents, however it is laid out."""
+FOLLOWING = {SegmentGraph, Combiner}
+"""What follows from the specification, and what was heard: not compared."""
 ORDERED = {(HomePipeline, "nodes"), (WrittenOffLedger, "cells")}
 """Tables whose order decides who is forgotten first."""
 
@@ -51,51 +58,62 @@ def check_recovered(died: Died, recovered: inside.JustRecovered, now_ns: int) ->
     process = died.process
     inside.apply_up_to(process, died.durable, now_ns)
     whole = process.position == died.durable
-    before, after = (dict(_fields("", each, whole)) for each in (process, recovered))
-    for path in sorted(before.keys() | after.keys()):
-        was, found = before.get(path, "not there"), after.get(path, "not there")
-        if was != found:
-            raise Failure(
-                "broken",
-                f"shard {process.shard} has forgotten or invented something when it came back:{path} "
-                f"was {was!r} and is {found!r}",
-            )
+    before, after = _tree(process, whole), _tree(recovered, whole)
+    if before != after:
+        path, was, found = next(_differences("", before, after))
+        raise Failure(
+            "broken",
+            f"shard {process.shard} has forgotten or invented something when it came back:{path} "
+            f"was {was!r} and is {found!r}",
+        )
     return whole
 
 
-def _fields(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
-    """Every value that is compared, by where it is."""
-    kind = _kind(value)
-    if isinstance(value, (SegmentGraph, Combiner)):
-        return  # follows from the specification; is what was heard
-    if isinstance(value, (CellTable, Cells, np.ndarray, UnitNames, RoutingTable)):
-        yield path, _contents(value)
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield f"{path} has {key!r}", True
-            yield from _fields(f"{path}[{key!r}]", each, whole)
-        if isinstance(value, OrderedDict):
-            yield f"{path} in order", [*value]
-        elif kind is not dict:
-            yield from _fields_of_object(path, value, whole)
-    elif isinstance(value, (set, frozenset)):
-        yield path, sorted(value)
-    elif hasattr(kind, "__dataclass_fields__") or kind.__module__.startswith("tracker."):
-        yield from _fields_of_object(path, value, whole)
-    elif isinstance(value, (list, tuple)) or hasattr(value, "popleft"):
-        yield f"{path} length", len(value)
-        for place, each in enumerate(value):
-            yield from _fields(f"{path}[{place}]", each, whole)
-    else:
-        yield path, value
+def _differences(path: str, was: Any, found: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Where two trees differ, and what is there in each."""
+    if was == found:
+        return
+    if not (isinstance(was, dict) and isinstance(found, dict)):
+        yield path, was, found
+        return
+    for key in [*was, *(key for key in found if key not in was)]:
+        where = f"{path}.{key}" if isinstance(key, str) else f"{path}[{key!r}]"
+        yield from _differences(where, was.get(key, "not there"), found.get(key, "not there"))
 
 
-def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
+def _tree(value: Any, whole: bool) -> Any:
+    """Every value that is compared: dictionaries in dictionaries, by the names of fields and by keys."""
     kind = _kind(value)
-    said = declarations(kind) if is_dataclass(kind) else {}
-    for name in _names(value):
+    if kind in PLAIN:
+        return value
+    if kind in TABLES:
+        return _contents(value)
+    if kind in FOLLOWING:
+        return None
+    if isinstance(value, dict):
+        tree = {key: _tree(each, whole) for key, each in value.items()}
+        if kind is dict:
+            return tree
+        if kind is OrderedDict:
+            return {"entries": tree, "order": [*value]}
+        return {"entries": tree, "fields": _fields(value, whole)}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if is_dataclass(kind) or kind.__module__.startswith("tracker."):
+        return _fields(value, whole)
+    if isinstance(value, (list, tuple)) or hasattr(value, "popleft"):
+        return [_tree(each, whole) for each in value]
+    return value
+
+
+def _fields(value: Any, whole: bool) -> dict[str, Any]:
+    """The fields of an object that are compared. Raises Failure for one of which nothing is declared."""
+    kind = _kind(value)
+    said = _declared(kind)
+    tree = {}
+    for name in _names(kind, *getattr(value, "__dict__", ())):
         held = getattr(value, name)
-        if name in GIVEN or (kind in inside.COMPONENTS and type(held) in inside.COMPONENTS):
+        if kind in inside.COMPONENTS and type(held) in inside.COMPONENTS:
             continue  # compared once, as the process holds it
         if name not in said and (said or kind in inside.COMPONENTS) and kind not in SAVED_WHOLE:
             raise Failure(
@@ -106,22 +124,30 @@ def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str,
         if name == "units" and kind is ShardPipeline:
             held = {segment: names for segment, names in held.items() if len(names) or names.early}
         if (kind, name) in ORDERED:
-            yield f"{path}.{name} in order", [*held]
-        yield from _fields(f"{path}.{name}", held, whole)
+            tree[f"{name} in order"] = [*held]
+        tree[name] = _tree(held, whole)
     if kind is HomePipeline and whole:
-        yield f"{path}.waiting", sorted(_waiting(value))
+        tree["waiting"] = sorted(_waiting(value))
+    return tree
 
 
 def _kind(value: Any) -> type:
     return Process if isinstance(value, Process) else type(value)
 
 
-def _names(value: Any) -> list[str]:
-    names = [*getattr(value, "__dict__", ())]
-    for base in type(value).__mro__:
+@cache
+def _declared(kind: type) -> Mapping[str, Declared]:
+    return declarations(kind) if is_dataclass(kind) else {}
+
+
+@cache
+def _names(kind: type, *of_the_object: str) -> tuple[str, ...]:
+    """The fields of an object: those in its dictionary, and those in slots of its class."""
+    names = [*of_the_object]
+    for base in kind.__mro__:
         slots = getattr(base, "__slots__", ())
         names += [slots] if isinstance(slots, str) else slots
-    return [name for name in names if not name.startswith("__")]
+    return tuple(name for name in names if not name.startswith("__") and name not in GIVEN)
 
 
 def _waiting(home: HomePipeline) -> Iterator[tuple[str, str]]:
