@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import lowmark
+from lowmark import testing
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_TIMEOUT_S = 45.0
@@ -105,7 +105,7 @@ class Child:
 
 def free_ports(count: int) -> int:
     """The first of `count` consecutive ports of the loopback address that are free now."""
-    return lowmark.free_ports(count)[0]
+    return testing.free_ports(count)[0]
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from contextlib import closing
 
 from pyspark.sql import DataFrame
 
-from lowmark import Tracked, TrackedQuery, note_commit
+from lowmark import Tracked, TrackedQuery
+from lowmark.spark import note_commit
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (slot INTEGER, row INTEGER);

@@ -30,7 +30,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lowmark import Cells, NodeClient, PipelineDescription, PipelineSpec, TickContent
+from lowmark import PipelineSpec
+from lowmark.admin import PipelineDescription
+from lowmark.nodes import Cells, NodeClient, TickContent
 
 
 class Recorder:

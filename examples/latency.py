@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-from lowmark import FOREVER, PipelineSpec, SegmentGraph, add_delay
+from lowmark import FOREVER, PipelineSpec
+from lowmark.nodes import SegmentGraph, add_delay
 
 Line = Mapping[str, Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lowmark import CompletedReader, TableAsOf, Tracked, TrackedQuery
+from lowmark import CompletedReader, Tracked, TrackedQuery
+from lowmark.spark import TableAsOf
 
 
 def write_delta(tracked: Tracked, frame: DataFrame, table: str, checkpoint: str) -> TrackedQuery:

@@ -1,5 +1,5 @@
 """Pages of the site that are other files of the project: the README, ARCHITECTURE.md, the chart's README, each example
-with its files, and the public names by the package that has them. mkdocs calls the `on_` functions (its hooks).
+with its files, and the public names by the module that offers them. mkdocs calls the `on_` functions (its hooks).
 
 The pages under docs/ are read in the repository too, so their links lead to files there (`../examples/lake`); here
 these lead to the page that shows the file. A link that leads nowhere fails the build (`strict`).
@@ -18,7 +18,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from lowmark._shadows import PACKAGES
+from lowmark._face import declared
 
 ROOT = Path(__file__).resolve().parents[1]
 WHOLE = {
@@ -37,31 +37,21 @@ TITLES = {
 }
 NOTEBOOK = ".ipynb"
 SHOWN_SUFFIXES = {".py": "python", ".yaml": "yaml", ".sql": "sql", ".sh": "sh", ".md": "markdown"}
-API = {
-    "clients": ("Clients", ("tracker.client",)),
-    "fronts": ("Fronts", ("fronts",)),
-    "spark": ("Spark queries", ("local_tracker.spark", "local_tracker.worker")),
-    "acks": ("Acks of user code", ("local_tracker.acks",)),
-    "consumers": ("Consumers", ("tracker.consumers",)),
-    "model": ("What the protocol talks about", ("tracker.core",)),
-}
-"""By page: its title, and the packages whose public names it shows."""
+FACE = ("", "spark", "fronts", "nodes", "periods", "barrier", "admin", "errors", "testing")
+"""The modules of the public face, in the order in which one needs them: `lowmark` itself, and those below it."""
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _OPENING = re.compile(r"\A(```[\w-]*) [^\n]*")
 """Of a block that has a name for the tests behind its language, which the site's highlighter would not take."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-def public_names() -> dict[str, str]:
-    """Where each name of the public face is defined, by the name: what `lowmark/__init__.py` imports for type
-    checkers."""
-    tree = ast.parse((ROOT / "lowmark" / "__init__.py").read_text())
-    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+def public_names(module: str) -> dict[str, str]:
+    """Where each name of a module of the public face is implemented, by the name."""
+    source = ROOT / "lowmark" / f"{module or '__init__'}.py"
     return {
-        name.name: f"{node.module}.{name.name}"
-        for node in imported
-        for name in node.names
-        if str(node.module).split(".")[0] in PACKAGES and not name.name.startswith("__")
+        name: f"{where}.{name}"
+        for name, where in declared(source.read_text()).items()
+        if not name.startswith("__")
     }
 
 
@@ -75,7 +65,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """The sections whose pages are made here are named by a folder in mkdocs.yml."""
     made = {
         "examples/": [f"examples/{each.stem}.md" for each in examples()],
-        "api/": [f"api/{page}.md" for page in API],
+        "api/": [f"api/{module or 'lowmark'}.md" for module in FACE],
     }
     assert config.nav is not None
     for section in config.nav:
@@ -98,8 +88,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=example_page(example)))
     for folder, page in SHOWN.items():
         files.append(File.generated(config, page, content=example_page(ROOT / folder)))
-    for page, (title, packages) in API.items():
-        files.append(File.generated(config, f"api/{page}.md", content=api_page(title, packages)))
+    for module in FACE:
+        page = f"api/{module or 'lowmark'}.md"
+        files.append(File.generated(config, page, content=api_page(module)))
     return files
 
 
@@ -171,13 +162,12 @@ def _example_lines(example: Path) -> Iterator[str]:
             yield f"````{SHOWN_SUFFIXES[file.suffix]}\n{text.rstrip()}\n````\n"
 
 
-def api_page(title: str, packages: tuple[str, ...]) -> str:
-    """The public names that are defined in some packages, by their docstrings."""
-    of_these = {
-        name: where
-        for name, where in public_names().items()
-        if any(where == p or where.startswith(f"{p}.") for p in packages)
-    }
-    lines = [f"# {title}\n", "All of these are imported from `lowmark`.\n"]
-    lines += [f"::: {where}\n" for _, where in sorted(of_these.items())]
+def api_page(module: str) -> str:
+    """The names of a module of the public face, by their docstrings."""
+    name = f"lowmark.{module}" if module else "lowmark"
+    doc = ast.get_docstring(
+        ast.parse((ROOT / "lowmark" / f"{module or '__init__'}.py").read_text())
+    )
+    lines = [f"# {name}\n", f"{doc}\n"]
+    lines += [f"::: {where}\n" for _, where in sorted(public_names(module).items())]
     return "\n".join(lines)

@@ -22,17 +22,9 @@ from examples.completeness.flights import (
     clock_text,
 )
 from examples.flights.data import AIRPORTS
-from lowmark import (
-    Admin,
-    Cells,
-    Heartbeat,
-    NodeClient,
-    PipelineSpec,
-    Subscriber,
-    TickContent,
-    TimeKind,
-    root_values,
-)
+from lowmark import Admin, PipelineSpec, Subscriber
+from lowmark.admin import TimeKind
+from lowmark.nodes import Cells, Heartbeat, NodeClient, TickContent, root_values
 
 NAME, SEGMENT = "departures", "load"
 SPEC = PipelineSpec(

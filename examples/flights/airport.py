@@ -22,7 +22,8 @@ from examples.flights.data import DAY_NS, YEAR_BEGIN_NS, YEAR_END_NS, Flight, fl
 from examples.flights.pipeline import NAME, Places
 from examples.flights.replay import ReplayClock
 from examples.history import Recorder, recording_ticks
-from lowmark import FileFront, unit_name
+from lowmark import FileFront
+from lowmark.nodes import unit_name
 
 FIRST_DAY = YEAR_BEGIN_NS // DAY_NS
 

@@ -24,7 +24,7 @@ from examples.children import tell
 from examples.flights.letters import Letter, letter_values, read_letters
 from examples.flights.pipeline import NAME, Places
 from examples.history import Recorder, recording_ticks
-from lowmark import Batch, Cells, NodeClient, TickContent
+from lowmark.nodes import Batch, Cells, NodeClient, TickContent
 
 SCAN_INTERVAL_S = 0.1
 COMMIT_TIMEOUT_S = 60.0

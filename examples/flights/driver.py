@@ -29,7 +29,8 @@ from examples.flights.pipeline import NAME, QUERIES, Places
 from examples.flights.witness import FileSink, FileSource, Witness, WitnessedQuery
 from examples.history import Recorder, recording_ticks
 from examples.sessions import make_session
-from lowmark import Tracked, TrackedQuery, acks, slot_in_name
+from lowmark import Tracked, TrackedQuery, acks
+from lowmark.nodes import slot_in_name
 
 TRIGGER = "700 milliseconds"
 NICENESS = 5

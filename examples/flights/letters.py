@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lowmark import child_values, string_key
+from lowmark.nodes import child_values, string_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ from examples.flights.proof import Result, dead_rows, differences
 from examples.flights.replay import ReplayClock
 from examples.flights.view import Progress, View, make_view, min_time_text
 from examples.latency import notification_latencies_ms, percentile
-from lowmark import FOREVER, Admin, LowmarkError, PipelineDescription, Subscriber
+from lowmark import FOREVER, Admin, LowmarkError, Subscriber
+from lowmark.admin import PipelineDescription
 
 SHARDS = 2
 BLOCK_SLOTS = 7

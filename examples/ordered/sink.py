@@ -14,19 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.ordered.pipeline import NAME, SEGMENT
-from lowmark import (
-    Batch,
-    Cells,
-    NodeClient,
-    Released,
-    ReorderBuffer,
-    Subscriber,
-    TickContent,
-    slot_in_name,
-    unit_name,
-    unit_value,
-    write_durably,
-)
+from lowmark import Subscriber
+from lowmark.barrier import Released, ReorderBuffer
+from lowmark.nodes import Batch, Cells, NodeClient, TickContent, slot_in_name, unit_name, unit_value
+from lowmark.periods import write_durably
 
 LOOK_S = 0.02
 

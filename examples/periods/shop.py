@@ -13,7 +13,7 @@ import os
 import sys
 
 from examples.children import tell
-from lowmark import Cells, Heartbeat, NodeClient, TickContent, root_value
+from lowmark.nodes import Cells, Heartbeat, NodeClient, TickContent, root_value
 
 FRONT = "shop"
 WAIT_S = 120.0

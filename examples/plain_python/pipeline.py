@@ -19,21 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from lowmark import (
+from lowmark import Edge, FileFront, PipelineSpec, Subscriber, Update, embedded, slot_of
+from lowmark.nodes import (
     DEFAULT_SLACK_NS,
     Cells,
-    Edge,
-    FileFront,
     NodeClient,
-    PipelineSpec,
-    Subscriber,
     TickContent,
     Unit,
-    Update,
     child_values,
-    embedded,
     slot_in_name,
-    slot_of,
     unit_name,
     unit_value,
 )

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from examples.shortest_paths.graph import Numbers
-from lowmark import load_pipeline, unit_name, unit_value, write_durably
+from lowmark import load_pipeline
+from lowmark.nodes import unit_name, unit_value
+from lowmark.periods import write_durably
 
 NAME, SEGMENT, FRONT = "paths", "search", "requests"
 SPEC = load_pipeline("""

@@ -11,7 +11,8 @@ import numpy as np
 from examples.children import Child, Said, free_ports
 from examples.shortest_paths.graph import UNREACHED, Graph, Numbers, random_graph
 from examples.shortest_paths.pipeline import FRONT, NAME, ROUNDS, SEGMENT, SPEC, Mail, value
-from lowmark import Admin, Cells, Heartbeat, NodeClient, Subscriber, TickContent
+from lowmark import Admin, Subscriber
+from lowmark.nodes import Cells, Heartbeat, NodeClient, TickContent
 
 WAIT_S = 120.0
 

@@ -23,16 +23,10 @@ from examples.shortest_paths.pipeline import (
     slot_of_message,
     value,
 )
-from lowmark import (
-    FOREVER,
-    Batch,
-    Cells,
-    NodeClient,
-    RoundsExceededError,
-    Subscriber,
-    TickContent,
-    write_durably,
-)
+from lowmark import FOREVER, Subscriber
+from lowmark.errors import RoundsExceededError
+from lowmark.nodes import Batch, Cells, NodeClient, TickContent
+from lowmark.periods import write_durably
 
 LOOK_S = 0.05
 LOOK_EARLY_S = 0.002

@@ -22,7 +22,7 @@ from examples.hours import (
     keys_of_hours,
     run_example,
 )
-from lowmark import signing
+from lowmark.periods import signing
 
 STEPS = (1, 2, 1, 3, 1)
 """Hours by which min time moves at once; before they are complete, something happens."""

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from examples.children import tell
-from lowmark import signing
+from lowmark.periods import signing
 
 
 class Taken:

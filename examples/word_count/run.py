@@ -21,19 +21,17 @@ from pyspark.sql import functions as F
 from examples.sessions import make_session
 from examples.word_count.text import words
 from lowmark import (
-    DEFAULT_SLACK_NS,
     FOREVER,
-    ROCKSDB,
     FileFront,
     PipelineSpec,
-    Rescaled,
     Subscriber,
     Tracked,
     TrackedQuery,
     embedded,
-    rescale_query,
     slot_of,
 )
+from lowmark.nodes import DEFAULT_SLACK_NS
+from lowmark.spark import ROCKSDB, Rescaled, rescale_query
 
 LINES_PER_FILE = 500
 FILES_PER_BATCH = 4

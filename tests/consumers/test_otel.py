@@ -21,7 +21,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typer.testing import CliRunner, Result
 
-from lowmark import RefusedError, UnavailableError
+from lowmark.errors import RefusedError, UnavailableError
 from tests.client.support import HOUR, WAIT_S, consume, done, various_pipelines
 from tests.cluster.children import Running, until
 from tests.consumers.receiver import taking_posts

@@ -33,10 +33,22 @@ sys.meta_path.insert(0, Missing())
         ("import local_tracker.agent.main", PLAIN),
         ("from local_tracker import acks", WORKER),
         ("import lowmark", ()),
-        ("from lowmark import acks, note_commit, Cells, PipelineSpec, unit_value", WORKER),
-        ("from lowmark import NodeClient, Subscriber, AsyncSubscriber, Admin, history", PLAIN),
-        ("from lowmark import Front, FileFront, FileGroup, RangeFront, PartitionGroup", PLAIN),
-        ("from lowmark import Runs, PeriodFollower, Webhook, Notificator, ReorderBuffer", PLAIN),
+        (
+            "from lowmark import acks, PipelineSpec; from lowmark.nodes import Cells, unit_value; from lowmark.spark import note_commit",
+            WORKER,
+        ),
+        (
+            "from lowmark.nodes import NodeClient; from lowmark import Subscriber, AsyncSubscriber, Admin, history",
+            PLAIN,
+        ),
+        (
+            "from lowmark import FileFront, RangeFront; from lowmark.fronts import Front, FileGroup, PartitionGroup",
+            PLAIN,
+        ),
+        (
+            "from lowmark import Runs; from lowmark.periods import PeriodFollower, Webhook, Notificator; from lowmark.barrier import ReorderBuffer",
+            PLAIN,
+        ),
     ],
 )
 def test_it_imports_where_nothing_more_is_installed(

@@ -23,7 +23,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lowmark import Admin, Subscriber, free_ports
+from lowmark import Admin, Subscriber
+from lowmark.testing import free_ports
 from scripts.summary import BUILD, ROOT, finish
 from tests.cluster.children import now_slot, until
 from tests.dashboard.browser import Browser

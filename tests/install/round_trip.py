@@ -13,17 +13,8 @@ from pathlib import Path
 warnings.simplefilter("error")  # of stubs that a library's version does not like, say
 
 import lowmark  # noqa: E402
-from lowmark import (  # noqa: E402
-    Admin,
-    Cells,
-    FileFront,
-    NodeClient,
-    PipelineSpec,
-    Subscriber,
-    TickContent,
-    unit_name,
-    unit_value,
-)
+from lowmark import Admin, FileFront, PipelineSpec, Subscriber  # noqa: E402
+from lowmark.nodes import Cells, NodeClient, TickContent, unit_name, unit_value  # noqa: E402
 
 PIPELINE, WAIT_S = "installed", 60.0
 

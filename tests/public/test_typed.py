@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import lowmark
+from scripts.site_pages import FACE
 from tests.docs.pages import ROOT
 
 PACKAGES = ("lowmark", "tracker", "local_tracker", "fronts", "acker")
@@ -26,10 +27,13 @@ from pathlib import Path
 from typing import assert_type
 
 from lowmark import (
-    Admin, AsyncSubscriber, Cells, Credentials, FileFront, Heartbeat, NodeClient, Outcome,
-    PipelineSpec, RefusedError, ReorderBuffer, Runs, SecureTarget, Subscriber, TickContent, Update,
-    Waited, acks, embedded, root_value, signing, slot_of, wait_complete,
+    Admin, AsyncSubscriber, Credentials, FileFront, Outcome, PipelineSpec, Runs, SecureTarget,
+    Subscriber, Update, Waited, acks, embedded, slot_of, wait_complete,
 )
+from lowmark.barrier import ReorderBuffer
+from lowmark.errors import RefusedError
+from lowmark.nodes import Cells, Heartbeat, NodeClient, TickContent, root_value
+from lowmark.periods import signing
 
 
 def orders() -> int | None:
@@ -68,7 +72,8 @@ assert_type(signing.new_secret(), str)
 """
 
 BAD = """
-from lowmark import Subscriber, TickContent, acks
+from lowmark import Subscriber, acks
+from lowmark.nodes import TickContent
 from lowmark import no_such_name
 
 progress = Subscriber("127.0.0.1:7070")
@@ -125,7 +130,7 @@ def test_every_package_says_that_it_is_typed(dist: Path) -> None:
 
 
 def test_the_wheel_is_what_runs_there(installed: Path, tmp_path: Path) -> None:
-    program = "import lowmark, acker; from lowmark import Cells; print(lowmark.__file__)"
+    program = "import lowmark, acker; from lowmark.nodes import Cells; print(lowmark.__file__)"
     done = subprocess.run(
         [installed, "-c", program],
         cwd=tmp_path, check=True, capture_output=True, text=True, timeout=TIMEOUT_S,
@@ -144,11 +149,13 @@ def test_wrong_uses_are_found(installed: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_no_name_is_of_any_type(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["lowmark", *(f"lowmark.{name}" for name in FACE if name)])
+def test_no_name_is_of_any_type(installed: Path, tmp_path: Path, module: str) -> None:
     """A re-export that a type checker can't follow would let everything pass."""
-    shown = "\n".join(f"reveal_type(lowmark.{name})" for name in lowmark.__all__)
-    found = _checked(installed, tmp_path, f"import lowmark\n{shown}\n")
-    assert len(found) == len(lowmark.__all__)
-    for name, line in zip(lowmark.__all__, found, strict=True):
+    names = importlib.import_module(module).__all__
+    shown = "\n".join(f"reveal_type({module}.{name})" for name in names)
+    found = _checked(installed, tmp_path, f"import {module}\n{shown}\n")
+    assert len(found) == len(names)
+    for name, line in zip(names, found, strict=True):
         assert 'note: Revealed type is "' in line, line
         assert 'is "Any"' not in line, name

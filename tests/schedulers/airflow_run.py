@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 
-import lowmark
+from lowmark.testing import free_ports
 from tests.install.environments import Environment
 from tests.schedulers.airflow import following, trying
 from tests.schedulers.airflow.home import Airflow
@@ -48,7 +48,7 @@ def run(environment: Environment, shop: Shop, outcome: Outcome) -> None:
 
 def _variables(environment: Environment, shop: Shop) -> dict[str, str]:
     home = environment.work
-    (port,) = lowmark.free_ports(1)
+    (port,) = free_ports(1)
     settings = SETTINGS | {
         "CORE__DAGS_FOLDER": str(home / "dags"), "API__HOST": "127.0.0.1", "API__PORT": str(port),
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import lowmark
+from lowmark.testing import free_ports
 from tests.docs.pages import ROOT, blocks
 from tests.install.environments import Environment
 from tests.schedulers.environments import variables
@@ -72,7 +72,7 @@ def _write_files(environment: Environment) -> None:
 def _follow(shop: Shop, environment: Environment, programs: Programs, outcome: Outcome) -> None:
     """One hour; then two at once, behind whose first run `dagster dev` dies, and one while it is dead; and so on.
     The last comes by itself: whatever were still to be repeated would be before it."""
-    code_port, page_port = lowmark.free_ports(2)
+    code_port, page_port = free_ports(2)
     (environment.work / "workspace.yaml").write_text(
         f"load_from:\n  - grpc_server: {{host: 127.0.0.1, port: {code_port}, location_name: orders}}\n"
     )

@@ -1,0 +1,19 @@
+"""Doing something once for each complete period: what stands around `lowmark.Periods` and `lowmark.Runs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lowmark import _face
+
+if TYPE_CHECKING:
+    from tracker.consumers import otel as otel
+    from tracker.consumers import signing as signing
+    from tracker.consumers.callbacks import Notificator as Notificator
+    from tracker.consumers.durable import write_durably as write_durably
+    from tracker.consumers.periods import Period as Period
+    from tracker.consumers.periods import PeriodFollower as PeriodFollower
+    from tracker.consumers.runs import Run as Run
+    from tracker.consumers.webhook import Webhook as Webhook
+else:
+    __all__, __getattr__, __dir__ = _face.of(__name__)
