@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tracker.client.waiting import Waited as Waited
     from tracker.client.waiting import wait_complete as wait_complete
     from tracker.consumers.barrier.barrier import Barrier as Barrier
-    from tracker.consumers.periods import Periods as Periods
-    from tracker.consumers.runs import Runs as Runs
+    from tracker.consumers.periods.follow import Periods as Periods
+    from tracker.consumers.periods.runs import Runs as Runs
     from tracker.core.model import Edge as Edge
     from tracker.core.model import PipelineSpec as PipelineSpec
     from tracker.core.model.slots import FOREVER as FOREVER

@@ -21,9 +21,9 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from tracker.client.errors import UnavailableError
-from tracker.consumers.due import Due, PeriodPlan, partition_key
-from tracker.consumers.made import Made, judge
-from tracker.consumers.periods import Period
+from tracker.consumers.periods.cut import Period
+from tracker.consumers.periods.due import Due, Plan, partition_key
+from tracker.consumers.periods.made import Made, judge
 from tracker.core.model.slots import FOREVER
 
 MOST_RUNS = 24
@@ -50,7 +50,7 @@ def period_sensor(
     """A sensor that asks for one run of a job for each period of a segment (None: of the whole pipeline) that is
     complete, in order.
 
-    every, since: as of `PeriodPlan.of`. partitions: those of the job; a run gets the one that begins with its
+    every, since: as of `Plan.of`. partitions: those of the job; a run gets the one that begins with its
     period. The run key is the period's key, and the cursor is the slot at which the next period begins: a daemon
     that dies after it has started a run and before it has kept the cursor asks for that run again, and Dagster starts
     none twice of one key. A tracker that is away is a skip, with the reason.
@@ -63,7 +63,7 @@ def period_sensor(
     )  # fmt: skip
     def complete(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            plan = PeriodPlan.of(target, pipeline, segment, every, since)
+            plan = Plan.of(target, pipeline, segment, every, since)
             found = plan.look(target, int(context.cursor or plan.begin), most_runs)
         except UnavailableError as error:
             return dg.SkipReason(f"the tracker is away: {error}")
@@ -99,10 +99,10 @@ def _local(period: Period, partitions: dg.TimeWindowPartitionsDefinition) -> Per
     return Period(period.pipeline, period.segment, period.from_slot, period.to_slot, start, end)
 
 
-def _reason(plan: PeriodPlan, found: Due) -> dg.SkipReason:
+def _reason(plan: Plan, found: Due) -> dg.SkipReason:
     if found.position == FOREVER:
         return dg.SkipReason("the pipeline is complete; no period will follow")
-    following = plan.periods.period(plan.pipeline, plan.segment, found.position)
+    following = plan.period(found.position)
     return dg.SkipReason(
         f"period {following.key} is not complete yet (it begins at {following.start or following.from_slot})"
     )

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from tracker.consumers.barrier.sink import SinkRefusedError as SinkRefusedError
     from tracker.consumers.barrier.taking import LateRowsError as LateRowsError
     from tracker.consumers.durable import StateError as StateError
+    from tracker.consumers.periods.once import ActionError as ActionError
     from tracker.consumers.reorder import BufferFullError as BufferFullError
     from tracker.consumers.reorder import ForeignPositionError as ForeignPositionError
     from tracker.consumers.reorder import LateItemError as LateItemError
-    from tracker.consumers.webhook import NotDeliveredError as NotDeliveredError
-    from tracker.consumers.webhook import RefusedByReceiverError as RefusedByReceiverError
     from tracker.core.model.rounds import RoundsExceededError as RoundsExceededError
 else:
     __all__, __getattr__, __dir__ = _face.of(__name__)

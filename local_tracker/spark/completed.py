@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tracker.consumers.runs import Run, Runs
+from tracker.consumers.periods.runs import Run, Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tracker.consumers.released import reported, to_release
+from tracker.consumers.periods.releases import reported, to_release
 
 LOOKED_AT = 100
 """Events of each asset, the newest and the oldest, among which the last of this operator's own and those of the watcher
@@ -20,7 +20,7 @@ class ReleasePeriods(BaseOperator):
     the period's start as its partition key: a Dag that is scheduled by partitions of it runs once for each period.
 
     *Exactly once*: Airflow writes the events of a task in the transaction that makes it a success, and the next run
-    reads there up to where that was (`released_to`). A report that comes twice, as after the triggerer was killed,
+    reads the position there. A report that comes twice, as after the triggerer was killed,
     finds its period released; one whose run had failed is made up for by the next. Give the Dag `max_active_runs=1`.
     """
 

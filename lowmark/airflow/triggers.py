@@ -22,9 +22,9 @@ from lowmark.airflow.hooks import LowmarkHook
 from tracker.client.errors import RefusedError
 from tracker.client.subscriber import AsyncSubscriber
 from tracker.client.waiting import wait_complete_async
-from tracker.consumers.due import PeriodPlan
-from tracker.consumers.released import Report
-from tracker.consumers.told import Confirmed
+from tracker.consumers.periods.due import Plan
+from tracker.consumers.periods.position import Confirmed, from_record, to_record
+from tracker.consumers.periods.releases import Report
 
 TELL_AT_MOST_EVERY_S = 0.5
 """Min time may move hundreds of times a second; watchers hear of it so often, and each time the newest."""
@@ -144,7 +144,7 @@ class PeriodTrigger(BaseEventTrigger):
     """Fires for each period of a segment (None: of the whole pipeline) that is complete, in order, for the watcher of
     one asset. The event's payload has the period's key, slots, start and end, and `partition_key`: its start in UTC.
 
-    every, since: as of `PeriodPlan.of`, `since` an ISO moment. record: under which name its position is kept, in
+    every, since: as of `Plan.of`, `since` an ISO moment. record: under which name its position is kept, in
     Airflow's own store of the asset; two watchers with the same of everything are one trigger to Airflow.
     """
 
@@ -192,7 +192,7 @@ class PeriodTrigger(BaseEventTrigger):
         target = await LowmarkHook(self.lowmark_conn_id).atarget()
         since = None if self.since is None else datetime.fromisoformat(self.since)
         plan = await asyncio.to_thread(
-            PeriodPlan.of, target, self.pipeline, self.segment, self.every, since
+            Plan.of, target, self.pipeline, self.segment, self.every, since
         )
         way = Confirmed(await self._recorded(plan))
         async for told in shared_stream:
@@ -208,31 +208,22 @@ class PeriodTrigger(BaseEventTrigger):
                 MOST_REPORTED,
             )
             for period in due.periods:
-                yield TriggerEvent(Report(period, plan.periods).payload())
+                yield TriggerEvent(Report(plan, period).payload())
             way.moved(told.number, due.position)
 
-    async def _recorded(self, plan: PeriodPlan) -> int:
-        """Where to go on. Raises ValueError for the record of other periods, and for several assets."""
-        found = await self._store().aget(self.record)
-        if found is None:
-            await self._write(plan, plan.begin)
-            return plan.begin
-        if not isinstance(found, dict) or found.get("of") != _whose(plan):
-            raise ValueError(
-                f"the asset's record {self.record!r} is of other periods ({found}), not of {_whose(plan)}: give this "
-                "watcher another `record`"
-            )
-        return int(found["next"])
+    async def _recorded(self, plan: Plan) -> int:
+        """Where to go on. Raises StateError for the record of other periods, ValueError for several assets."""
+        where = f"the asset's record {self.record!r}"
+        recorded = from_record(await self._store().aget(self.record), plan.name, where)
+        if recorded is not None:
+            return recorded.next
+        await self._write(plan, plan.begin)
+        return plan.begin
 
-    async def _write(self, plan: PeriodPlan, position: int) -> None:
-        await self._store().aset(self.record, {"of": _whose(plan), "next": position})
+    async def _write(self, plan: Plan, position: int) -> None:
+        await self._store().aset(self.record, to_record(plan.name, position))
 
     def _store(self) -> Any:
         if self.asset_state_store is None:
             raise ValueError("PeriodTrigger is for the watcher of an asset (AssetWatcher)")
         return self.asset_state_store
-
-
-def _whose(plan: PeriodPlan) -> str:
-    periods = plan.periods
-    return f"{plan.pipeline}/{plan.segment or '*'} by {periods.slots} from {periods.offset}"

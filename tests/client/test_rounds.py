@@ -21,7 +21,7 @@ from tracker.client import Admin, AsyncSubscriber, NodeClient, RefusedError, Sub
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.moments import parse_slot
 from tracker.client.pipeline_file import PipelineFileError, load_pipeline
-from tracker.consumers.periods import Periods
+from tracker.consumers.periods.cut import Cut
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.rounds import Rounds, RoundsExceededError
 from tracker.service.rpc.pipelines import PipelineServicer
@@ -94,9 +94,9 @@ def test_moments_are_whole_times() -> None:
 
 
 def test_periods_are_of_whole_times() -> None:
-    assert Periods.of(SPEC, 32_000_000).slots == 128
+    assert Cut.of(SPEC, 32_000_000).slots == 128
     with pytest.raises(ValueError, match="not whole slots of 16000000 ns"):
-        Periods.of(SPEC, 8_000_000)
+        Cut.of(SPEC, 8_000_000)
 
 
 def test_times_for_people() -> None:

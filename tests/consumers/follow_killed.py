@@ -18,18 +18,18 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tracker import cli
-from tracker.consumers.delta_marks import DeltaMark
 from tracker.consumers.durable import StateFile
-from tracker.consumers.iceberg_marks import IcebergMark
-from tracker.consumers.openlineage_marks import LineageMark
-from tracker.consumers.partition_marks import PartitionMark
+from tracker.consumers.periods.delta import DeltaMark
+from tracker.consumers.periods.folders import PartitionMark
+from tracker.consumers.periods.iceberg import IcebergMark
+from tracker.consumers.periods.openlineage import LineageMark
 
 POINTS: dict[str, tuple[type, str]] = {
-    "partition": (PartitionMark, "mark"),
-    "delta": (DeltaMark, "mark"),
+    "partition": (PartitionMark, "do"),
+    "delta": (DeltaMark, "do"),
     "metadata": (SqlCatalog, "_write_metadata"),
-    "iceberg": (IcebergMark, "mark"),
-    "openlineage": (LineageMark, "mark"),
+    "iceberg": (IcebergMark, "do"),
+    "openlineage": (LineageMark, "do"),
     "record": (StateFile, "write"),
 }
 

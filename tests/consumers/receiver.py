@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tracker.consumers.signing import verify
+from tracker.consumers.periods.signing import verify
 
 TAKEN = 204
 

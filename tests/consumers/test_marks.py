@@ -16,31 +16,32 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.consumers.tables import ROWS, DeltaPlace, IcebergPlace, keys
 from tests.files.s3 import s3_bucket
-from tracker.consumers.delta_marks import DeltaMark
-from tracker.consumers.iceberg_marks import IcebergMark, default_tag
-from tracker.consumers.marks import Mark, MarkError, PeriodNames
-from tracker.consumers.partition_marks import PartitionMark, partition_mark, strftime_layout
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.delta import DeltaMark
+from tracker.consumers.periods.folders import PartitionMark, partition_mark, strftime_layout
+from tracker.consumers.periods.iceberg import IcebergMark, default_tag
+from tracker.consumers.periods.names import PeriodNames
+from tracker.consumers.periods.once import Action, ActionError, do_once
 from tracker.core.model.slots import FOREVER
 
 SECONDS = 10**9
-HOURS = Periods(slots=3_600, slack_ns=SECONDS)
+HOURS = Cut(slots=3_600, slack_ns=SECONDS)
 MIDNIGHT = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp())
 AT = datetime(2026, 3, 2, 1, 0, 1, tzinfo=UTC)
 WRITERS = 4
 
 
-def hour(number: int, pipeline: str = "orders", periods: Periods = HOURS) -> Period:
+def hour(number: int, pipeline: str = "orders", periods: Cut = HOURS) -> Period:
     return periods.period(pipeline, "load", MIDNIGHT + number * 3_600)
 
 
-def delta_place(directory: Path) -> tuple[DeltaPlace, Callable[[], Mark]]:
+def delta_place(directory: Path) -> tuple[DeltaPlace, Callable[[], Action]]:
     place = DeltaPlace(directory)
     place.append()
     return place, lambda: DeltaMark(HOURS, place.location)
 
 
-def iceberg_place(directory: Path) -> tuple[IcebergPlace, Callable[[], Mark]]:
+def iceberg_place(directory: Path) -> tuple[IcebergPlace, Callable[[], Action]]:
     place = IcebergPlace(directory)
     place.append()
     return place, lambda: IcebergMark(HOURS, place.name, place.catalog)
@@ -51,29 +52,29 @@ BOTH = pytest.mark.parametrize("made", [delta_place, iceberg_place])
 
 @BOTH
 def test_a_period_is_marked_once_however_often_it_is_asked_for(
-    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
 ) -> None:
     place, mark = made(tmp_path)
     first = mark()
     for number in (0, 0, 1):
-        first.mark(hour(number), AT)
+        do_once(first, hour(number), AT)
     place.append()
     for number in (1, 2, 2):
-        mark().mark(hour(number), AT)
+        do_once(mark(), hour(number), AT)
     assert keys(place.marks()) == [hour(number).key for number in range(3)]
     assert place.rows() == 4, "a mark is no row, and takes none away"
 
 
 @BOTH
 def test_of_those_who_mark_one_period_at_once_one_does(
-    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
 ) -> None:
     place, mark = made(tmp_path)
     marks, together = [mark() for _ in range(WRITERS)], threading.Barrier(WRITERS)
 
-    def run(each: Mark) -> None:
+    def run(each: Action) -> None:
         together.wait()
-        each.mark(hour(0), AT)
+        do_once(each, hour(0), AT)
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(run, marks))
@@ -82,7 +83,7 @@ def test_of_those_who_mark_one_period_at_once_one_does(
 
 @BOTH
 def test_others_may_write_rows_meanwhile(
-    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
 ) -> None:
     place, mark = made(tmp_path)
     started = threading.Event()
@@ -96,7 +97,7 @@ def test_others_may_write_rows_meanwhile(
         writing = pool.submit(write)
         started.wait()
         for number in range(4):
-            mark().mark(hour(number), AT)
+            do_once(mark(), hour(number), AT)
         writing.result()
     assert keys(place.marks()) == [hour(number).key for number in range(4)]
     assert place.rows() == 2 + 6 * 2
@@ -104,28 +105,28 @@ def test_others_may_write_rows_meanwhile(
 
 @BOTH
 def test_followers_of_other_periods_have_marks_of_their_own(
-    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
 ) -> None:
     place, mark = made(tmp_path)
-    mark().mark(hour(0), AT)
-    days = Periods(slots=86_400, slack_ns=SECONDS)
+    do_once(mark(), hour(0), AT)
+    days = Cut(slots=86_400, slack_ns=SECONDS)
     day = hour(0, periods=days)
-    other: Mark
+    other: Action
     if isinstance(place, DeltaPlace):
         other = DeltaMark(days, place.location)
     else:
         other = IcebergMark(days, place.name, place.catalog)
-    other.mark(day, AT)
-    mark().mark(hour(1), AT)
+    do_once(other, day, AT)
+    do_once(mark(), hour(1), AT)
     assert keys(place.marks()) == [hour(0).key, day.key, hour(1).key]
 
 
 @BOTH
 def test_a_place_that_is_not_there_is_refused_at_once(
-    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
 ) -> None:
     place, _ = made(tmp_path)
-    with pytest.raises(MarkError, match=r"table .*nowhere cannot be marked"):
+    with pytest.raises(ActionError, match=r"table .*nowhere cannot be marked"):
         if isinstance(place, DeltaPlace):
             DeltaMark(HOURS, str(tmp_path / "nowhere"))
         else:
@@ -134,12 +135,12 @@ def test_a_place_that_is_not_there_is_refused_at_once(
 
 @BOTH
 def test_the_last_period_of_a_pipeline_has_no_end(
-    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
 ) -> None:
     place, mark = made(tmp_path)
     last = HOURS.period("orders", "load", MIDNIGHT, FOREVER)
     for _ in range(2):
-        mark().mark(last, None)
+        do_once(mark(), last, None)
     assert keys(place.marks()) == [last.key] and last.key.endswith("..end")
 
 
@@ -148,11 +149,11 @@ def test_the_last_period_of_a_pipeline_has_no_end(
 
 def test_a_delta_mark_is_a_transaction_without_files(tmp_path: Path) -> None:
     place, mark = delta_place(tmp_path)
-    mark().mark(hour(0), AT)
+    do_once(mark(), hour(0), AT)
     commit = place.commits()[-1]
     assert commit.keys() == {"commitInfo", "txn"}
     assert commit["txn"] == {"appId": "lowmark:orders/load/3600+0", "version": MIDNIGHT}
-    assert place.marks() == [hour(0).completed(AT.isoformat())]
+    assert place.marks() == [hour(0).completed(AT)]
     shown = commit["commitInfo"]["operationParameters"]
     assert (shown["lowmark.pipeline"], shown["lowmark.end"]) == (
         "orders",
@@ -163,10 +164,10 @@ def test_a_delta_mark_is_a_transaction_without_files(tmp_path: Path) -> None:
 def test_a_delta_table_with_later_marks_is_asked_for_the_period_itself(tmp_path: Path) -> None:
     place, mark = delta_place(tmp_path)
     for number in (1, 2):
-        mark().mark(hour(number), AT)
-    mark().mark(hour(1), AT)  # by a follower whose record was lost
-    with pytest.raises(MarkError, match=f"up to the period from slot {MIDNIGHT + 7_200}"):
-        mark().mark(hour(0), AT)
+        do_once(mark(), hour(number), AT)
+    do_once(mark(), hour(1), AT)  # by a follower whose record was lost
+    with pytest.raises(ActionError, match=f"up to the period from slot {MIDNIGHT + 7_200}"):
+        do_once(mark(), hour(0), AT)
     assert keys(place.marks()) == [hour(1).key, hour(2).key]
 
 
@@ -177,13 +178,13 @@ def test_an_iceberg_mark_is_a_snapshot_with_a_tag_that_has_all_of_the_period(
     tmp_path: Path,
 ) -> None:
     place, mark = iceberg_place(tmp_path)
-    mark().mark(hour(13), AT)
+    do_once(mark(), hour(13), AT)
     place.append()
     (found,) = place.marks()
     assert place.tags() == {"lowmark-2026-03-02T13": found["id"]}
     assert (place.rows("lowmark-2026-03-02T13"), place.rows()) == (2, 4)
     assert found["lowmark.end"] == "2026-03-02T14:00:00+00:00"
-    assert found["lowmark.complete_at"] == AT.isoformat()
+    assert found["lowmark.complete_at"] == AT.isoformat(timespec="milliseconds")
     table = place.table()
     assert table.snapshot_by_id(found["id"]).summary.operation.value == "append"
     assert "commit.retry.num-retries" not in table.metadata.properties
@@ -191,24 +192,24 @@ def test_an_iceberg_mark_is_a_snapshot_with_a_tag_that_has_all_of_the_period(
 
 def test_a_table_without_rows_is_marked_too(tmp_path: Path) -> None:
     place = IcebergPlace(tmp_path)
-    IcebergMark(HOURS, place.name, place.catalog, keep_ms=5).mark(hour(0), AT)
+    do_once(IcebergMark(HOURS, place.name, place.catalog, keep_ms=5), hour(0), AT)
     assert keys(place.marks()) == [hour(0).key]
     assert place.table().metadata.refs["lowmark-2026-03-02T00"].max_ref_age_ms == 5
 
 
 def test_a_tag_of_somebody_else_is_refused(tmp_path: Path) -> None:
     place, mark = iceberg_place(tmp_path)
-    mark().mark(hour(0), AT)
-    with pytest.raises(MarkError, match=r"mark of period orders/load/.*\(--tag\)"):
-        mark().mark(hour(0, "others"), AT)
+    do_once(mark(), hour(0), AT)
+    with pytest.raises(ActionError, match=r"mark of period orders/load/.*\(--tag\)"):
+        do_once(mark(), hour(0, "others"), AT)
     table = place.table()
     table.manage_snapshots().create_tag(
         table.current_snapshot().parent_snapshot_id, "lowmark-2026-03-02T01"
     ).commit()
-    with pytest.raises(MarkError, match="made by somebody else"):
-        mark().mark(hour(1), AT)
+    with pytest.raises(ActionError, match="made by somebody else"):
+        do_once(mark(), hour(1), AT)
     own = IcebergMark(HOURS, place.name, place.catalog, "{pipeline}-{start:%Y%m%d%H}")
-    own.mark(hour(0, "others"), AT)
+    do_once(own, hour(0, "others"), AT)
     assert "others-2026030200" in place.tags()
 
 
@@ -227,7 +228,7 @@ def test_a_tag_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_tags_are_as_short_as_tells_periods_apart(
     slots: int, slack_ns: int | None, offset: int, tag: str
 ) -> None:
-    periods = Periods(slots, offset, slack_ns=slack_ns)
+    periods = Cut(slots, offset, slack_ns=slack_ns)
     slot = MIDNIGHT * SECONDS // slack_ns if slack_ns else MIDNIGHT * 100
     names = PeriodNames(default_tag(periods), periods)
     assert names.of(periods.period("p", None, slot)) == tag
@@ -238,19 +239,19 @@ def test_tags_are_as_short_as_tells_periods_apart(
 
 def test_a_success_file_is_of_its_period_and_stays_as_it_is(tmp_path: Path) -> None:
     mark = partition_mark(HOURS, f"{tmp_path}/t/dt={{start:%Y-%m-%d}}/hour={{start:%H}}")
-    mark.mark(hour(5), AT)
+    do_once(mark, hour(5), AT)
     marker = tmp_path / "t/dt=2026-03-02/hour=05/_SUCCESS"
     before = marker.read_bytes()
-    mark.mark(hour(5), AT)
+    do_once(mark, hour(5), AT)
     assert marker.read_bytes() == before
     for field in (b'"creationTime": ', b'"modificationTime": ', hour(5).key.encode()):
         assert field in before
     marker.write_bytes(b"")  # another writer's
-    mark.mark(hour(5), AT)
+    do_once(mark, hour(5), AT)
     assert marker.read_bytes() == b""
-    with pytest.raises(MarkError, match="is the mark of period orders"):
+    with pytest.raises(ActionError, match="is the mark of period orders"):
         for pipeline in ("orders", "others"):
-            mark.mark(hour(6, pipeline), AT)
+            do_once(mark, hour(6, pipeline), AT)
 
 
 @pytest.mark.parametrize(
@@ -277,11 +278,11 @@ def test_what_names_no_folder_of_the_table_is_refused(
     tmp_path: Path, layout: str, told: str
 ) -> None:
     with pytest.raises(ValueError, match=told):
-        PartitionMark(HOURS, tmp_path, layout).mark(hour(0), AT)
+        do_once(PartitionMark(HOURS, tmp_path, layout), hour(0), AT)
 
 
 def test_numbers_are_no_moments() -> None:
-    numbers = Periods(slots=10)
+    numbers = Cut(slots=10)
     with pytest.raises(ValueError, match="moments only where slots are times"):
         PeriodNames("{start:%Y}", numbers)
     assert (
@@ -310,7 +311,7 @@ def test_a_location_without_a_folder_below_it_is_refused() -> None:
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, mark in (("deltalake", DeltaMark), ("pyiceberg.catalog", IcebergMark)):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(MarkError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
+        with pytest.raises(ActionError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
             mark(HOURS, "db.orders")
 
 
@@ -323,11 +324,11 @@ def test_tables_in_a_bucket_are_marked_too(tmp_path: Path, monkeypatch: pytest.M
         properties = {"warehouse": bucket, "s3.endpoint": os.environ["AWS_ENDPOINT_URL"]}
         orders = IcebergPlace(tmp_path, **properties)
         orders.append()
-        IcebergMark(HOURS, orders.name, orders.catalog).mark(hour(0), AT)
+        do_once(IcebergMark(HOURS, orders.name, orders.catalog), hour(0), AT)
         write_deltalake(f"{bucket}/delta", ROWS)
         marks = [DeltaMark(HOURS, f"{bucket}/delta") for _ in range(WRITERS)]
         for number in range(2):
-            list(pool.map(lambda mark, number=number: mark.mark(hour(number), AT), marks))
+            list(pool.map(lambda mark, number=number: do_once(mark, hour(number), AT), marks))
         assert keys(orders.marks()) == [hour(0).key] and orders.rows("lowmark-2026-03-02T00") == 2
         table = DeltaTable(f"{bucket}/delta")
         assert table.version() == 2, "two periods, a commit each"

@@ -25,8 +25,8 @@ from tests.consumers.tables import (
 from tests.consumers.test_openlineage import Lineage, lineage
 from tests.docs.pages import ROOT
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers.openlineage_marks import run_id
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.openlineage import run_id
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 
@@ -121,7 +121,7 @@ def _follow_and_die(running: EmbeddedTracker, follows: Follows, receiver: Lineag
 
 def periods(count: int) -> list[Period]:
     """The first hours, of which the last one has no end."""
-    cut = Periods(HOUR, slack_ns=10**9)
+    cut = Cut(HOUR, slack_ns=10**9)
     begins = [START + n * HOUR for n in range(count)]
     ends = [*begins[1:], FOREVER]
     return [cut.period("p", "first", *span) for span in zip(begins, ends, strict=True)]

@@ -15,15 +15,15 @@ import pytest
 from tests.consumers.receiver import taking_posts
 from tests.consumers.test_marks import AT, HOURS, hour
 from tracker import __version__
-from tracker.consumers.marks import MarkError
-from tracker.consumers.openlineage_marks import (
+from tracker.consumers.periods.cut import Cut
+from tracker.consumers.periods.once import ActionError, do_once
+from tracker.consumers.periods.openlineage import (
     API_KEY_VARIABLE,
     FACET,
     LineageMark,
     dataset_of,
     run_id,
 )
-from tracker.consumers.periods import Periods
 from tracker.core.model.slots import FOREVER
 
 
@@ -67,7 +67,7 @@ def test_a_period_is_a_run_with_its_time_its_data_and_min_time(tmp_path: Path) -
     outputs = ["s3://lake/orders/priced", "/data/orders"]
     with lineage() as (receiver, url):
         for place in (url, str(tmp_path)):
-            LineageMark(HOURS, place, namespace="shop", outputs=outputs).mark(hour(9), AT)
+            do_once(LineageMark(HOURS, place, namespace="shop", outputs=outputs), hour(9), AT)
     run = str(run_id("shop", hour(9)))
     (file,) = tmp_path.iterdir()
     assert file.name == f"{run}.json"
@@ -100,12 +100,14 @@ def test_a_period_is_a_run_with_its_time_its_data_and_min_time(tmp_path: Path) -
 
 
 def test_lateness_counts_and_numbers_have_no_time(tmp_path: Path) -> None:
-    late = Periods(slots=3_600, lateness=60, slack_ns=10**9)
-    numbers = Periods(slots=10)
+    late = Cut(slots=3_600, lateness=60, slack_ns=10**9)
+    numbers = Cut(slots=10)
     with lineage() as (receiver, url):
-        LineageMark(late, url).mark(hour(9), AT)
-        LineageMark(numbers, url).mark(numbers.period("versions", None, 20), None)
-        LineageMark(HOURS, url).mark(HOURS.period("orders", None, hour(9).from_slot, FOREVER), AT)
+        do_once(LineageMark(late, url), hour(9), AT)
+        do_once(LineageMark(numbers, url), numbers.period("versions", None, 20), None)
+        do_once(
+            LineageMark(HOURS, url), HOURS.period("orders", None, hour(9).from_slot, FOREVER), AT
+        )
     facets = [
         event["run"]["facets"] for event in receiver.events if event["eventType"] == "COMPLETE"
     ]
@@ -125,17 +127,17 @@ def test_runs_are_known_by_pipeline_segment_and_period() -> None:
 
 def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     mark = LineageMark(HOURS, str(tmp_path / "events"))
-    mark.mark(hour(9), AT)
+    do_once(mark, hour(9), AT)
     (file,) = (tmp_path / "events").iterdir()
     before = file.read_bytes()
-    mark.mark(hour(9), None)
+    do_once(mark, hour(9), None)
     assert file.read_bytes() == before
 
 
 def test_a_receiver_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(API_KEY_VARIABLE, "word")
     with lineage(503, 429, 201, 500) as (receiver, url):
-        LineageMark(HOURS, f"{url}/own/path", attempts=4).mark(hour(9), AT)
+        do_once(LineageMark(HOURS, f"{url}/own/path", attempts=4), hour(9), AT)
         assert receiver.runs() == {str(run_id("lowmark", hour(9))): ["START", "COMPLETE"]}
         assert set(receiver.paths) == {"/own/path"} and set(receiver.keys) == {"Bearer word"}
 
@@ -144,16 +146,16 @@ def test_a_receiver_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch)
 def test_a_receiver_that_does_not_take_a_run_is_named(statuses: tuple[int, ...], sent: int) -> None:
     with lineage(*statuses) as (receiver, url):
         mark = LineageMark(HOURS, url, attempts=2)
-        with pytest.raises(MarkError, match=rf"{url} has not taken run .* tried again when"):
-            mark.mark(hour(9), AT)
+        with pytest.raises(ActionError, match=rf"{url} has not taken run .* tried again when"):
+            do_once(mark, hour(9), AT)
         assert len(receiver.paths) == sent
-        mark.mark(hour(9), AT)
+        do_once(mark, hour(9), AT)
         assert len(receiver.events) == 2
 
 
 def test_a_receiver_that_is_not_there_is_named() -> None:
-    with pytest.raises(MarkError, match="has not taken run"):
-        LineageMark(HOURS, "http://127.0.0.1:1", attempts=1).mark(hour(9), AT)
+    with pytest.raises(ActionError, match="has not taken run"):
+        do_once(LineageMark(HOURS, "http://127.0.0.1:1", attempts=1), hour(9), AT)
 
 
 @pytest.mark.parametrize(
@@ -172,5 +174,7 @@ def test_a_url_with_a_password_is_refused() -> None:
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
-    with pytest.raises(MarkError, match=r"needs openlineage.*pip install 'lowmark\[openlineage\]'"):
+    with pytest.raises(
+        ActionError, match=r"needs openlineage.*pip install 'lowmark\[openlineage\]'"
+    ):
         LineageMark(HOURS, str(tmp_path))

@@ -21,9 +21,9 @@ from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.durable import StateError
-from tracker.consumers.marks import marked
-from tracker.consumers.partition_marks import MARKER, PartitionMark, strftime_layout
-from tracker.consumers.periods import Period, PeriodFollower, Periods
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.folders import MARKER, PartitionMark, strftime_layout
+from tracker.consumers.periods.follow import Periods
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
 
@@ -31,7 +31,7 @@ HOUR = 3_600
 START = int(datetime(2026, 3, 2, 9, 30, tzinfo=UTC).timestamp())
 TEN = START + HOUR // 2
 SPEC = PipelineSpec("two", ("first", "second"), fronts=("front",), start_slot=START, slack_ns=10**9)
-HOURS = Periods.of(SPEC, HOUR * 10**9)
+HOURS = Cut.of(SPEC, HOUR * 10**9)
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def running(tmp_path: Path) -> Iterator[EmbeddedTracker]:
         yield embedded
 
 
-def follower(running: EmbeddedTracker, record: Path | None) -> PeriodFollower:
-    return PeriodFollower(running.target, "two", "first", HOURS, record)
+def follower(running: EmbeddedTracker, record: Path | None) -> Periods:
+    return Periods(running.target, "two", "first", "1h", record)
 
 
 def kill(running: EmbeddedTracker) -> None:
@@ -54,7 +54,7 @@ def kill(running: EmbeddedTracker) -> None:
         running.start_shard(shard)
 
 
-def take(following: PeriodFollower, count: int, *, note: bool = True) -> list[Period]:
+def take(following: Periods, count: int, *, note: bool = True) -> list[Period]:
     """That many periods, with which everything goes well."""
     taken: list[Period] = []
     for period in following.completed(WAIT_S):
@@ -73,11 +73,11 @@ def test_time_is_cut_into_whole_slots() -> None:
     assert HOURS.first(-1) == 0 and HOURS.first(-HOUR - 1) == -HOUR
     for every in (0, -1, 10**9 + 1, 5):
         with pytest.raises(ValueError, match="not whole slots"):
-            Periods.of(SPEC, every)
-    numbers = Periods.of(PipelineSpec("p", ("s",), time=TimeKind.NUMBER), 10)
+            Cut.of(SPEC, every)
+    numbers = Cut.of(PipelineSpec("p", ("s",), time=TimeKind.NUMBER), 10)
     period = numbers.period("p", None, 20)
     assert (period.key, period.start, period.end) == ("p/*/20..30", None, None)
-    late = Periods.of(
+    late = Cut.of(
         PipelineSpec("p", ("s",), slack_ns=10**9, time=TimeKind.EVENT, lateness_slots=300),
         HOUR * 10**9,
     )
@@ -120,9 +120,15 @@ def test_each_period_is_told_also_when_min_time_jumps(
         assert list(following.completed(WAIT_S)) == [], "there is nothing behind the end"
     assert [p.from_slot for p in last] == [TEN + 4 * HOUR, TEN + 5 * HOUR, TEN + 6 * HOUR]
     assert last[-1].key == f"two/first/{TEN + 6 * HOUR}..end"
-    record.write_text(json.dumps({"pipeline": "other", "next": 5}))
-    with follower(running, record) as following, pytest.raises(StateError, match="other periods"):
-        take(following, 1)
+    whose = f"two/first by {HOUR} slots from 0"
+    for damage, why in (
+        ({"of": "other", "next": 5}, f"record of other, not of {whose}"),
+        ({"of": whose, "next": "5"}, "not a record of a position"),
+        ({"next": 5}, "not a record of a position"),
+    ):
+        record.write_text(json.dumps(damage))
+        with follower(running, record) as following, pytest.raises(StateError, match=why):
+            take(following, 1)
 
 
 def test_the_tracker_remembers_when_each_was_complete(
@@ -223,7 +229,7 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
     table = tmp_path / "table"
     with follower(running, tmp_path / "record.json") as following:
         mark = PartitionMark(HOURS, table, strftime_layout("date=%Y-%m-%d/hour=%H"), MARKER)
-        assert len(list(marked(following, [mark], 2.0))) == 2
+        assert following.run(mark, timeout_s=2.0) == 2
     with pytest.raises(ValueError, match="leads out of the table"):
         PartitionMark(HOURS, table, "../{slot}").folder(HOURS.period("two", "first", TEN))
     found = sorted(str(p.relative_to(table)) for p in table.rglob("*") if p.is_file())

@@ -11,7 +11,7 @@ from tests.client.support import WAIT_S, done, promise
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.durable import StateError
-from tracker.consumers.runs import Run, Runs
+from tracker.consumers.periods.runs import Run, Runs
 from tracker.core.model.slots import FOREVER
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_was_not_done_is_given_out_again_the_same(
         following = job.begin()
         assert following is not None
         assert (following.number, following.from_slot, following.to_slot) == (1, 10, 20)
-        with pytest.raises(StateError, match="run 0 is not the one"):
+        with pytest.raises(StateError, match="run 0 is not due"):
             job.done(again)
 
 
@@ -112,19 +112,18 @@ def test_the_version_is_asked_for_behind_min_time_and_before_the_run_is_recorded
 def test_a_run_that_began_without_a_version_gets_one_once_there_is_one(
     running: EmbeddedTracker, node: NodeClient, tmp_path: Path
 ) -> None:
-    """An empty table has none; nor has a record of an earlier release."""
+    """An empty table has none."""
     reach(running, node, 10)
     record = tmp_path / "r.json"
     with runs(running, record) as job:
         empty = job.begin(lambda: None)
         assert empty is not None and empty.version is None
-    state = json.loads(record.read_text())
-    del state["version"]
-    record.write_text(json.dumps(state))
     with runs(running, record) as job:
         found = [job.begin(lambda: 4), job.begin(lambda: 5), job.begin()]
     assert [run and run.version for run in found] == [4, 4, 4]
-    record.write_text(json.dumps({**state, "version": "4"}))
+    state = json.loads(record.read_text())
+    state["begun"][-1] = "4"
+    record.write_text(json.dumps(state))
     with runs(running, record) as job, pytest.raises(StateError, match="not a record of runs"):
         job.begin()
 
@@ -149,7 +148,7 @@ def test_a_record_is_used_by_one_process_and_one_job(
             runs(running, record).__enter__()
     with (
         Runs(running.target, "two", "first", record) as other,
-        pytest.raises(StateError, match="record of segment 'second'"),
+        pytest.raises(StateError, match="record of runs of two/second"),
     ):
         other.begin()
     for damage in ("{", "[]", "{}"):

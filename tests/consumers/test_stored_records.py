@@ -15,10 +15,9 @@ from tests.files.stores import EXCLUSIVE
 from tests.files.stores import STORES as OPENED
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.durable import StateError, StateFile, StoredState, state_at
-from tracker.consumers.marks import marked
-from tracker.consumers.partition_marks import PartitionMark
-from tracker.consumers.periods import PeriodFollower, Periods
-from tracker.consumers.runs import Runs
+from tracker.consumers.periods.folders import PartitionMark
+from tracker.consumers.periods.follow import Periods
+from tracker.consumers.periods.runs import Runs
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.files import STORES, Files, Stores
 
@@ -133,10 +132,9 @@ def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracke
             assert again is not None and again.again and again.number == run.number
             runs.done(again)
             assert runs.begin() is None
-        periods = Periods(slots=10, slack_ns=10_000_000)
         record = f"{bucket}/periods.json"
-        with PeriodFollower(running.target, "p", "load", periods, record, since=0) as follower:
-            mark = PartitionMark(periods, f"{bucket}/table", "slot={slot}")
-            assert len(list(marked(follower, [mark], timeout_s=0.5))) == 2
+        with Periods(running.target, "p", "load", "100ms", record, since=0) as periods:
+            mark = PartitionMark(periods.cut, f"{bucket}/table", "slot={slot}")
+            assert periods.run(mark, timeout_s=0.5) == 2
         files = STORES.files(bucket)
         assert files.walk(f"{bucket}/table") == ["slot=0/_SUCCESS", "slot=10/_SUCCESS"]

@@ -22,8 +22,9 @@ from tests.security.certificates import Authority
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers.periods import PeriodFollower
-from tracker.consumers.signing import (
+from tracker.consumers.periods.follow import Periods
+from tracker.consumers.periods.once import ActionError
+from tracker.consumers.periods.signing import (
     SecretError,
     SignatureError,
     new_secret,
@@ -31,11 +32,9 @@ from tracker.consumers.signing import (
     signed,
     verify,
 )
-from tracker.consumers.webhook import (
+from tracker.consumers.periods.webhook import (
     MAX_RETRY_AFTER_S,
-    NotDeliveredError,
     Patience,
-    RefusedByReceiverError,
     Webhook,
     message_id,
 )
@@ -141,9 +140,10 @@ def test_a_message_is_tried_again_under_its_id_until_it_is_taken(
 def test_what_a_receiver_does_not_want_is_not_tried_again(status: int, secret_file: Path) -> None:
     with (
         receiving(SECRET, (status, {"Location": "/elsewhere"})) as receiver,
-        pytest.raises(RefusedByReceiverError, match=f"refused msg_a: status {status}"),
+        pytest.raises(ActionError, match=f"refused msg_a: status {status}") as refused,
     ):
         Webhook(receiver.url, secret_file, patience=HASTY).deliver("msg_a", {})
+    assert not refused.value.may_pass
     assert receiver.ids == ["msg_a"]
 
 
@@ -165,10 +165,13 @@ def test_pauses_grow_up_to_a_limit_and_attempts_end(secret_file: Path) -> None:
     answers = itertools.repeat(500, 50)
     with (
         receiving(SECRET, *answers) as receiver,
-        pytest.raises(NotDeliveredError, match=r"not taken msg_a in 1 attempts.*limit is 0\.25 s"),
+        pytest.raises(
+            ActionError, match=r"not taken msg_a in 1 attempts.*limit is 0\.25 s"
+        ) as late,
     ):
         impatient = Patience(give_up_s=0.25, first_pause_s=10)
         Webhook(receiver.url, secret_file, patience=impatient).deliver("msg_a", {})
+    assert late.value.may_pass
 
 
 def test_a_receiver_that_answers_byte_by_byte_does_not_hold_the_sender(secret_file: Path) -> None:
@@ -196,7 +199,7 @@ def test_the_receivers_certificate_is_checked(secret_file: Path, tmp_path: Path)
     once = Patience(give_up_s=0.0)
     with receiving(SECRET, tls=tls) as receiver:
         Webhook(receiver.url, secret_file, ca=authority.cert).deliver("msg_a", {})
-        with pytest.raises(NotDeliveredError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(ActionError, match="CERTIFICATE_VERIFY_FAILED"):
             Webhook(receiver.url, secret_file, patience=once).deliver("msg_b", {})
     assert receiver.ids == ["msg_a"]
 
@@ -230,11 +233,12 @@ def test_none_is_skipped_whoever_is_killed(
     record = tmp_path / "record.json"
 
     def run(receiver: Receiver) -> int:
-        with PeriodFollower(running.target, "two", "first", HOURS, record) as follower:
-            return Webhook(receiver.url, secret_file, patience=HASTY).run(follower, 1.0)
+        with Periods(running.target, "two", "first", "1h", record) as periods:
+            hook = Webhook(receiver.url, secret_file, patience=HASTY)
+            return periods.run(hook, timeout_s=1.0)
 
     with receiving(SECRET, 204, 500, 403) as receiver:
-        with pytest.raises(RefusedByReceiverError):
+        with pytest.raises(ActionError):
             run(receiver)
         kill(running)
         assert run(receiver) == 2

@@ -25,9 +25,10 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.client.pipeline_file import load_pipeline
 from tracker.consumers.barrier.sqlite import ordered_rows
-from tracker.consumers.periods import PeriodFollower, Periods
-from tracker.consumers.signing import new_secret
-from tracker.consumers.webhook import RefusedByReceiverError, Webhook
+from tracker.consumers.periods.follow import Periods
+from tracker.consumers.periods.once import ActionError
+from tracker.consumers.periods.signing import new_secret
+from tracker.consumers.periods.webhook import Webhook
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
@@ -162,6 +163,19 @@ def test_the_cron_job_runs(
     assert (ran.returncode, told in ran.stdout) == (status, True), ran
 
 
+def test_the_programs_over_periods_run(
+    orders: EmbeddedTracker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {"target": orders.target, "record": tmp_path / "periods.json"}
+    exec(compile(_program("python periods"), "docs/consumers.md", "exec"), names)
+    hours = ["2026-03-01 08:00:00+00:00", "2026-03-01 09:00:00+00:00"]
+    assert capsys.readouterr().out.splitlines() == [f"report {hour}" for hour in hours]
+    names |= {"record": tmp_path / "reports.json", "reports": tmp_path}
+    exec(compile(_program("python action"), "docs/consumers.md", "exec"), names)
+    written = sorted(path.name for path in tmp_path.glob("*.txt"))
+    assert written == ["2026-03-01T08.txt", "2026-03-01T09.txt"]
+
+
 def test_the_notificator_runs_in_the_order_of_times(
     orders: EmbeddedTracker, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,7 +220,7 @@ def test_the_receiver_of_a_webhook_runs(tmp_path: Path) -> None:
         Webhook(url, secret_file).deliver("msg_a", {"type": "test"})
         other = tmp_path / "other"
         other.write_text(new_secret())
-        with pytest.raises(RefusedByReceiverError, match="status 401"):
+        with pytest.raises(ActionError, match="status 401"):
             Webhook(url, other).deliver("msg_b", {})
     finally:
         server.shutdown()
@@ -240,12 +254,11 @@ def test_slots_may_be_numbers(tmp_path: Path) -> None:
             assert shown.stdout == "slot:20\n"
             (told,) = history(lowmark.target, "versions", [18])
             assert (told.reached, told.min_time) == (True, 20)
-            tens = Periods.of(spec, 10)
-            with PeriodFollower(lowmark.target, "versions", None, tens) as follower:
+            with Periods(lowmark.target, "versions", None, "10") as tens:
                 keys = []
-                for period in follower.completed(WAIT_S):
+                for period in tens.completed(WAIT_S):
                     keys.append(period.key)
-                    follower.done(period)
+                    tens.done(period)
                     if len(keys) == 2:
                         break
             assert keys == ["versions/*/0..10", "versions/*/10..20"]

@@ -46,7 +46,7 @@ sys.meta_path.insert(0, Missing())
             PLAIN,
         ),
         (
-            "from lowmark import Runs; from lowmark.periods import PeriodFollower, Webhook, Notificator; from lowmark.barrier import ReorderBuffer",
+            "from lowmark import Periods, Runs; from lowmark.periods import Webhook, Notificator; from lowmark.barrier import ReorderBuffer",
             PLAIN,
         ),
     ],

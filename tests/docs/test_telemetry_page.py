@@ -11,7 +11,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import tracker
 from local_tracker.spark import progress_listener
 from tests.docs.pages import ROOT, blocks, table_rows
-from tracker.consumers import openlineage_marks, otel
+from tracker.consumers import otel
+from tracker.consumers.periods import openlineage
 from tracker.core.model import PipelineSpec
 from tracker.view import overview
 from tracker.view.pipelines import min_time_json
@@ -28,16 +29,16 @@ def test_the_table_has_every_gauge() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     assert f"at most {otel.MAX_SEGMENTS:,} segments over its life" in TEXT
     assert f"why up to {overview.MAX_EXPLAINED} of them" in TEXT
-    assert f"asked again, {openlineage_marks.ATTEMPTS} times" in TEXT
+    assert f"asked again, {openlineage.ATTEMPTS} times" in TEXT
     assert f"up to {progress_listener.MAX_WAITING:,} reports wait" in TEXT
     for name in (
-        openlineage_marks.FACET,
-        openlineage_marks.API_KEY_VARIABLE,
+        openlineage.FACET,
+        openlineage.API_KEY_VARIABLE,
         otel.CAUSE,
         otel.SEGMENT,
     ):
         assert f"`{name}`" in TEXT
-    assert f"`/{openlineage_marks.ENDPOINT}`" in TEXT
+    assert f"`/{openlineage.ENDPOINT}`" in TEXT
 
 
 def test_the_report_that_is_shown_is_one() -> None:

@@ -33,10 +33,10 @@ NAMES = {
         "Released ReorderBuffer RowReader SqliteSink"
     ),
     "errors": (
-        "BrokerAwayError BufferFullError ClosedError CredentialsError FencedError "
+        "ActionError BrokerAwayError BufferFullError ClosedError CredentialsError FencedError "
         "ForeignPositionError FrontFailedError FrontFullError FrontStateError LateItemError "
-        "LateRowsError NotDeliveredError NotPublishedError NotYetPublished PipelineFileError "
-        "RefusedByReceiverError RefusedError RescaleError RolledBackError RoundsExceededError "
+        "LateRowsError NotPublishedError NotYetPublished PipelineFileError "
+        "RefusedError RescaleError RolledBackError RoundsExceededError "
         "RowError SinkAwayError SinkError SinkFencedError SinkRefusedError StateError "
         "TickRefusedError TopicError TrackingError UnavailableError"
     ),
@@ -50,7 +50,7 @@ NAMES = {
         "file_name offset_value parse_file_name range_value root_value root_values slot_in_name "
         "slot_start_ns slot_time slot_until string_key subtract_delay unit_name unit_value"
     ),
-    "periods": ("Notificator Period PeriodFollower Run Webhook otel signing write_durably"),
+    "periods": ("Action Notificator Period Run Webhook otel signing write_durably"),
     "spark": (
         "BatchWriter CommittedFiles EventTime FollowerLimits HeldFor OffsetRanges ProgressListener "
         "PublishedRanges ROCKSDB Rescaled TableAsOf Taken note_commit rescale_query "

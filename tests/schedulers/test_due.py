@@ -10,9 +10,9 @@ import pytest
 
 from tests.schedulers.shop import BEGIN, SPEC, WAIT_S, Shop, open_shop
 from tracker.client import RefusedError
-from tracker.consumers.due import PeriodPlan, partition_key
-from tracker.consumers.made import Made, judge
-from tracker.consumers.periods import Periods
+from tracker.consumers.periods.cut import Cut
+from tracker.consumers.periods.due import Plan, partition_key
+from tracker.consumers.periods.made import Made, judge
 from tracker.core.model.slots import FOREVER
 
 HOUR = 3_600
@@ -31,7 +31,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def test_periods_are_given_from_a_position_on_and_the_same_from_an_older_one(shop: Shop) -> None:
-    plan = PeriodPlan.of(shop.target, "orders", "load", "1h")
+    plan = Plan.of(shop.target, "orders", "load", "1h")
     found = plan.look(shop.target, plan.begin, most=2)
     assert [partition_key(each) for each in found.periods] == [
         "2026-03-01T00:00:00", "2026-03-01T01:00:00",
@@ -45,21 +45,21 @@ def test_periods_are_given_from_a_position_on_and_the_same_from_an_older_one(sho
 
 def test_it_begins_behind_a_moment(shop: Shop) -> None:
     since = BEGIN + timedelta(minutes=30)
-    plan = PeriodPlan.of(shop.target, "orders", None, "1h", since)
+    plan = Plan.of(shop.target, "orders", None, "1h", since)
     assert plan.begin == SPEC.start_slot + HOUR
 
 
 def test_what_cannot_be_is_refused(shop: Shop) -> None:
     with pytest.raises(RefusedError, match="returns"):
-        PeriodPlan.of(shop.target, "returns", None, "1h")
+        Plan.of(shop.target, "returns", None, "1h")
     with pytest.raises(ValueError, match="no segment 'store'; it has load"):
-        PeriodPlan.of(shop.target, "orders", "store", "1h")
+        Plan.of(shop.target, "orders", "store", "1h")
     with pytest.raises(ValueError, match="not whole slots"):
-        PeriodPlan.of(shop.target, "orders", None, "1500ms")
+        Plan.of(shop.target, "orders", None, "1500ms")
 
 
 def test_of_a_complete_pipeline_the_periods_that_it_passed_and_then_the_rest() -> None:
-    plan = PeriodPlan("orders", None, Periods(10, 0, 5, 10**9), 0)
+    plan = Plan("orders", None, Cut(10, 0, 5, 10**9), 0)
     found = plan.due(0, FOREVER, lambda slot: slot <= 25, most=24)
     assert [(each.from_slot, each.to_slot) for each in found.periods] == [
         (0, 10), (10, 20), (20, FOREVER),
@@ -68,7 +68,7 @@ def test_of_a_complete_pipeline_the_periods_that_it_passed_and_then_the_rest() -
 
 
 def test_lateness_holds_a_period_back() -> None:
-    plan = PeriodPlan("orders", None, Periods(10, 0, 5, 10**9), 0)
+    plan = Plan("orders", None, Cut(10, 0, 5, 10**9), 0)
     assert plan.due(0, 14, lambda slot: False, most=24).periods == []
     assert len(plan.due(0, 15, lambda slot: False, most=24).periods) == 1
 

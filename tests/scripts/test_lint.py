@@ -30,6 +30,7 @@ PLANTED = {
     "tracker/files/stranger.py": "tracker.core.log",
     "tracker/client/stranger.py": "tracker.consumers",
     "tracker/consumers/barrier/rows.py": "tracker.consumers.barrier.ledger",
+    "tracker/consumers/periods/delta.py": "tracker.consumers.periods.follow",
     "tracker/dashboard/stranger.py": "tracker.service",
     "tracker/service/stats.py": "tracker.service.engine",
     "local_tracker/agent/stranger.py": "local_tracker.agent.spool",

@@ -14,7 +14,7 @@ from tests.cluster.children import WAIT_S
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines
 from tracker.client import Subscriber
-from tracker.consumers.runs import Run
+from tracker.consumers.periods.runs import Run
 from tracker.core.model.slots import FOREVER, slot_of
 
 pytestmark = pytest.mark.timeout(400)  # the session is started by whichever test comes first

@@ -24,17 +24,18 @@ from tracker.cli.common import (
 from tracker.client import PipelineInfo
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
-from tracker.consumers.delta_marks import DeltaMark
-from tracker.consumers.iceberg_marks import IcebergMark
-from tracker.consumers.marks import Mark, marked
-from tracker.consumers.openlineage_marks import NAMESPACE, LineageMark
-from tracker.consumers.partition_marks import (
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.delta import DeltaMark
+from tracker.consumers.periods.folders import (
     MARKER,
     PartitionMark,
     partition_mark,
     strftime_layout,
 )
-from tracker.consumers.periods import PeriodFollower, Periods
+from tracker.consumers.periods.follow import Periods
+from tracker.consumers.periods.iceberg import IcebergMark
+from tracker.consumers.periods.once import Action, Call
+from tracker.consumers.periods.openlineage import NAMESPACE, LineageMark
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
 from tracker.view.model import newest_promise
@@ -56,36 +57,20 @@ Since = Annotated[
 ]
 
 
-def periods_of(spec: PipelineSpec, every: str) -> Periods:
-    try:
-        return Periods.parse(spec, every)
-    except ValueError as error:
-        raise typer.BadParameter(f"--every {every}: {error}") from None
-
-
-def spec_of(target: str, pipeline: str) -> PipelineSpec:
-    with connect(target) as admin:
-        return admin.pipeline(pipeline).spec
-
-
-def _begins(
-    info: PipelineInfo, periods: Periods, from_: str | None, to: str | None, last: int
-) -> range:
+def _begins(info: PipelineInfo, cut: Cut, from_: str | None, to: str | None, last: int) -> range:
     """Where the periods begin that are to be listed. Raises typer.BadParameter."""
     spec = info.spec
     end = _newest(info) if to is None else _slot(to, spec)
     if from_ is not None:
-        first = periods.first(_slot(from_, spec))
+        first = cut.first(_slot(from_, spec))
     else:
-        first = max(
-            periods.first(spec.start_slot), periods.first(end + 1) - (last + 1) * periods.slots
-        )
-    count = max(0, (end - first) // periods.slots)
+        first = max(cut.first(spec.start_slot), cut.first(end + 1) - (last + 1) * cut.slots)
+    count = max(0, (end - first) // cut.slots)
     if count > MAX_LISTED_PERIODS:
         raise typer.BadParameter(
             f"{count} periods are more than {MAX_LISTED_PERIODS}; ask for fewer"
         )
-    return range(first, first + count * periods.slots, periods.slots)
+    return range(first, first + count * cut.slots, cut.slots)
 
 
 def _slot(text: str, spec: PipelineSpec) -> int:
@@ -139,11 +124,10 @@ def periods_list(
     """
     with connect(target) as admin:
         info = admin.pipeline(pipeline)
-    periods = periods_of(info.spec, every)
-    listed = [
-        periods.period(pipeline, segment, slot) for slot in _begins(info, periods, from_, to, last)
-    ]
-    answers = history(target, pipeline, [periods.completes(p.to_slot) for p in listed], segment)
+    with wrong_usage():
+        cut = Cut.parse(info.spec, every)
+    listed = [cut.period(pipeline, segment, slot) for slot in _begins(info, cut, from_, to, last)]
+    answers = history(target, pipeline, [cut.completes(p.to_slot) for p in listed], segment)
     for period, reached in zip(listed, answers, strict=True):
         at = moment(reached.at_ms).isoformat(timespec="milliseconds") if reached.at_ms else None
         span = f"{period.start or period.from_slot} .. {period.end or period.to_slot}"
@@ -160,13 +144,16 @@ def periods_list(
         say("no period has ended there yet", err=True)
 
 
-def follower_of(
+def periods_by(
     target: str, pipeline: str, segment: str | None, every: str, record: str, since: str | None
-) -> PeriodFollower:
-    """Who follows a pipeline's periods, by what the options of a command say."""
-    spec = spec_of(target, pipeline)
-    begin = None if since is None else _slot(since, spec)
-    return PeriodFollower(target, pipeline, segment, periods_of(spec, every), record, since=begin)
+) -> Periods:
+    """A pipeline's periods, by what the options of a command say."""
+    begin = None
+    if since is not None:
+        with connect(target) as admin:
+            begin = _slot(since, admin.pipeline(pipeline).spec)
+    with wrong_usage():
+        return Periods(target, pipeline, segment, every, record, since=begin)
 
 
 Places = list[str]
@@ -221,19 +208,19 @@ OpenLineageOutput = Annotated[
 
 
 def table_marks(
-    periods: Periods,
+    cut: Cut,
     delta: Places | None,
     iceberg: Places | None,
     catalog: str | None,
     tag: str | None,
     keep_tags: str,
-) -> list[Mark]:
+) -> list[Action]:
     """The marks in tables that the options of a command ask for."""
     # Forever is said outright, too: else the table's history.expire.max-ref-age-ms decides.
     keep_ms = FOREVER if keep_tags == "forever" else parse_duration_ns(keep_tags) // 10**6
     return [
-        *(DeltaMark(periods, table) for table in delta or ()),
-        *(IcebergMark(periods, table, catalog, tag, keep_ms) for table in iceberg or ()),
+        *(DeltaMark(cut, table) for table in delta or ()),
+        *(IcebergMark(cut, table, catalog, tag, keep_ms) for table in iceberg or ()),
     ]
 
 
@@ -271,24 +258,27 @@ def periods_follow(
     """Mark each period when it is complete wherever the options say, and print a JSON line for it (not with
     --table), in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""
     exit_when_told()
-    with follower_of(target, pipeline, segment, every, record, since) as follower:
-        periods = follower.periods
-        marks: list[Mark] = []
+    with periods_by(target, pipeline, segment, every, record, since) as periods:
+        cut, actions = periods.cut, list[Action]()
         with wrong_usage():
             if table is not None:
-                marks.append(PartitionMark(periods, table, strftime_layout(layout), marker))
-            marks += [partition_mark(periods, template) for template in mark_partition or ()]
-            marks += table_marks(periods, mark_delta, mark_iceberg, iceberg_catalog, tag, keep_tags)
-            marks += [
+                actions.append(PartitionMark(cut, table, strftime_layout(layout), marker))
+            actions += [partition_mark(cut, template) for template in mark_partition or ()]
+            actions += table_marks(cut, mark_delta, mark_iceberg, iceberg_catalog, tag, keep_tags)
+            actions += [
                 LineageMark(
-                    periods,
+                    cut,
                     place,
                     namespace=openlineage_namespace,
                     outputs=openlineage_output or (),
                 )
                 for place in mark_openlineage or ()
             ]
-        for period in marked(follower, marks, timeout):
-            if table is None:
-                print_json(period.fields())
-                sys.stdout.flush()
+        if table is None:
+            actions.append(Call(_print))
+        periods.run(*actions, timeout_s=timeout)
+
+
+def _print(period: Period) -> None:
+    print_json(period.fields())
+    sys.stdout.flush()

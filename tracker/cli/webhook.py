@@ -9,6 +9,7 @@ import typer
 
 from tracker.cli.common import (
     DEFAULT_TARGET,
+    EXIT_REFUSED,
     EXIT_TIMED_OUT,
     PatientTarget,
     PipelineName,
@@ -17,10 +18,11 @@ from tracker.cli.common import (
     fail,
     write_secret,
 )
-from tracker.cli.periods import Every, Since, follower_of
+from tracker.cli.periods import Every, Since, periods_by
 from tracker.client.moments import parse_duration_ns
-from tracker.consumers.signing import new_secret
-from tracker.consumers.webhook import NotDeliveredError, Patience, Webhook
+from tracker.consumers.periods.once import ActionError
+from tracker.consumers.periods.signing import new_secret
+from tracker.consumers.periods.webhook import Patience, Webhook
 
 webhook_app = typer.Typer(
     no_args_is_help=True, help="Post each hour to a URL when it is complete, signed."
@@ -77,8 +79,8 @@ def follow(
         give_up_s=parse_duration_ns(give_up_after) / 1e9,
     )
     webhook = Webhook(url, secret_file, ca=receiver_ca, patience=patience, plain=plain)
-    with follower_of(target, pipeline, segment, every, record, since) as follower:
+    with periods_by(target, pipeline, segment, every, record, since) as periods:
         try:
-            webhook.run(follower, timeout)
-        except NotDeliveredError as error:
-            fail(error, EXIT_TIMED_OUT)
+            periods.run(webhook, timeout_s=timeout)
+        except ActionError as error:
+            fail(error, EXIT_TIMED_OUT if error.may_pass else EXIT_REFUSED)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,14 @@ from tests.connectors.lake.sessions import SQL_CATALOG, sql_catalog
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
-from tracker.consumers.delta_marks import DeltaMark
-from tracker.consumers.iceberg_marks import IcebergMark
-from tracker.consumers.marks import Mark
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.delta import DeltaMark
+from tracker.consumers.periods.iceberg import IcebergMark
+from tracker.consumers.periods.once import Action, do_once
 
 SLOTS = (10, 20, 25, 30)
 SECOND = 10**9
-HOURS = Periods(slots=3_600, slack_ns=SECOND)
+HOURS = Cut(slots=3_600, slack_ns=SECOND)
 NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp())
 PAGE = ROOT / "docs" / "consumers.md"
 
@@ -67,23 +66,23 @@ class Copies:
         rows = sink_rows(str(self.directory / "cp-read"), str(self.directory / "out"))
         return Witness(self.pipeline, {"read": rows})
 
-    def run(self, table: str, source: Callable[[], DataFrame], mark: Mark) -> None:
+    def run(self, table: str, source: Callable[[], DataFrame], mark: Action) -> None:
         """Hours are marked before the reader begins, between its batches, and behind them. source: the
         table, as a query reads it."""
         write = self.write(table)
         with self.witness():
-            mark.mark(hour(0), None)
+            do_once(mark, hour(0), None)
             self.pipeline.publish(SLOTS[0])
             write.processAllAvailable()
             read = self.read(source())
             read.processAllAvailable()
             for number, slot in enumerate(SLOTS[1:], 1):
-                mark.mark(hour(number), None)
+                do_once(mark, hour(number), None)
                 read.processAllAvailable()  # there is a mark, and no rows
                 self.pipeline.publish(slot)
                 write.processAllAvailable()
                 read.processAllAvailable()
-            mark.mark(hour(len(SLOTS)), None)
+            do_once(mark, hour(len(SLOTS)), None)
             read.processAllAvailable()
             self.pipeline.leave()
             self.pipeline.assert_finished()
@@ -134,10 +133,11 @@ def test_marks_of_an_iceberg_table_are_seen_and_pass_for_no_rows(copies: Copies)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('commit.retry.num-retries' = '20')")
     with ThreadPoolExecutor(1) as pool:
         later = [hour(number) for number in range(len(SLOTS) + 1, len(SLOTS) + 6)]
-        marking = pool.submit(lambda: list(map(mark.mark, later, repeat(None))))
+        marking = [pool.submit(do_once, mark, each, None) for each in later]
         for _ in range(5):
             spark.sql(f"INSERT INTO {table} VALUES (1, 1)")
-        marking.result()
+        for each in marking:
+            each.result()
     keys = spark.sql(
         f"SELECT summary['lowmark.key'] AS key FROM {table}.snapshots "
         "WHERE summary['lowmark.key'] IS NOT NULL ORDER BY committed_at"

@@ -12,8 +12,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tracker.consumers.marks import MarkError, PeriodNames, TableMark, missing_extra
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.names import PeriodNames
+from tracker.consumers.periods.once import ActionError, ConflictError, needs_extra
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -31,46 +32,49 @@ _PATTERNS = (
 )
 
 
-def default_tag(periods: Periods) -> str:
+def default_tag(cut: Cut) -> str:
     """A template for tags: the beginning of the period, as short as tells periods apart."""
-    if periods.slack_ns is None:
+    if cut.slack_ns is None:
         return "lowmark-{from_slot}"
     for unit_s, pattern in _PATTERNS:
-        slots = unit_s * 10**9 // periods.slack_ns
-        if slots and periods.slots % slots == 0 and periods.offset % slots == 0:
+        slots = unit_s * 10**9 // cut.slack_ns
+        if slots and cut.slots % slots == 0 and cut.offset % slots == 0:
             return f"lowmark-{{start:{pattern}}}"
     return "lowmark-{start:%Y-%m-%dT%H%M%S.%f}"
 
 
-class IcebergMark(TableMark["Table"]):
+class IcebergMark:
     """Marks one Iceberg table. How its catalog and its store are reached is pyiceberg's to know, by its own
-    configuration."""
+    configuration. Found done: the period's tag is there."""
 
     def __init__(
         self,
-        periods: Periods,
+        cut: Cut,
         table: str,
         catalog: Catalog | str | None = None,
         tag: str | None = None,
         keep_ms: int | None = None,
     ) -> None:
-        """table: as its catalog knows it, such as `db.orders`; catalog: one of pyiceberg's,
-        or its name in pyiceberg's configuration, which has a default; tag: a template of the tags; keep_ms: how long expiring
+        """table: as its catalog knows it, such as `db.orders`; catalog: one of pyiceberg's, or its name in
+        pyiceberg's configuration, which has a default; tag: a template of the tags; keep_ms: how long expiring
         snapshots spares a tag, in milliseconds (None: as long as the table says). Raises ValueError, and
-        MarkError where there is no such table."""
-        super().__init__(f"Iceberg table {table}", _conflicts)
-        self._names = PeriodNames(default_tag(periods) if tag is None else tag, periods)
+        ActionError where there is no such table."""
+        self.name = f"Iceberg table {table}"
+        self._names = PeriodNames(default_tag(cut) if tag is None else tag, cut)
         self._identifier, self._keep_ms = table, keep_ms
         try:
             from pyiceberg.catalog import load_catalog
         except ModuleNotFoundError as missing:
-            raise missing_extra("a mark in an Iceberg table", missing) from None
+            raise needs_extra("a mark in an Iceberg table", missing) from None
         try:
             by_name = catalog is None or isinstance(catalog, str)
             self._catalog: Catalog = load_catalog(catalog) if by_name else catalog
         except Exception as error:
             raise self._failed(error) from error
-        self._read()
+        self._table = self._read()
+
+    def _failed(self, error: Exception) -> ActionError:
+        return ActionError(f"{self.name} cannot be marked: {error}")
 
     def _read(self) -> Table:
         try:
@@ -78,7 +82,9 @@ class IcebergMark(TableMark["Table"]):
         except Exception as error:
             raise self._failed(error) from error
 
-    def _is_marked(self, table: Table, period: Period) -> bool:
+    def is_done(self, period: Period) -> bool:
+        """Raises ActionError where the tag is another's."""
+        self._table = table = self._read()
         tag = self._names.of(period)
         if tag not in table.metadata.refs:
             return False
@@ -87,17 +93,27 @@ class IcebergMark(TableMark["Table"]):
         key = summary.additional_properties.get(f"{PROPERTY}key") if summary is not None else None
         if key != period.key:
             of = f"is the mark of period {key}" if key else "was made by somebody else"
-            raise MarkError(
-                f"Iceberg table {self._identifier}: tag {tag!r} {of}, and period {period.key} would have the "
+            raise ActionError(
+                f"{self.name}: tag {tag!r} {of}, and period {period.key} would have the "
                 f"same; give each follower of a table tags of its own (--tag)"
             )
         return True
 
+    def do(self, period: Period, at: datetime | None) -> None:
+        """On top of the snapshot that was looked at."""
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+        try:
+            self._commit(self._table, period, at)
+        except (CommitFailedException, CommitStateUnknownException) as error:
+            raise ConflictError(f"{self.name}: {error}") from error
+        except Exception as error:
+            raise self._failed(error) from error
+
     def _commit(self, table: Table, period: Period, at: datetime | None) -> None:
-        """On top of the snapshot that `table` is at."""
         from pyiceberg.table.update.snapshot import ManageSnapshots
 
-        fields = period.completed(at.isoformat() if at else None)
+        fields = period.completed(at)
         # In this copy of the table alone: pyiceberg's own attempts would leave the tag out, and not look
         # for it.
         table.metadata.properties["commit.retry.num-retries"] = "0"
@@ -111,9 +127,3 @@ class IcebergMark(TableMark["Table"]):
             append.commit()
             tags = ManageSnapshots(transaction)
             tags.create_tag(append.snapshot_id, self._names.of(period), self._keep_ms).commit()
-
-
-def _conflicts() -> tuple[type[Exception], ...]:
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-
-    return CommitFailedException, CommitStateUnknownException

@@ -1,11 +1,11 @@
-"""A position is written down when what lies before it is kept by whom it was handed to, and never before."""
+"""A position is written when what lies before it is kept by whom it was handed to, and never before."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.consumers.told import MOST_OPEN, Confirmed
+from tracker.consumers.periods.position import MOST_OPEN, Confirmed
 
 
 def test_it_moves_when_a_message_is_confirmed_and_not_before() -> None:

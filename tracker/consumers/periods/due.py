@@ -1,12 +1,12 @@
-"""Periods for those who keep the position themselves: a scheduler has a cursor, or a store, of its own.
+"""Which periods are complete, from a position on.
 
-    plan = PeriodPlan.of(target, "orders", "load", every="1h")
+    plan = Plan.of(target, "orders", "load", every="1h")
     found = plan.look(target, position, most=24)    # the periods that are complete, from a position on
     position = found.position                       # kept once they are handed out for good
 
-What is complete from a position on follows from min time alone: whoever comes back to an older position finds
-the same periods under the same keys. So nothing is lost if the position is kept after the periods are handed out,
-and nothing is doubled where what takes them knows their keys.
+It follows from the position and min time alone: whoever comes back to an older position finds the same periods under
+the same keys. So nothing is lost if the position is kept after the periods are handed out, and nothing is doubled where
+what takes them knows their keys.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tracker.client.admin import Admin
-from tracker.client.history import history
+from tracker.client.history import history, moment
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period
 from tracker.core.model.slots import FOREVER
 
 LOOK_TIMEOUT_S = 15.0
@@ -37,12 +37,12 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class PeriodPlan:
+class Plan:
     """The periods of a segment (None: of the whole pipeline), and the slot at which the first begins."""
 
     pipeline: str
     segment: str | None
-    periods: Periods
+    cut: Cut
     begin: int
 
     @classmethod
@@ -53,7 +53,7 @@ class PeriodPlan:
         segment: str | None,
         every: str,
         since: int | datetime | None = None,
-    ) -> PeriodPlan:
+    ) -> Plan:
         """Asks the tracker for the pipeline's settings. every: a duration (`1h`), or a number where slots are
         numbers. since: the slot or moment behind which the first period lies; the pipeline's start if not
         given. Raises RefusedError, UnavailableError, and ValueError for an unknown segment and for periods that
@@ -64,10 +64,23 @@ class PeriodPlan:
             raise ValueError(
                 f"pipeline {pipeline!r} has no segment {segment!r}; it has {', '.join(spec.segments)}"
             )
-        periods = Periods.parse(spec, every)
+        cut = Cut.parse(spec, every)
         first = spec.start_slot if since is None else slot_until(since, spec.slack_ns, spec.rounds)
-        begin = periods.first(first)
-        return cls(pipeline, segment, periods, begin)
+        return cls(pipeline, segment, cut, cut.first(first))
+
+    @property
+    def name(self) -> str:
+        """What a position of it is a position in: plans that differ in it have no period in common."""
+        whose = f"{self.pipeline}/{self.segment or '*'}"
+        return f"{whose} by {self.cut.slots} slots from {self.cut.offset}"
+
+    def period(self, from_slot: int, to_slot: int | None = None) -> Period:
+        """As `Cut.period`."""
+        return self.cut.period(self.pipeline, self.segment, from_slot, to_slot)
+
+    def needed(self, position: int) -> int:
+        """The min time by which the period that begins at a position is complete."""
+        return self.cut.completes(min(position + self.cut.slots, FOREVER))
 
     def due(self, position: int, min_time: int, passed: Callable[[int], bool], most: int) -> Due:
         """The first `most` periods from a position on that are complete by a min time.
@@ -76,14 +89,11 @@ class PeriodPlan:
         knows where the data ends: the last period goes on to forever.
         """
         found: list[Period] = []
-        while position != FOREVER and len(found) < most:
-            end = min(position + self.periods.slots, FOREVER)
-            needed = self.periods.completes(end)
-            if min_time < needed:
-                break
-            if min_time == FOREVER and not passed(needed):
+        while position != FOREVER and len(found) < most and min_time >= self.needed(position):
+            end = min(position + self.cut.slots, FOREVER)
+            if min_time == FOREVER and not passed(self.needed(position)):
                 end = FOREVER
-            found.append(self.periods.period(self.pipeline, self.segment, position, end))
+            found.append(self.period(position, end))
             position = end
         return Due(found, position)
 
@@ -97,6 +107,13 @@ class PeriodPlan:
         """Of a complete segment: whether min time was at a slot before. The history knows, by the min time of
         the announcement that passed it."""
         return history(target, self.pipeline, [slot], self.segment)[0].min_time != FOREVER
+
+    def announced(self, target: str | Sequence[str], period: Period) -> datetime | None:
+        """When the min time was announced by which a period is complete; None if nobody remembers."""
+        (reached,) = history(
+            target, self.pipeline, [self.cut.completes(period.to_slot)], self.segment
+        )
+        return moment(reached.at_ms) if reached.at_ms else None
 
 
 def partition_key(period: Period, layout: str = PARTITION_FORMAT) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from tracker.client.admin import Admin
 from tracker.client.history import history
 from tracker.client.updates import slot_until
-from tracker.consumers.due import LOOK_TIMEOUT_S
+from tracker.consumers.periods.due import LOOK_TIMEOUT_S
 from tracker.core.model.slots import add_delay
 
 

@@ -8,7 +8,7 @@ announced that it is complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -16,8 +16,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from tracker import __version__
 from tracker.client.updates import slot_time
-from tracker.consumers.marks import MarkError, missing_extra
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period, moment_text
+from tracker.consumers.periods.once import ActionError, needs_extra
 from tracker.core.model.slots import FOREVER
 from tracker.files import STORES, child
 
@@ -43,11 +43,14 @@ _RUNS = uuid5(NAMESPACE_URL, "urn:lowmark:period")
 
 
 class LineageMark:
-    """Tells OpenLineage of each period of a follower."""
+    """Reports each period to OpenLineage as a run.
+
+    Found done: in a directory, the run's file is there. A receiver cannot be asked, and gets the same run again.
+    """
 
     def __init__(
         self,
-        periods: Periods,
+        cut: Cut,
         place: str,
         *,
         namespace: str = NAMESPACE,
@@ -57,35 +60,38 @@ class LineageMark:
         """place: the URL of a receiver (whose path, if it has none, is ENDPOINT; its key is in the variable
         OPENLINEAGE_API_KEY), or the location of a directory, in which each run gets a file, RUN_ID.json, of an event
         a line. namespace: of the jobs. outputs: locations of the data sets that a complete period is in. Raises
-        ValueError, MarkError where the extra is missing, and FilesError where there is no way to the directory."""
+        ValueError, ActionError where the extra is missing, and FilesError where there is no way to the directory."""
         try:
             import openlineage.client  # noqa: F401
         except ModuleNotFoundError as missing:
-            raise missing_extra("telling OpenLineage", missing, "openlineage") from None
-        self._periods, self._namespace = periods, namespace
+            raise needs_extra("telling OpenLineage", missing, "openlineage") from None
+        self._cut, self._namespace = cut, namespace
         self._outputs = [dataset_of(output) for output in outputs]
         is_url = place.startswith(("http://", "https://"))
-        self._tell: Callable[[UUID, Sequence[RunEvent]], None]
-        self._tell = _receiver(place, attempts) if is_url else _directory(place)
+        self._to: _Receiver | _Directory
+        self._to = _Receiver(place, attempts) if is_url else _Directory(place)
+        self.name = self._to.name
 
-    def mark(self, period: Period, at: datetime | None) -> None:
-        """A receiver that has the run gets it again, a file that is there is left as it is."""
+    def is_done(self, period: Period) -> bool:
+        return self._to.has(run_id(self._namespace, period))
+
+    def do(self, period: Period, at: datetime | None) -> None:
         run = run_id(self._namespace, period)
-        self._tell(run, self.events(run, period, at))
+        self._to.take(run, self.events(run, period, at))
 
     def events(self, run: UUID, period: Period, at: datetime | None) -> list[RunEvent]:
-        """What is told of a period."""
+        """What is reported of a period."""
         from openlineage.client.event_v2 import Job, RunEvent, RunState
 
-        told = self._run(run, period, at)
+        run_fields = self._run(run, period, at)
         name = period.pipeline if period.segment is None else f"{period.pipeline}.{period.segment}"
         ended = at or datetime.now(UTC)
         moments = {RunState.START: period.start or ended, RunState.COMPLETE: ended}
         return [
             RunEvent(
-                eventTime=moment.isoformat(timespec="milliseconds"),
+                eventTime=moment_text(moment),
                 eventType=state,
-                run=told,
+                run=run_fields,
                 job=Job(self._namespace, name),
                 outputs=self._datasets(),
                 producer=PRODUCER,
@@ -100,7 +106,7 @@ class LineageMark:
 
         facets: dict[str, Any] = {
             FACET: RunFacet(producer=PRODUCER).with_additional_properties(
-                **period.completed(at.isoformat(timespec="milliseconds") if at else None),
+                **period.completed(at),
                 **self._min_time(period),
             )
         }
@@ -113,8 +119,8 @@ class LineageMark:
         return Run(str(run), facets)
 
     def _min_time(self, period: Period) -> dict[str, Any]:
-        """The one by which the period is complete, as JSON tells min times elsewhere."""
-        slot, slack_ns = self._periods.completes(period.to_slot), self._periods.slack_ns
+        """The one by which the period is complete, as JSON shows min times elsewhere."""
+        slot, slack_ns = self._cut.completes(period.to_slot), self._cut.slack_ns
         time = None if slack_ns is None else slot_time(slot, slack_ns)
         return {
             "min_time": slot,
@@ -129,7 +135,7 @@ class LineageMark:
 
 
 def run_id(namespace: str, period: Period) -> UUID:
-    """Names the run of a period, the same whoever tells it, and however often. namespace: of its job."""
+    """Names the run of a period, the same whoever reports it, and however often. namespace: of its job."""
     return uuid5(_RUNS, f"{namespace}\n{period.key}")
 
 
@@ -147,51 +153,59 @@ def dataset_of(where: str) -> tuple[str, str]:
     return f"{scheme}://{authority}", name
 
 
-def _receiver(url: str, attempts: int) -> Callable[[UUID, Sequence[RunEvent]], None]:
-    """Who tells a receiver, event by event."""
-    from openlineage.client.transport.http import HttpConfig, HttpTransport
+class _Receiver:
+    """One that takes events by HTTP, one by one."""
 
-    parts = urlsplit(url)
-    if not parts.hostname or parts.username or parts.password:
-        raise ValueError(
-            f"{parts.scheme}://{parts.hostname or ''} is no URL of a receiver: https://lineage.example, without a "
-            f"password; a key goes into {API_KEY_VARIABLE}"
-        )
-    shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
-    path = urlunsplit(("", "", parts.path.lstrip("/") or ENDPOINT, parts.query, ""))
-    key = os.environ.get(API_KEY_VARIABLE)
-    retries = {
-        "total": attempts - 1, "connect": attempts - 1, "read": attempts - 1, "backoff_factor": 0.5,
-        "backoff_max": LONGEST_PAUSE_S, "status_forcelist": RETRIED, "allowed_methods": ["POST"],
-    }  # fmt: skip
-    config = {
-        "url": f"{parts.scheme}://{parts.netloc}/", "endpoint": path, "timeout": ANSWER_TIMEOUT_S,
-        "retry": retries, "auth": {"type": "api_key", "apiKey": key} if key else {},
-    }  # fmt: skip
-    transport = HttpTransport(HttpConfig.from_dict(config))
+    def __init__(self, url: str, attempts: int) -> None:
+        from openlineage.client.transport.http import HttpConfig, HttpTransport
 
-    def tell(run: UUID, events: Sequence[RunEvent]) -> None:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.username or parts.password:
+            raise ValueError(
+                f"{parts.scheme}://{parts.hostname or ''} is no URL of a receiver: https://lineage.example, without "
+                f"a password; a key goes into {API_KEY_VARIABLE}"
+            )
+        self.name = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        path = urlunsplit(("", "", parts.path.lstrip("/") or ENDPOINT, parts.query, ""))
+        key = os.environ.get(API_KEY_VARIABLE)
+        retries = {
+            "total": attempts - 1, "connect": attempts - 1, "read": attempts - 1, "backoff_factor": 0.5,
+            "backoff_max": LONGEST_PAUSE_S, "status_forcelist": RETRIED, "allowed_methods": ["POST"],
+        }  # fmt: skip
+        config = {
+            "url": f"{parts.scheme}://{parts.netloc}/", "endpoint": path, "timeout": ANSWER_TIMEOUT_S,
+            "retry": retries, "auth": {"type": "api_key", "apiKey": key} if key else {},
+        }  # fmt: skip
+        self._transport = HttpTransport(HttpConfig.from_dict(config))
+
+    def has(self, run: UUID) -> bool:
+        return False
+
+    def take(self, run: UUID, events: Sequence[RunEvent]) -> None:
         try:
             for event in events:
-                transport.emit(event)
+                self._transport.emit(event)
         except OSError as error:  # all of the library's: refused, or away in each attempt
-            raise MarkError(
-                f"{shown} has not taken run {run}: {error}; it is tried again when this is started again"
+            raise ActionError(
+                f"{self.name} has not taken run {run}: {error}; it is tried again when this is started again"
             ) from error
 
-    return tell
 
+class _Directory:
+    """One in which each run has a file."""
 
-def _directory(place: str) -> Callable[[UUID, Sequence[RunEvent]], None]:
-    """Who writes a file for each run."""
-    from openlineage.client.serde import Serde
+    def __init__(self, place: str) -> None:
+        self.name = STORES.location(place)
+        self._files = STORES.files(self.name)
 
-    where = STORES.location(place)
-    files = STORES.files(where)
+    def has(self, run: UUID) -> bool:
+        return self._files.size(self._file(run)) is not None
 
-    def tell(run: UUID, events: Sequence[RunEvent]) -> None:
-        file = child(where, f"{run}.json")
-        if files.size(file) is None:
-            files.create(file, "".join(f"{Serde.to_json(event)}\n" for event in events).encode())
+    def take(self, run: UUID, events: Sequence[RunEvent]) -> None:
+        from openlineage.client.serde import Serde
 
-    return tell
+        lines = "".join(f"{Serde.to_json(event)}\n" for event in events)
+        self._files.create(self._file(run), lines.encode())
+
+    def _file(self, run: UUID) -> str:
+        return child(self.name, f"{run}.json")

@@ -11,8 +11,8 @@ import pytest
 from tests.client.support import SECOND, WAIT_S, consume, create, done, promise
 from tracker.client import LowmarkError, NodeClient, TickRefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers import callbacks
-from tracker.consumers.callbacks import Notificator
+from tracker.consumers.periods import functions as callbacks
+from tracker.consumers.periods.functions import Notificator
 from tracker.core.model import TickContent
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,20 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.consumers import released
-from tracker.consumers.periods import Periods
-from tracker.consumers.released import Report, reported, to_release
+from tracker.consumers.durable import StateError
+from tracker.consumers.periods import releases
+from tracker.consumers.periods.cut import Cut
+from tracker.consumers.periods.due import Plan
+from tracker.consumers.periods.position import to_record
+from tracker.consumers.periods.releases import RECORD, Report, reported, to_release
 from tracker.core.model.slots import FOREVER
 
 HOUR = 3_600
 BEGIN = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
-HOURS = Periods(HOUR, 0, 0, 10**9)
+PLAN = Plan("orders", "load", Cut(HOUR, 0, 0, 10**9), BEGIN)
 
 
 def report(hour: int, *, last: bool = False) -> Report:
     begin = BEGIN + hour * HOUR
-    period = HOURS.period("orders", "load", begin, FOREVER if last else None)
-    return Report(period, HOURS)
+    return Report(PLAN, PLAN.period(begin, FOREVER if last else None))
 
 
 def key(hour: int) -> str:
@@ -53,7 +56,7 @@ def test_what_is_no_report_is_passed_over() -> None:
 def test_the_first_release_begins_with_the_oldest_report() -> None:
     due = to_release([], report(2), report(4))
     assert due.keys == [key(2), key(3), key(4)]
-    assert due.extra == {"of": "orders/load", "released_to": BEGIN + 5 * HOUR}
+    assert due.extra == {RECORD: to_record(PLAN.name, BEGIN + 5 * HOUR)}
 
 
 def test_nothing_is_released_twice_and_nothing_without_a_report() -> None:
@@ -75,12 +78,12 @@ def test_events_made_by_hand_in_between_are_passed_over() -> None:
 
 def test_the_last_period_goes_on_to_forever_and_nothing_follows() -> None:
     due = to_release([], report(0), report(1, last=True))
-    assert due.keys == [key(0), key(1)] and due.extra["released_to"] == FOREVER
+    assert due.keys == [key(0), key(1)] and due.extra[RECORD]["next"] == FOREVER
     assert to_release([due.extra], report(0), report(1, last=True)).keys == []
 
 
 def test_many_are_released_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(released, "MOST_RELEASED", 2)
+    monkeypatch.setattr(releases, "MOST_RELEASED", 2)
     first = to_release([], report(0), report(2))
     assert first.keys == [key(0), key(1)]
     assert to_release([first.extra], report(0), report(2)).keys == [key(2)]
@@ -88,12 +91,14 @@ def test_many_are_released_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_periods_that_do_not_follow_are_refused() -> None:
     first = to_release([], report(0), report(0)).extra
-    two = Periods(2 * HOUR, 0, 0, 10**9)
-    other = Report(two.period("orders", "load", BEGIN + 2 * HOUR), two)
-    with pytest.raises(ValueError, match="do not follow what was released"):
-        to_release([first], other, other)
-    with pytest.raises(ValueError, match="an asset of their own"):
-        to_release([{**first, "of": "returns/load"}], report(1), report(1))
+    two = replace(PLAN, cut=Cut(2 * HOUR, 0, 0, 10**9))
+    other = Report(two, two.period(BEGIN + 2 * HOUR))
+    for recorded, oldest in (([first], other), ([], report(0))):
+        with pytest.raises(StateError, match="record of orders/load by 3600 slots"):
+            to_release(recorded, oldest, other)
+    returns = to_record(replace(PLAN, pipeline="returns").name, BEGIN + HOUR)
+    with pytest.raises(StateError, match="record of returns/load"):
+        to_release([{RECORD: returns}], report(1), report(1))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=20))

@@ -13,8 +13,9 @@ import posixpath
 import time
 from datetime import datetime
 
-from tracker.consumers.marks import MarkError, PeriodNames
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.names import PeriodNames
+from tracker.consumers.periods.once import ActionError
 from tracker.core.model.slots import FOREVER
 from tracker.files import STORES, child, scheme
 
@@ -28,18 +29,22 @@ MAX_MARKER_BYTES = 1 << 16
 
 
 class PartitionMark:
-    """Marks the partition folders of one table, one for each period of a follower."""
+    """Marks the partition folders of one table, one for each period. Found done: its file is there."""
 
     def __init__(
-        self, periods: Periods, table: str | os.PathLike[str], layout: str, name: str = SUCCESS
+        self, cut: Cut, table: str | os.PathLike[str], layout: str, name: str = SUCCESS
     ) -> None:
         """layout: the path of a period's folder below the table, as `PeriodNames` takes it, such as
         `date={start:%Y-%m-%d}/hour={start:%H}`. Raises ValueError, and FilesError where there is no way to
         the table."""
-        self._periods, self._layout, self._name = periods, layout, name
-        self._names = PeriodNames(layout, periods)
+        self._cut, self._layout, self._name = cut, layout, name
+        self._names = PeriodNames(layout, cut)
         self._table = STORES.location(os.fspath(table))
         self._files = STORES.files(self._table)
+
+    @property
+    def name(self) -> str:
+        return f"the partition folders of {self._table}"
 
     def folder(self, period: Period) -> str:
         """The location of a period's partition folder. Raises ValueError if the layout cannot name it."""
@@ -54,51 +59,51 @@ class PartitionMark:
                 raise ValueError(f"layout {self._layout!r} leads out of the table, to {real}")
         return folder
 
-    def mark(self, period: Period, at: datetime | None) -> None:
-        """A file that is there is left as it is. Raises MarkError if it is of another period."""
+    def is_done(self, period: Period) -> bool:
+        """Whether the folder has its file. Raises ActionError where that is another period's."""
         if period.to_slot == FOREVER:
-            self._mark_last(period, at)
-        else:
-            self._mark(period, at)
-
-    def _mark(self, period: Period, at: datetime | None) -> None:
-        marker = child(self.folder(period), self._name)
+            return False  # its folders are asked one by one
+        marker = self._marker(period)
         found = self._files.read_whole(marker, MAX_MARKER_BYTES)
-        if found is not None:
-            if _key(found) not in (None, period.key):
-                raise MarkError(
-                    f"{marker} is the mark of period {_key(found)}, not of {period.key}: two followers, or "
-                    f"two periods, have one folder; give each a layout or a file name of its own"
-                )
+        if found is not None and _key(found) not in (None, period.key):
+            raise ActionError(
+                f"{marker} is the mark of period {_key(found)}, not of {period.key}: two followers, or "
+                f"two periods, have one folder; give each a layout or a file name of its own"
+            )
+        return found is not None
+
+    def do(self, period: Period, at: datetime | None) -> None:
+        if period.to_slot == FOREVER:
+            self._do_last(period, at)
             return
         now_ms = time.time_ns() // 10**6
-        content = {
-            **period.completed(at.isoformat() if at else None),
-            "creationTime": now_ms, "modificationTime": now_ms,
-        }  # fmt: skip
-        self._files.create(marker, json.dumps(content).encode() + b"\n")
+        content = {**period.completed(at), "creationTime": now_ms, "modificationTime": now_ms}
+        self._files.create(self._marker(period), json.dumps(content).encode() + b"\n")
 
-    def _mark_last(self, last: Period, at: datetime | None) -> None:
+    def _do_last(self, last: Period, at: datetime | None) -> None:
         """Everything is complete from here on: the folders that there are get their markers, up to the
         last one of MAX_LAST_FOLDERS periods."""
         for index in range(MAX_LAST_FOLDERS):
-            from_slot = last.from_slot + index * self._periods.slots
-            if from_slot >= FOREVER - self._periods.slots:
+            from_slot = last.from_slot + index * self._cut.slots
+            if from_slot >= FOREVER - self._cut.slots:
                 return
-            period = self._periods.period(last.pipeline, last.segment, from_slot)
-            if self._periods.slack_ns is not None and period.end is None:
+            period = self._cut.period(last.pipeline, last.segment, from_slot)
+            if self._cut.slack_ns is not None and period.end is None:
                 return
-            if self._files.is_directory(self.folder(period)):
-                self._mark(period, at)
+            if self._files.is_directory(self.folder(period)) and not self.is_done(period):
+                self.do(period, at)
+
+    def _marker(self, period: Period) -> str:
+        return child(self.folder(period), self._name)
 
 
-def partition_mark(periods: Periods, template: str) -> PartitionMark:
+def partition_mark(cut: Cut, template: str) -> PartitionMark:
     """`_SUCCESS` in the folders that a template names, location and layout in one, such as
     `s3://lake/orders/dt={start:%Y-%m-%d}`. Raises ValueError and FilesError."""
     table, slash, layout = template.partition("{")[0].rpartition("/")
     if not slash or not table:
         raise ValueError(f"{template!r} is no location with a partition folder below it")
-    return PartitionMark(periods, table, layout + template[len(table) + 1 + len(layout) :])
+    return PartitionMark(cut, table, layout + template[len(table) + 1 + len(layout) :])
 
 
 def strftime_layout(layout: str) -> str:

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.subscriber import Subscriber
-from tracker.consumers.durable import StateError, state_at
+from tracker.consumers.durable import StateError
+from tracker.consumers.periods.position import Position, Recorded
 
 log = logging.getLogger("lowmark.consumers")
 
@@ -33,8 +35,9 @@ class Run:
     """One run: the slots from `from_slot` (inclusive) to `to_slot` (exclusive).
 
     number: from 0, one more with each run that was done; again: it was given out before and not done;
-    version: of what is read, recorded with the run, where one is told of; late_items: items that the tracker has counted as late since the run before began: rows of a front
-    that was evicted or retired may have become visible below `from_slot`, where no run takes them.
+    late_items: items that the tracker has counted as late since the run before began: rows of a front
+    that was evicted or retired may have become visible below `from_slot`, where no run takes them;
+    version: of what is read, recorded with the run, where it has one.
     """
 
     number: int
@@ -64,100 +67,104 @@ class Runs(Closing):
         self._admin = Admin(target)
         self.pipeline, self.segment = pipeline, segment
         self._since = since
-        self._file = state_at(record)
+        self._position = Position(f"runs of {pipeline}/{segment or '*'}", record)
 
     def begin(self, version: Callable[[], int | None] | None = None) -> Run | None:
         """The run that was not done, or else the next; None if nothing has become complete.
 
-        version: tells the newest version of what is read, a table say, or None where it has none. It is
+        version: gives the newest version of what is read, a table say, or None where it has none. It is
         called when min time is known, so all that is complete is in that version; it is recorded with the
         run, which is given out again with the same. Raises RefusedError, UnavailableError, StateError if
         the record is another job's, and what `version` raises.
         """
-        state = self._state()
-        if state is not None and not state["done"]:
-            return self._again(state, version)
+        state = self._read()
+        if state is not None and state.begun is not None:
+            return self._again(state, state.begun, version)
         info = self._admin.pipeline(self.pipeline)
-        late_before = 0
         if state is None:
-            number, from_slot = 0, self._first(info.spec.start_slot)
-        else:
-            number, from_slot = state["number"] + 1, state["to_slot"]
-            late_before = state["late_seen"]
+            state = _State(self._first(info.spec.start_slot), 0, 0, None)
         to_slot = self._subscriber.min_time(self.segment)
-        if to_slot <= from_slot:
+        if to_slot <= state.next:
             return None
-        late = info.state.late_items
-        if late > late_before:
+        late = max(0, info.state.late_items - state.late_seen)
+        if late:
             log.warning(
                 "pipeline %r: %d items came late; what they became lies below slot %d if their time is "
                 "older, and no run takes it",
-                self.pipeline, late - late_before, from_slot,
+                self.pipeline, late, state.next,
             )  # fmt: skip
         read = None if version is None else version()
-        run = Run(number, from_slot, to_slot, late_items=max(0, late - late_before), version=read)
-        self._write(run, late, done=False)
+        run = Run(state.number, state.next, to_slot, late_items=late, version=read)
+        self._write(replace(state, late_seen=info.state.late_items, begun=run))
         return run
 
-    def _again(self, state: Mapping[str, int], version: Callable[[], int | None] | None) -> Run:
+    def _again(self, state: _State, run: Run, version: Callable[[], int | None] | None) -> Run:
         """The run that was not done. What had no version then may have one now: all that is complete is in
         that, too."""
-        read = state.get("version")
-        run = Run(
-            state["number"], state["from_slot"], state["to_slot"], True, state["late_items"], read
-        )
-        if read is None and version is not None and (read := version()) is not None:
+        if run.version is None and version is not None and (read := version()) is not None:
             run = replace(run, version=read)
-            self._write(run, state["late_seen"], done=False)
+            self._write(replace(state, begun=run))
         return run
 
     def done(self, run: Run) -> None:
         """What the run took is published for good; the next run begins behind it. Raises StateError if
         it is not the run that was begun; may be repeated."""
-        state = self._state()
-        if state is None or (state["number"], state["to_slot"]) != (run.number, run.to_slot):
-            raise StateError(
-                f"{self._file.path}: run {run.number} is not the one that was begun last"
-            )
-        self._write(run, state["late_seen"], done=True)
+        state = self._read()
+        if state is not None and state.begun is not None and state.begun.to_slot != run.to_slot:
+            raise StateError(f"run {run.number} is not due: run {state.number} was begun last")
+        late_seen = 0 if state is None else state.late_seen
+        after = _State(run.to_slot, run.number + 1, late_seen, None)
+        self._position.done(f"run {run.number}", run.from_slot, run.to_slot, after.kept())
 
     def _first(self, start_slot: int) -> int:
         if self._since is None:
             return start_slot
         return self._subscriber.slot_until(self._since)
 
-    def _state(self) -> dict[str, int] | None:
-        state = self._file.read()
-        if state is None:
-            return None
-        whose = {"pipeline": self.pipeline, "segment": self.segment}
-        known = ("number", "from_slot", "to_slot", "late_items", "late_seen")
-        are_there = "done" in state and all(type(state.get(name)) is int for name in known)
-        if not are_there or not isinstance(state.get("version"), int | None):
-            raise StateError(
-                f"{self._file.path} is not a record of runs; give the job a file of its own"
-            )
-        if any(state.get(name) != value for name, value in whose.items()):
-            raise StateError(
-                f"{self._file.path} is the record of segment {state.get('segment')!r} of pipeline "
-                f"{state.get('pipeline')!r}, not of {self.segment!r} of {self.pipeline!r}"
-            )
-        return state
+    def _read(self) -> _State | None:
+        recorded = self._position.read()
+        return None if recorded is None else _State.of(recorded)
 
-    def _write(self, run: Run, late_seen: int, *, done: bool) -> None:
-        self._file.write(
-            {
-                "pipeline": self.pipeline, "segment": self.segment, "number": run.number,
-                "from_slot": run.from_slot, "to_slot": run.to_slot, "done": done,
-                "late_items": run.late_items, "late_seen": late_seen, "version": run.version,
-            }
-        )  # fmt: skip
+    def _write(self, state: _State) -> None:
+        self._position.write(state.next, state.kept())
 
     def close(self) -> None:
         self._subscriber.close()
         self._admin.close()
-        self._file.release()
+        self._position.close()
 
     def __enter__(self) -> Runs:
-        self._file.hold()
+        self._position.__enter__()
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a job's record holds. begun: the run that was given out and not done, whose end is written before it is
+    given out, since it follows from min time at that moment."""
+
+    next: int
+    number: int
+    late_seen: int
+    begun: Run | None
+
+    def kept(self) -> dict[str, Any]:
+        """What stands beside the position."""
+        run = self.begun
+        begun = None if run is None else [run.to_slot, run.late_items, run.version]
+        return {"number": self.number, "late_seen": self.late_seen, "begun": begun}
+
+    @classmethod
+    def of(cls, recorded: Recorded) -> _State:
+        """Raises StateError for what `kept` has not made."""
+        match recorded.kept:
+            case {"number": int(number), "late_seen": int(seen), "begun": None}:
+                return cls(recorded.next, number, seen, None)
+            case {
+                "number": int(number), "late_seen": int(seen),
+                "begun": [int(to_slot), int(late), int() | None as version],
+            }:  # fmt: skip
+                run = Run(number, recorded.next, to_slot, True, late, version)
+                return cls(recorded.next, number, seen, run)
+            case _:
+                raise StateError(f"{recorded} is not a record of runs; give the job its own")

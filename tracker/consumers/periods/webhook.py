@@ -1,7 +1,7 @@
 """A webhook: each period is posted to a URL when it is complete, signed, until the receiver has it.
 
-    with PeriodFollower(target, "orders", "load", periods, "/data/hook.json") as follower:
-        Webhook("https://reports.example/hours", "/etc/lowmark/hook.secret").run(follower)
+    with Periods(target, "orders", "load", "1h", "/data/hook.json") as periods:
+        periods.run(Webhook("https://reports.example/hours", "/etc/lowmark/hook.secret"))
 
 The receiver has a period when it has answered with a status of 2xx: only then is it done, and the next one
 comes. So whoever is killed, at whichever moment, loses none and changes no order; a receiver that was killed
@@ -22,15 +22,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
 from tracker import __version__
 from tracker.client.credentials import is_loopback
-from tracker.client.errors import LowmarkError
-from tracker.consumers.periods import Period, PeriodFollower
-from tracker.consumers.signing import read_secrets, signed
+from tracker.consumers.periods.cut import Period, moment_text
+from tracker.consumers.periods.once import ActionError
+from tracker.consumers.periods.signing import read_secrets, signed
 
 EVENT = "period.complete"
 MAX_ANSWER_BYTES = 65_536
@@ -41,14 +42,6 @@ MAX_RETRY_AFTER_S = 3_600.0
 _RETRIED = (408, 425, 429)  # and all from 500 on: the receiver may take it later
 
 log = logging.getLogger("lowmark.webhook")
-
-
-class RefusedByReceiverError(LowmarkError):
-    """The receiver will not have it, now or later; says with which status."""
-
-
-class NotDeliveredError(LowmarkError):
-    """The receiver has not taken it in all the time that was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,7 @@ class _Answer:
 
 
 class Webhook:
-    """One receiver."""
+    """One receiver. It cannot be asked what it has, and gets a message again under its id, by which it knows it."""
 
     def __init__(
         self,
@@ -98,21 +91,19 @@ class Webhook:
             host, port = parts.hostname or "", parts.port
         except ValueError:
             host, port = "", None
-        self.shown = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+        self.name = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
         """The URL without what may be secret in it."""
         readable = url.isascii() and url.isprintable() and " " not in url
         if parts.scheme not in ("https", "http") or not host or not readable:
-            raise ValueError(
-                f"{self.shown!r} is no URL of a webhook: https://reports.example/hours"
-            )
+            raise ValueError(f"{self.name!r} is no URL of a webhook: https://reports.example/hours")
         if parts.username or parts.password:
             raise ValueError(
-                f"{self.shown}: a URL with a password is refused, since it would be shown; the receiver "
+                f"{self.name}: a URL with a password is refused, since it would be shown; the receiver "
                 "knows the sender by its signature"
             )
         if parts.scheme == "http" and not plain and not is_loopback(f"{host}:0"):
             raise ValueError(
-                f"{self.shown}: plain http leaves this machine; use https, or allow it (--plain)"
+                f"{self.name}: plain http leaves this machine; use https, or allow it (--plain)"
             )
         self._host, self._port, self._secure = host, port, parts.scheme == "https"
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -122,20 +113,15 @@ class Webhook:
         self._sleep = sleep
         read_secrets(secret_file)  # what cannot be used is refused at once
 
-    def run(self, follower: PeriodFollower, timeout_s: float | None = None) -> int:
-        """Posts each period when it is complete; ends as `PeriodFollower.completed` does. Returns how many
-        were taken. Raises RefusedByReceiverError and NotDeliveredError, after which the period is still
-        the next one, and what the follower raises."""
-        taken = 0
-        for period in follower.completed(timeout_s):
-            self.deliver(message_id(period), event(follower, period))
-            follower.done(period)
-            taken += 1
-        return taken
+    def is_done(self, period: Period) -> bool:
+        return False
+
+    def do(self, period: Period, at: datetime | None) -> None:
+        self.deliver(message_id(period), event(period, at))
 
     def deliver(self, name: str, content: dict[str, Any]) -> None:
-        """Posts one message until it is taken. name: its id. Raises RefusedByReceiverError,
-        NotDeliveredError, SecretError."""
+        """Posts one message until it is taken. name: its id. Raises SecretError, and ActionError where the receiver
+        will not have it, now or later, or (`may_pass`) has not taken it in all the time that was given."""
         body = json.dumps(content, separators=(",", ":")).encode()
         began_s, attempt = time.monotonic(), 0
         while True:
@@ -144,20 +130,21 @@ class Webhook:
             if answer is not None and 200 <= answer.status < 300:
                 return
             if answer is not None and answer.status < 500 and answer.status not in _RETRIED:
-                raise RefusedByReceiverError(
-                    f"{self.shown} has refused {name}: {why}; it is tried again when this is started again"
+                raise ActionError(
+                    f"{self.name} has refused {name}: {why}; it is tried again when this is started again"
                 )
             pause_s = max(self._patience.pause_s(attempt), _asked_pause_s(answer))
             spent_s = time.monotonic() - began_s
             if spent_s + pause_s > self._patience.give_up_s:
-                raise NotDeliveredError(
-                    f"{self.shown} has not taken {name} in {attempt} attempts and {spent_s:.0f} s "
+                raise ActionError(
+                    f"{self.name} has not taken {name} in {attempt} attempts and {spent_s:.0f} s "
                     f"({why}), the limit is {self._patience.give_up_s:g} s; it is tried again when this is "
-                    "started again"
+                    "started again",
+                    may_pass=True,
                 )
             log.warning(
                 "%s has not taken %s (%s), attempt %d; tried again in %.1f s",
-                self.shown, name, why, attempt, pause_s,
+                self.name, name, why, attempt, pause_s,
             )  # fmt: skip
             self._sleep(pause_s)
 
@@ -207,11 +194,9 @@ def message_id(period: Period) -> str:
     return f"msg_{sha256(period.key.encode()).hexdigest()[:32]}"
 
 
-def event(follower: PeriodFollower, period: Period) -> dict[str, Any]:
-    """What is posted of a period."""
-    announced = follower.announced(period)
-    at = announced.isoformat(timespec="milliseconds") if announced else None
-    return {"type": EVENT, "timestamp": at, "data": period.completed(at)}
+def event(period: Period, at: datetime | None) -> dict[str, Any]:
+    """What is posted of a period. at: as of `Action.do`."""
+    return {"type": EVENT, "timestamp": moment_text(at), "data": period.completed(at)}
 
 
 def _asked_pause_s(answer: _Answer | None) -> float:

@@ -12,23 +12,27 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tracker.consumers.marks import MarkError, TableMark, missing_extra
-from tracker.consumers.periods import Period, Periods
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.once import ActionError, ConflictError, needs_extra
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-class DeltaMark(TableMark["DeltaTable"]):
-    """Marks one Delta table. How its store is reached is delta-rs's to know, by the environment."""
+class DeltaMark:
+    """Marks one Delta table. How its store is reached is delta-rs's to know, by the environment.
 
-    def __init__(self, periods: Periods, table: str) -> None:
-        """table: its location. Raises MarkError where there is no Delta table."""
-        super().__init__(f"Delta table {table}", _conflicts)
-        self._periods, self._location = periods, table
-        self._read()
+    Found done: the table's newest transaction of these periods is at the period's first slot, or behind it.
+    """
 
-    def _is_marked(self, table: DeltaTable, period: Period) -> bool:
+    def __init__(self, cut: Cut, table: str) -> None:
+        """table: its location. Raises ActionError where there is no Delta table."""
+        self.name = f"Delta table {table}"
+        self._cut, self._location = cut, table
+        self._table = self._read()
+
+    def is_done(self, period: Period) -> bool:
+        self._table = table = self._read()
         marked = table.transaction_version(self.application(period))
         if marked is None or marked < period.from_slot:
             return False
@@ -37,25 +41,35 @@ class DeltaMark(TableMark["DeltaTable"]):
         return True
 
     def application(self, period: Period) -> str:
-        """Under which the transactions of a follower go: the same for all periods cut alike."""
+        """Under which the transactions go: the same for all periods cut alike."""
         whose = f"{period.pipeline}/{period.segment or '*'}"
-        return f"lowmark:{whose}/{self._periods.slots}+{self._periods.offset}"
+        return f"lowmark:{whose}/{self._cut.slots}+{self._cut.offset}"
 
     def _read(self) -> DeltaTable:
         try:
             from deltalake import DeltaTable
         except ModuleNotFoundError as missing:
-            raise missing_extra("a mark in a Delta table", missing) from None
+            raise needs_extra("a mark in a Delta table", missing) from None
         try:
             return DeltaTable(self._location)
         except Exception as error:
-            raise self._failed(error) from error
+            raise ActionError(f"{self.name} cannot be marked: {error}") from error
+
+    def do(self, period: Period, at: datetime | None) -> None:
+        """At the version behind the one that was looked at."""
+        from deltalake.exceptions import CommitFailedError
+
+        try:
+            self._commit(self._table, period, at)
+        except CommitFailedError as error:
+            raise ConflictError(f"{self.name}: {error}") from error
+        except Exception as error:
+            raise ActionError(f"{self.name} cannot be marked: {error}") from error
 
     def _commit(self, table: DeltaTable, period: Period, at: datetime | None) -> None:
-        """At the version behind the one that `table` is at."""
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
-        fields = period.completed(at.isoformat() if at else None)
+        fields = period.completed(at)
         shown = {
             f"lowmark.{name}": str(value) for name, value in fields.items() if value is not None
         }
@@ -80,22 +94,16 @@ class DeltaMark(TableMark["DeltaTable"]):
         )  # fmt: skip
 
     def _check_history(self, table: DeltaTable, period: Period, marked: int) -> None:
-        """Of a table with later marks: raises MarkError unless the period's own can be seen."""
+        """Of a table with later marks: raises ActionError unless the period's own can be seen."""
         for commit in table.history():
             try:
                 if json.loads(commit["userMetadata"])["key"] == period.key:
                     return
             except (KeyError, TypeError, ValueError):
                 continue
-        raise MarkError(
-            f"Delta table {self._location} has been marked up to the period from slot {marked}, and period "
+        raise ActionError(
+            f"{self.name} has been marked up to the period from slot {marked}, and period "
             f"{period.key}, which is older, is not among the commits that its log still has; begin behind "
             f"slot {marked} (--since, with a new --record), or give a pipeline that was registered anew "
             f"another name"
         )
-
-
-def _conflicts() -> tuple[type[Exception], ...]:
-    from deltalake.exceptions import CommitFailedError
-
-    return (CommitFailedError,)

@@ -1,0 +1,126 @@
+"""Where a consumer is: the slot below which it has done everything for good.
+
+It is kept as a small JSON object, {"of": ..., "next": ...}, in which the consumer may keep more of its own: in a file
+or in a store (`Position`), or in a record of a scheduler's (`to_record`, `from_record`). It is written behind what was
+done and never before it. So whoever dies in between does something again, and leaves out nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tracker.client.closing import Closing
+from tracker.consumers.durable import StateError, state_at
+
+MOST_OPEN = 10_000
+"""What may be handed out and not confirmed; then `Confirmed.full`, and nothing more is handed out."""
+
+
+class Recorded(NamedTuple):
+    """What a record says: the slot at which what is not done begins, and what the consumer has put beside it."""
+
+    next: int
+    kept: Mapping[str, Any]
+
+
+def to_record(of: str, next_slot: int, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A position as JSON. of: what it is a position in."""
+    return {**(kept or {}), "of": of, "next": next_slot}
+
+
+def from_record(found: object, of: str, where: object) -> Recorded | None:
+    """What `to_record` has made, None of None. where: it was found, for messages. Raises StateError for anything
+    else, and for a position in something else than `of`."""
+    if found is None:
+        return None
+    if not isinstance(found, dict) or type(found.get("next")) is not int or "of" not in found:
+        raise StateError(f"{where} is not a record of a position: {found}; give this one its own")
+    if found["of"] != of:
+        raise StateError(f"{where} is the record of {found['of']}, not of {of}; give this its own")
+    kept = {name: value for name, value in found.items() if name not in ("of", "next")}
+    return Recorded(found["next"], kept)
+
+
+class Position(Closing):
+    """A consumer's position in a durable record. One process at a time uses a record.
+
+    Invariant: everything below it was done for good. It moves from one end of what was given out to the other.
+    """
+
+    def __init__(self, of: str, record: str | os.PathLike[str] | None) -> None:
+        """record: a path, or in a store; None: forgotten with the process. Raises StateError where there is no way
+        to the store."""
+        self._of, self._state = of, state_at(record)
+
+    def read(self) -> Recorded | None:
+        """None if nothing was ever written. Raises StateError."""
+        return from_record(self._state.read(), self._of, self._state.path)
+
+    def begun(self, begin: Callable[[], int]) -> Recorded:
+        """As `read`. Where nothing was ever written, the position is what `begin` returns, and written down: so
+        that it does not depend on when somebody asks. Raises StateError, OSError."""
+        recorded = self.read()
+        if recorded is None:
+            recorded = Recorded(begin(), {})
+            self.write(recorded.next)
+        return recorded
+
+    def write(self, next_slot: int, kept: Mapping[str, Any] | None = None) -> None:
+        """Durable on return. Raises StateError, OSError."""
+        self._state.write(to_record(self._of, next_slot, kept))
+
+    def done(
+        self, what: str, from_slot: int, to_slot: int, kept: Mapping[str, Any] | None = None
+    ) -> None:
+        """All from one slot to another was done for good. May be repeated. Raises StateError where it is not what
+        comes next, and OSError."""
+        recorded = self.read()
+        if recorded is not None and recorded.next == to_slot:
+            return
+        if recorded is None or recorded.next != from_slot:
+            at = None if recorded is None else recorded.next
+            raise StateError(f"{self._state.path}: {what} is not due: the next begins at slot {at}")
+        self.write(to_slot, kept)
+
+    def close(self) -> None:
+        self._state.release()
+
+    def __enter__(self) -> Position:
+        """Keeps other processes out. Raises StateError where one is in."""
+        self._state.hold()
+        return self
+
+
+class Confirmed:
+    """How far who reports periods may write its position down: only what it has handed out for good.
+
+    It hears numbered messages, hands out what each makes complete, and learns later, by the number, that all of it is
+    kept by whoever it was handed to. What lies behind the last such number is handed out again after a restart.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.position = self.ahead = position
+        """position: where a restart goes on; ahead: behind all that was handed out."""
+        self._open: deque[tuple[int, int]] = deque()
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more may be handed out before something is confirmed."""
+        return len(self._open) >= MOST_OPEN
+
+    def moved(self, number: int, position: int) -> None:
+        """By a message of a number everything up to a position was handed out."""
+        if position != self.ahead:
+            self._open.append((number, position))
+            self.ahead = position
+
+    def confirmed(self, number: int) -> bool:
+        """Everything that was handed out by messages up to a number is safe. Returns whether the position has
+        moved, and is to be written down."""
+        before = self.position
+        while self._open and self._open[0][0] <= number:
+            self.position = self._open.popleft()[1]
+        return self.position != before

@@ -1,0 +1,77 @@
+"""From reports of complete periods, which may come twice, to their release, once: the rule, without a scheduler.
+
+A report says of one period that it is complete, and with it all before. A release gives out the periods from where
+the last one ended to the end of the newest report, and its position is recorded together with what it gives out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.due import Plan, partition_key
+from tracker.consumers.periods.position import from_record, to_record
+
+MOST_RELEASED = 500
+"""Periods that one release gives out; the next goes on behind them."""
+RECORD = "lowmark"
+"""Under which name an event has the position of its release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A period of a plan that is complete."""
+
+    plan: Plan
+    period: Period
+
+    def payload(self) -> dict[str, Any]:
+        """As JSON, read back by `reported`."""
+        return {
+            **self.period.fields(), "pipeline": self.plan.pipeline, "segment": self.plan.segment,
+            "slots": self.plan.cut.slots, "offset": self.plan.cut.offset, "slack_ns": self.plan.cut.slack_ns,
+            "partition_key": partition_key(self.period),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Partition keys to give out, in order, and what is recorded with them."""
+
+    keys: list[str]
+    extra: dict[str, Any]
+
+
+def reported(extras: Iterable[Mapping[str, Any]]) -> Report | None:
+    """The first report among some events; None without one. Events that are none, made by hand, say, are passed
+    over."""
+    for extra in extras:
+        payload = extra.get("payload")
+        if isinstance(payload, Mapping) and "slots" in payload:
+            cut = Cut(payload["slots"], payload["offset"], 0, payload["slack_ns"])
+            plan = Plan(payload["pipeline"], payload["segment"], cut, payload["from_slot"])
+            return Report(plan, plan.period(payload["from_slot"], payload["to_slot"]))
+    return None
+
+
+def to_release(
+    released: Iterable[Mapping[str, Any]], oldest: Report | None, newest: Report | None
+) -> Release:
+    """What is due. released: what was recorded, the newest first; oldest, newest: of the reports that there are. The
+    first release begins with the oldest report. Whether reports go back, as after a restart, does not matter.
+
+    Raises StateError where the record is of other periods: those of another pipeline, or cut otherwise."""
+    if newest is None or oldest is None:
+        return Release([], {})
+    plan, last = newest.plan, newest.period
+    extra = next((each for each in released if RECORD in each), None)
+    found = to_record(oldest.plan.name, oldest.period.from_slot) if extra is None else extra[RECORD]
+    recorded = from_record(found, plan.name, "what was released")
+    assert recorded is not None
+    due = plan.due(recorded.next, last.to_slot, lambda slot: slot <= last.from_slot, MOST_RELEASED)
+    return Release(
+        [partition_key(each) for each in due.periods],
+        {RECORD: to_record(plan.name, due.position)},
+    )
