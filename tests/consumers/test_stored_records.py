@@ -15,8 +15,10 @@ from tests.files.stores import EXCLUSIVE
 from tests.files.stores import STORES as OPENED
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.durable import StateError, StateFile, StoredState, state_at
+from tracker.consumers.periods.cut import Period
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
+from tracker.consumers.periods.once import Call
 from tracker.consumers.periods.runs import Runs
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.files import STORES, Files, Stores
@@ -138,3 +140,24 @@ def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracke
             assert periods.run(mark, timeout_s=0.5) == 2
         files = STORES.files(bucket)
         assert files.walk(f"{bucket}/table") == ["slot=0/_SUCCESS", "slot=10/_SUCCESS"]
+
+
+def test_whoever_had_the_record_before_does_nothing_more(running: EmbeddedTracker) -> None:
+    """Nothing is locked: the record is asked before each period."""
+    with s3_bucket() as bucket:
+        promise(running, 30)
+        record = f"{bucket}/periods.json"
+        first: list[int] = []
+        second: list[int] = []
+
+        def take_over(period: Period) -> None:
+            first.append(period.from_slot)
+            with Periods(running.target, "p", "load", "100ms", record) as other:
+                taking = Call(lambda period: second.append(period.from_slot))
+                assert other.run(taking, timeout_s=0.2) == 3
+
+        with Periods(running.target, "p", "load", "100ms", record, since=0) as periods:
+            for _ in range(2):
+                with pytest.raises(StateError, match="taken over by another process"):
+                    periods.run(Call(take_over), timeout_s=WAIT_S)
+        assert (first, second) == ([0], [0, 10, 20])
