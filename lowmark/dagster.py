@@ -13,6 +13,7 @@ Needs the package `dagster` (`pip install 'lowmark[dagster]'`).
 
 # Annotations are what they say, not texts: Dagster looks at those of the functions that it calls.
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,7 @@ from tracker.client.errors import UnavailableError
 from tracker.consumers.periods.cut import Period
 from tracker.consumers.periods.due import Due, Plan, partition_key
 from tracker.consumers.periods.made import Made, judge
+from tracker.consumers.periods.position import from_record, to_record
 from tracker.core.model.slots import FOREVER
 
 MOST_RUNS = 24
@@ -51,9 +53,9 @@ def period_sensor(
     complete, in order.
 
     every, since: as of `Plan.of`. partitions: those of the job; a run gets the one that begins with its
-    period. The run key is the period's key, and the cursor is the slot at which the next period begins: a daemon
+    period. The run key is the period's key, and the cursor is a record of the position: a daemon
     that dies after it has started a run and before it has kept the cursor asks for that run again, and Dagster starts
-    none twice of one key. A tracker that is away is a skip, with the reason.
+    none twice of one key. A cursor of other periods, as after a change of `every`, fails the evaluation. A tracker that is away is a skip, with the reason.
     """
 
     @dg.sensor(
@@ -64,14 +66,15 @@ def period_sensor(
     def complete(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
             plan = Plan.of(target, pipeline, segment, every, since)
-            found = plan.look(target, int(context.cursor or plan.begin), most_runs)
+            recorded = from_record(json.loads(context.cursor or "null"), plan.name, "the cursor")
+            position = plan.begin if recorded is None else recorded.next
+            found = plan.look(target, position, most_runs)
         except UnavailableError as error:
             return dg.SkipReason(f"the tracker is away: {error}")
         requests = [_run(period, partitions, run_config) for period in found.periods]
         reason = None if requests else _reason(plan, found)
-        return dg.SensorResult(
-            run_requests=requests, skip_reason=reason, cursor=str(found.position)
-        )
+        cursor = json.dumps(to_record(plan.name, found.position))
+        return dg.SensorResult(run_requests=requests, skip_reason=reason, cursor=cursor)
 
     return complete
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods import functions as callbacks
 from tracker.consumers.periods.functions import Notificator
 from tracker.core.model import TickContent
+from tracker.core.model.slots import FOREVER
 
 
 def test_functions_run_in_the_order_of_times(running: EmbeddedTracker, node: NodeClient) -> None:
@@ -106,6 +109,26 @@ def test_a_function_may_emit_at_its_time(
         assert subscriber.min_time("second") == 30, "the other one's item is open"
         done(node.commit(consume(30, 8, SECOND)))
         assert subscriber.wait_until(100, "second", WAIT_S)
+
+
+def test_what_it_emits_and_the_end_of_its_hold_are_one_tick(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two of them min time might pass what is to be emitted."""
+    committed: list[TickContent] = []
+    commit = timers.commit
+
+    def record(content: TickContent, *more: Any, **options: Any) -> Future[int]:
+        committed.append(content)
+        return commit(content, *more, **options)
+
+    monkeypatch.setattr(timers, "commit", record)
+    with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
+        times.at(30, lambda slot: create(slot, 7, SECOND))
+        done(node.commit(promise(100)))
+        assert times.run(WAIT_S) == 1
+    ends = [content for content in committed if any(m.slot == FOREVER for m in content.holds)]
+    assert [len(content.created) for content in ends] == [1]
 
 
 def test_what_fails_holds_its_time_on_and_so_does_what_a_dead_process_waited_for(

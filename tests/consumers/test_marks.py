@@ -21,7 +21,7 @@ from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import PartitionMark, partition_mark, strftime_layout
 from tracker.consumers.periods.iceberg import IcebergMark, default_tag
 from tracker.consumers.periods.names import PeriodNames
-from tracker.consumers.periods.once import Action, ActionError, do_once
+from tracker.consumers.periods.once import Action, ActionError, ConflictError, do_once
 from tracker.core.model.slots import FOREVER
 
 SECONDS = 10**9
@@ -79,6 +79,22 @@ def test_of_those_who_mark_one_period_at_once_one_does(
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(run, marks))
     assert keys(place.marks()) == [hour(0).key]
+
+
+@BOTH
+def test_a_mark_goes_on_top_of_what_was_looked_at_and_nowhere_else(
+    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
+) -> None:
+    place, mark = made(tmp_path)
+    others: list[Callable[[], object]] = [lambda: do_once(mark(), hour(0), AT), place.append]
+    late = mark()
+    for number, other in enumerate(others):
+        assert not late.is_done(hour(number))
+        other()
+        with pytest.raises(ConflictError):
+            late.do(hour(number), AT)
+        do_once(late, hour(number), AT)
+    assert keys(place.marks()) == [hour(0).key, hour(1).key]
 
 
 @BOTH

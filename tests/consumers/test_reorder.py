@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -126,25 +125,6 @@ def test_a_piece_has_no_more_bytes_than_it_may(
         buffer.add([(slot, "", b"x" * size) for slot, size in enumerate((4, 4, 4, 30, 10))])
         buffer.release(FOREVER, lambda released: pieces.append(len(released)))
     assert pieces == [2, 1, 1, 1], "one that is larger than that goes alone"
-
-
-def test_a_file_of_before_there_were_origins_is_taken_over(tmp_path: Path) -> None:
-    older = sqlite3.connect(tmp_path / "b.db")
-    older.executescript(
-        "CREATE TABLE items (slot INTEGER, key TEXT, payload BLOB, PRIMARY KEY (slot, key)) WITHOUT ROWID;"
-        "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER);"
-        "INSERT INTO items VALUES (7, 'b', x'62'), (7, 'a', x'61');"
-        "INSERT INTO state VALUES ('position', 40), ('released_below', 7);"
-    )
-    older.close()
-    out: list[Released] = []
-    for _ in range(2):
-        with ReorderBuffer(tmp_path / "b.db") as buffer:
-            assert (len(buffer), buffer.position, buffer.released_below) == (2, 40, 7)
-    with ReorderBuffer(tmp_path / "b.db") as buffer:
-        buffer.add([(7, "a", b"a")])
-        buffer.release(8, out.extend)
-    assert out == [Released(40, 7, "a", b"a"), Released(41, 7, "b", b"b")]
 
 
 def test_it_is_bounded_and_belongs_to_one_process(tmp_path: Path) -> None:

@@ -134,10 +134,10 @@ def _cursor(home: Path) -> int:
     ((body,),) = _rows(
         home / "schedules" / "schedules.db", "SELECT instigator_body FROM instigators"
     )
-    found = re.search(r'"cursor": "(\d+)"', body)
+    found = re.search(r'"cursor": ("(?:[^"\\]|\\.)*")', body)
     if found is None:
         raise RunFailed(f"the sensor has no cursor: {body}")
-    return int(found[1])
+    return int(json.loads(json.loads(found[1]))["next"])
 
 
 def _judge(shop: Shop, environment: Environment, programs: Programs, outcome: Outcome) -> None:

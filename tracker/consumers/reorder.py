@@ -93,11 +93,8 @@ class ReorderBuffer:
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.executescript(_TABLES)
         with self.transaction() as database:
-            _take_over_older(database)
             if database.execute("SELECT buffer FROM identity").fetchone() is None:
                 database.execute("INSERT INTO identity VALUES (?)", (uuid4().hex,))
-            if self._state("items", -1) < 0:
-                self._count_anew()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -293,10 +290,3 @@ class ReorderBuffer:
 
 def _size(key: str, payload: bytes) -> int:
     return len(payload) + len(key.encode())
-
-
-def _take_over_older(database: sqlite3.Connection) -> None:
-    """A file of before there were origins keeps its items in a table of another form."""
-    if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'items'").fetchone():
-        database.execute("INSERT INTO waiting SELECT slot, key, 0, 0, payload FROM items")
-        database.execute("DROP TABLE items")
