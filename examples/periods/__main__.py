@@ -42,13 +42,14 @@ class Run(Processes):
         return [
             "tracker.cli", "periods", "follow", "--pipeline", NAME, "--segment", SEGMENT,
             "--every", "1h", "--record", str(self.directory / "record.json"),
-            "--table", str(self.table), "--target", self.target,
+            "--mark-partition", f"{self.table}/date={{start:%Y-%m-%d}}/hour={{start:%H}}",
+            "--target", self.target,
         ]  # fmt: skip
 
     def marked(self) -> dict[int, dict[str, object]]:
         """The markers that are there, by their hour of the day."""
         found = {}
-        for marker in self.table.glob("date=2026-03-02/hour=*/_COMPLETE"):
+        for marker in self.table.glob("date=2026-03-02/hour=*/_SUCCESS"):
             found[int(marker.parent.name.removeprefix("hour="))] = json.loads(marker.read_text())
         return found
 

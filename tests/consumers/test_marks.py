@@ -18,7 +18,7 @@ from tests.consumers.tables import ROWS, DeltaPlace, IcebergPlace, keys
 from tests.files.s3 import s3_bucket
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.delta import DeltaMark
-from tracker.consumers.periods.folders import PartitionMark, partition_mark, strftime_layout
+from tracker.consumers.periods.folders import PartitionMark, partition_mark
 from tracker.consumers.periods.iceberg import IcebergMark, default_tag
 from tracker.consumers.periods.names import PeriodNames
 from tracker.consumers.periods.once import Action, ActionError, ConflictError, do_once
@@ -304,15 +304,6 @@ def test_numbers_are_no_moments() -> None:
     assert (
         PeriodNames("v{from_slot}-{to_slot}", numbers).of(numbers.period("p", None, 20)) == "v20-30"
     )
-
-
-def test_a_layout_by_strftime_is_a_template() -> None:
-    for layout, folder in (
-        ("date=%Y-%m-%d/hour=%H", "date=2026-03-02/hour=00"),
-        ("%Y/{slot}", f"2026/{MIDNIGHT}"),
-        ("{slot}", str(MIDNIGHT)),
-    ):
-        assert PeriodNames(strftime_layout(layout), HOURS).of(hour(0)) == folder
 
 
 def test_a_location_without_a_folder_below_it_is_refused() -> None:

@@ -22,7 +22,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.durable import StateError
 from tracker.consumers.periods.cut import Cut, Period
-from tracker.consumers.periods.folders import MARKER, PartitionMark, strftime_layout
+from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
@@ -41,7 +41,7 @@ def running(tmp_path: Path) -> Iterator[EmbeddedTracker]:
         yield embedded
 
 
-def follower(running: EmbeddedTracker, record: Path | None) -> Periods:
+def follower(running: EmbeddedTracker, record: Path) -> Periods:
     return Periods(running.target, "two", "first", "1h", record)
 
 
@@ -228,7 +228,7 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
     done(node.commit(promise(TEN + 2 * HOUR)))
     table = tmp_path / "table"
     with follower(running, tmp_path / "record.json") as following:
-        mark = PartitionMark(HOURS, table, strftime_layout("date=%Y-%m-%d/hour=%H"), MARKER)
+        mark = PartitionMark(HOURS, table, "date={start:%Y-%m-%d}/hour={start:%H}", "_COMPLETE")
         assert following.run(mark, timeout_s=2.0) == 2
     with pytest.raises(ValueError, match="leads out of the table"):
         PartitionMark(HOURS, table, "../{slot}").folder(HOURS.period("two", "first", TEN))

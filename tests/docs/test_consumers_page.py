@@ -254,7 +254,7 @@ def test_slots_may_be_numbers(tmp_path: Path) -> None:
             assert shown.stdout == "slot:20\n"
             (told,) = history(lowmark.target, "versions", [18])
             assert (told.reached, told.min_time) == (True, 20)
-            with Periods(lowmark.target, "versions", None, "10") as tens:
+            with Periods(lowmark.target, "versions", None, "10", tmp_path / "r") as tens:
                 keys = []
                 for period in tens.completed(WAIT_S):
                     keys.append(period.key)

@@ -27,10 +27,8 @@ from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import (
-    MARKER,
-    PartitionMark,
+    SUCCESS,
     partition_mark,
-    strftime_layout,
 )
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.iceberg import IcebergMark
@@ -160,7 +158,7 @@ Places = list[str]
 MarkPartition = Annotated[
     Places | None,
     typer.Option(
-        help="write _SUCCESS into each period's folder: LOCATION/dt={start:%Y-%m-%d}/hour={start:%H}"
+        help="write a file into each period's folder: LOCATION/dt={start:%Y-%m-%d}/hour={start:%H}"
     ),
 ]
 MarkDelta = Annotated[
@@ -231,17 +229,8 @@ def periods_follow(
     every: Every = "1h",
     segment: SegmentName = None,
     since: Since = None,
-    table: Annotated[
-        str | None, typer.Option(help="a directory: write marker files into its partition folders")
-    ] = None,
-    layout: Annotated[
-        str,
-        typer.Option(
-            help="with --table: a period's folder, by strftime of its start (UTC), {slot}"
-        ),
-    ] = "date=%Y-%m-%d/hour=%H",
-    marker: Annotated[str, typer.Option(help="with --table: name of the marker files")] = MARKER,
     mark_partition: MarkPartition = None,
+    marker: Annotated[str, typer.Option(help="with --mark-partition: name of the files")] = SUCCESS,
     mark_delta: MarkDelta = None,
     mark_iceberg: MarkIceberg = None,
     iceberg_catalog: IcebergCatalog = None,
@@ -255,15 +244,12 @@ def periods_follow(
     ] = None,
     target: PatientTarget = DEFAULT_TARGET,
 ) -> None:
-    """Mark each period when it is complete wherever the options say, and print a JSON line for it (not with
-    --table), in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""
+    """Mark each period when it is complete wherever the options say, and print a JSON line for it, in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""
     exit_when_told()
     with periods_by(target, pipeline, segment, every, record, since) as periods:
         cut, actions = periods.cut, list[Action]()
         with wrong_usage():
-            if table is not None:
-                actions.append(PartitionMark(cut, table, strftime_layout(layout), marker))
-            actions += [partition_mark(cut, template) for template in mark_partition or ()]
+            actions += [partition_mark(cut, each, marker) for each in mark_partition or ()]
             actions += table_marks(cut, mark_delta, mark_iceberg, iceberg_catalog, tag, keep_tags)
             actions += [
                 LineageMark(
@@ -274,9 +260,7 @@ def periods_follow(
                 )
                 for place in mark_openlineage or ()
             ]
-        if table is None:
-            actions.append(Call(_print))
-        periods.run(*actions, timeout_s=timeout)
+        periods.run(*actions, Call(_print), timeout_s=timeout)
 
 
 def _print(period: Period) -> None:

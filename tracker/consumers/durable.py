@@ -42,34 +42,13 @@ class State(Protocol):
         """Replaces it; durable on return. Raises StateError, OSError."""
 
 
-def state_at(record: str | os.PathLike[str] | None, stores: Stores = STORES) -> State:
-    """The record at a path, or in a store; None: in memory. Raises StateError where there is no way to the store."""
-    if record is None:
-        return MemoryState()
+def state_at(record: str | os.PathLike[str], stores: Stores = STORES) -> State:
+    """The record at a path, or in a store. Raises StateError where there is no way to the store."""
     try:
         where = stores.location(os.fspath(record))
         return StoredState(where, stores) if scheme(where) else StateFile(where)
     except FilesError as error:
         raise StateError(str(error)) from error
-
-
-class MemoryState:
-    """A record that is forgotten with the process."""
-
-    path = "memory"
-
-    def __init__(self) -> None:
-        self._value: dict[str, Any] | None = None
-
-    def hold(self) -> None: ...
-
-    def release(self) -> None: ...
-
-    def read(self) -> dict[str, Any] | None:
-        return self._value
-
-    def write(self, value: dict[str, Any]) -> None:
-        self._value = value
 
 
 class StoredState:

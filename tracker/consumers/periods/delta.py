@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tracker.consumers.periods.cut import Cut, Period
-from tracker.consumers.periods.once import ActionError, ConflictError, needs_extra
+from tracker.consumers.periods.once import ActionError, committing, needs_extra
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -50,24 +50,13 @@ class DeltaMark:
             from deltalake import DeltaTable
         except ModuleNotFoundError as missing:
             raise needs_extra("a mark in a Delta table", missing) from None
-        try:
+        with committing(self.name):
             return DeltaTable(self._location)
-        except Exception as error:
-            raise ActionError(f"{self.name} cannot be marked: {error}") from error
 
     def do(self, period: Period, at: datetime | None) -> None:
         """At the version behind the one that was looked at."""
-        from deltalake.exceptions import CommitFailedError
-
-        try:
-            self._commit(self._table, period, at)
-        except CommitFailedError as error:
-            raise ConflictError(f"{self.name}: {error}") from error
-        except Exception as error:
-            raise ActionError(f"{self.name} cannot be marked: {error}") from error
-
-    def _commit(self, table: DeltaTable, period: Period, at: datetime | None) -> None:
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
 
         fields = period.completed(at)
         shown = {
@@ -84,14 +73,15 @@ class DeltaMark:
             # Without a date, so that no retention of transactions lets go of it.
             app_transactions=[Transaction(self.application(period), period.from_slot)],
         )
-        table.create_write_transaction(
-            [], "append", table.schema(), table.metadata().partition_columns,
-            commit_properties=properties,
-            # Checkpoints and cleaning up are for those who write rows.
-            post_commithook_properties=PostCommitHookProperties(
-                create_checkpoint=False, cleanup_expired_logs=False
-            ),
-        )  # fmt: skip
+        with committing(self.name, CommitFailedError):
+            self._table.create_write_transaction(
+                [], "append", self._table.schema(), self._table.metadata().partition_columns,
+                commit_properties=properties,
+                # Checkpoints and cleaning up are for those who write rows.
+                post_commithook_properties=PostCommitHookProperties(
+                    create_checkpoint=False, cleanup_expired_logs=False
+                ),
+            )  # fmt: skip
 
     def _check_history(self, table: DeltaTable, period: Period, marked: int) -> None:
         """Of a table with later marks: raises ActionError unless the period's own can be seen."""

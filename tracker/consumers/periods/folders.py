@@ -1,4 +1,4 @@
-"""Marks in partition folders: a file such as `_COMPLETE` or `_SUCCESS` in a table's folder of a period.
+"""Marks in partition folders: a file such as `_SUCCESS` in a table's folder of a period.
 
 The file is JSON and says which period it is of, and with the fields of Paimon's own success file, when it
 was written. It is written whole, once, and never before the period is complete; a folder without data gets
@@ -19,7 +19,6 @@ from tracker.consumers.periods.once import ActionError
 from tracker.core.model.slots import FOREVER
 from tracker.files import STORES, child, scheme
 
-MARKER = "_COMPLETE"
 SUCCESS = "_SUCCESS"
 """What Hive's and Paimon's readers look for."""
 MAX_LAST_FOLDERS = 100_000
@@ -97,18 +96,13 @@ class PartitionMark:
         return child(self.folder(period), self._name)
 
 
-def partition_mark(cut: Cut, template: str) -> PartitionMark:
-    """`_SUCCESS` in the folders that a template names, location and layout in one, such as
+def partition_mark(cut: Cut, template: str, name: str = SUCCESS) -> PartitionMark:
+    """Files in the folders that a template names, location and layout in one, such as
     `s3://lake/orders/dt={start:%Y-%m-%d}`. Raises ValueError and FilesError."""
     table, slash, layout = template.partition("{")[0].rpartition("/")
     if not slash or not table:
         raise ValueError(f"{template!r} is no location with a partition folder below it")
-    return PartitionMark(cut, table, layout + template[len(table) + 1 + len(layout) :])
-
-
-def strftime_layout(layout: str) -> str:
-    """A layout that is strftime of the period's start as a whole, as `PeriodNames` takes it."""
-    return f"{{start:{layout}}}" if "%" in layout else layout
+    return PartitionMark(cut, table, layout + template[len(table) + 1 + len(layout) :], name)
 
 
 def _key(content: bytes) -> str | None:

@@ -42,12 +42,12 @@ class Periods(Closing):
         pipeline: str,
         segment: str | None,
         every: str,
-        record: str | os.PathLike[str] | None = None,
+        record: str | os.PathLike[str],
         *,
         since: int | datetime | None = None,
     ) -> None:
         """every: a duration (`1h`), or a number where slots are numbers. record: the consumer's own, a path or in
-        a store, which one process at a time uses; None: forgotten with the process. since: the slot or moment at
+        a store, which one process at a time uses. since: the slot or moment at
         which it begins, if its record does not say where it is: with the first period that has nothing from before.
         The pipeline's start if not given. Raises as `Plan.of`, and StateError."""
         self._target, self._plan = target, Plan.of(target, pipeline, segment, every, since)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.names import PeriodNames
-from tracker.consumers.periods.once import ActionError, ConflictError, needs_extra
+from tracker.consumers.periods.once import ActionError, committing, needs_extra
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -66,21 +66,14 @@ class IcebergMark:
             from pyiceberg.catalog import load_catalog
         except ModuleNotFoundError as missing:
             raise needs_extra("a mark in an Iceberg table", missing) from None
-        try:
+        with committing(self.name):
             by_name = catalog is None or isinstance(catalog, str)
             self._catalog: Catalog = load_catalog(catalog) if by_name else catalog
-        except Exception as error:
-            raise self._failed(error) from error
         self._table = self._read()
 
-    def _failed(self, error: Exception) -> ActionError:
-        return ActionError(f"{self.name} cannot be marked: {error}")
-
     def _read(self) -> Table:
-        try:
+        with committing(self.name):
             return self._catalog.load_table(self._identifier)
-        except Exception as error:
-            raise self._failed(error) from error
 
     def is_done(self, period: Period) -> bool:
         """Raises ActionError where the tag is another's."""
@@ -102,22 +95,14 @@ class IcebergMark:
     def do(self, period: Period, at: datetime | None) -> None:
         """On top of the snapshot that was looked at."""
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-
-        try:
-            self._commit(self._table, period, at)
-        except (CommitFailedException, CommitStateUnknownException) as error:
-            raise ConflictError(f"{self.name}: {error}") from error
-        except Exception as error:
-            raise self._failed(error) from error
-
-    def _commit(self, table: Table, period: Period, at: datetime | None) -> None:
         from pyiceberg.table.update.snapshot import ManageSnapshots
 
-        fields = period.completed(at)
+        fields, table = period.completed(at), self._table
         # In this copy of the table alone: pyiceberg's own attempts would leave the tag out, and not look
         # for it.
         table.metadata.properties["commit.retry.num-retries"] = "0"
-        with table.transaction() as transaction:
+        conflicts = CommitFailedException, CommitStateUnknownException
+        with committing(self.name, *conflicts), table.transaction() as transaction:
             properties = {
                 f"{PROPERTY}{name}": str(value)
                 for name, value in fields.items()

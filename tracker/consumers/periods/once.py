@@ -7,7 +7,8 @@ on; nobody has to remember what it was about to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Protocol
 
@@ -77,6 +78,18 @@ def do_once(action: Action, period: Period, at: datetime | None) -> None:
             "tried again by who starts again",
             may_pass=True,
         )
+
+
+@contextmanager
+def committing(name: str, *conflicts: type[Exception]) -> Iterator[None]:
+    """Within, a library looks at a table or commits to it: what it raises becomes ConflictError or ActionError. name:
+    the action's."""
+    try:
+        yield
+    except conflicts as error:
+        raise ConflictError(f"{name}: {error}") from error
+    except Exception as error:
+        raise ActionError(f"{name} cannot be marked: {error}") from error
 
 
 def needs_extra(what: str, missing: ModuleNotFoundError, extra: str = "tables") -> ActionError:

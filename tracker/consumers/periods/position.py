@@ -50,9 +50,8 @@ class Position(Closing):
     Invariant: everything below it was done for good. It moves from one end of what was given out to the other.
     """
 
-    def __init__(self, of: str, record: str | os.PathLike[str] | None) -> None:
-        """record: a path, or in a store; None: forgotten with the process. Raises StateError where there is no way
-        to the store."""
+    def __init__(self, of: str, record: str | os.PathLike[str]) -> None:
+        """record: a path, or in a store. Raises StateError where there is no way to the store."""
         self._of, self._state = of, state_at(record)
 
     def read(self) -> Recorded | None:
