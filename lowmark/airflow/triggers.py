@@ -26,9 +26,9 @@ from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.position import Confirmed, from_record, to_record
 from tracker.consumers.periods.releases import Report
 
-TELL_AT_MOST_EVERY_S = 0.5
+SEND_AT_MOST_EVERY_S = 0.5
 """Min time may move hundreds of times a second; watchers hear of it so often, and each time the newest."""
-TELL_AT_LEAST_EVERY_S = 5.0
+SEND_AT_LEAST_EVERY_S = 5.0
 """So that whoever joins late hears where min time is, though it does not move."""
 MOST_REPORTED = 100
 """Periods that one message makes a watcher report; those behind come with the next message."""
@@ -83,7 +83,7 @@ class CompleteTrigger(BaseTrigger):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Message:
     """A message to all watchers of a pipeline. min_times: by segment, None is the whole pipeline; safe: everything
     that watchers have reported by messages up to this number is in Airflow's database."""
 
@@ -101,7 +101,7 @@ class _Subscription(SharedStreamProducer):
         self._moved = asyncio.Event()
         self._safe = 0
 
-    async def open_stream(self) -> AsyncIterator[tuple[_Told, int]]:
+    async def open_stream(self) -> AsyncIterator[tuple[_Message, int]]:
         """Numbered messages, for ever. Raises RefusedError for an unknown pipeline."""
         target = await LowmarkHook(self.lowmark_conn_id).atarget()
         async with AsyncSubscriber(target, self.pipeline) as subscriber:
@@ -113,8 +113,8 @@ class _Subscription(SharedStreamProducer):
                 while not hearing.done():
                     number += 1
                     self._moved.clear()
-                    yield _Told(number, dict(self._min_times), self._safe), number
-                    await asyncio.sleep(TELL_AT_MOST_EVERY_S)
+                    yield _Message(number, dict(self._min_times), self._safe), number
+                    await asyncio.sleep(SEND_AT_MOST_EVERY_S)
                     await self._wait()
                 hearing.result()
             finally:
@@ -130,7 +130,7 @@ class _Subscription(SharedStreamProducer):
 
     async def _wait(self) -> None:
         try:
-            await asyncio.wait_for(self._moved.wait(), TELL_AT_LEAST_EVERY_S)
+            await asyncio.wait_for(self._moved.wait(), SEND_AT_LEAST_EVERY_S)
         except TimeoutError:
             pass
 
@@ -185,7 +185,7 @@ class PeriodTrigger(BaseEventTrigger):
         yield
 
     async def filter_shared_stream(
-        self, shared_stream: AsyncIterator[_Told]
+        self, shared_stream: AsyncIterator[_Message]
     ) -> AsyncIterator[TriggerEvent]:
         """Reports the periods that are complete from its record on. The record moves when Airflow has stored the
         events, never before."""
@@ -195,21 +195,21 @@ class PeriodTrigger(BaseEventTrigger):
             Plan.of, target, self.pipeline, self.segment, self.every, since
         )
         way = Confirmed(await self._recorded(plan))
-        async for told in shared_stream:
-            if way.confirmed(told.safe):
+        async for message in shared_stream:
+            if way.confirmed(message.safe):
                 await self._write(plan, way.position)
             if way.full:
                 continue
             due = await asyncio.to_thread(
                 plan.due,
                 way.ahead,
-                told.min_times[self.segment],
+                message.min_times[self.segment],
                 lambda slot: plan.passed(target, slot),
                 MOST_REPORTED,
             )
             for period in due.periods:
                 yield TriggerEvent(Report(plan, period).payload())
-            way.moved(told.number, due.position)
+            way.moved(message.number, due.position)
 
     async def _recorded(self, plan: Plan) -> int:
         """Where to go on. Raises StateError for the record of other periods, ValueError for several assets."""

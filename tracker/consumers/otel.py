@@ -5,7 +5,7 @@
     observed.close()
 
 Each collection asks the tracker once, as any client may. While the tracker is away the gauges of pipelines have no
-points, and `lowmark.tracker.up` is 0: nothing is told that was true before. Needs `pip install 'lowmark[otel]'`.
+points, and `lowmark.tracker.up` is 0: nothing is reported that was true before. Needs `pip install 'lowmark[otel]'`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tracker.view.pipelines import clock_time, span_ms
 from tracker.view.progress import Progress
 
 MAX_SEGMENTS = 1_000
-"""Segments, pipelines as a whole counted too, that one `observe` ever tells of, since the SDK remembers each set of
-attributes for good. `lowmark.segments.omitted` says how many are not told."""
+"""Segments, pipelines as a whole counted too, that one `observe` ever reports, since the SDK remembers each set of
+attributes for good. `lowmark.segments.omitted` counts those that are not reported."""
 ANSWER_TIMEOUT_S = 10.0
 """How long one question to the tracker may take."""
 EXPLAIN_S = 5.0
@@ -53,7 +53,7 @@ GAUGES = {
     "lowmark.stuck": ("1", "1 while min time stands until somebody acts, else 0."),
     HELD: ("1", "1, with lowmark.cause, while something is known to hold min time; else absent."),
     UP: ("1", "1 if the tracker has answered, else 0."),
-    OMITTED: ("{segment}", "Segments that are not told because there are more than the limit."),
+    OMITTED: ("{segment}", "Segments that are not reported because there are more than the limit."),
 }  # fmt: skip
 """By name: unit and description."""
 
@@ -107,15 +107,15 @@ class Observed(Closing):
             rows = self._overview.look(EXPLAIN_S)
         except LowmarkError as error:
             if not self._away:
-                log.warning("nothing is told until the tracker answers: %s", error)
+                log.warning("nothing is reported until the tracker answers: %s", error)
             self._away = True
             return {UP: [Observation(0)]}
         if self._away:
             log.warning("the tracker answers again")
         self._away = False
-        return self._told(rows)
+        return self._measured(rows)
 
-    def _told(self, rows: Iterable[Row]) -> Points:
+    def _measured(self, rows: Iterable[Row]) -> Points:
         points: Points = {UP: [Observation(1)]}
         omitted = self._overview.more
         for row in rows:

@@ -148,11 +148,11 @@ class ReorderBuffer:
         """Adds items, all or none: (slot, key, payload). Durable on return.
 
         One whose slot and key are there already is the same item again, unless an origin is given: a number
-        other than 0 of what the items come from. Then they are told apart by it and by their ordinals in it,
+        other than 0 of what the items come from. Then they are distinguished by it and by their ordinals in it,
         `first`, `first` + 1, ..., by which those of one slot and key are ordered as well.
 
         Raises LateItemError if one lies below what was released: unless a front was evicted, it was
-        released and is told again, or its segment's min time was not the one that released. Raises
+        released and is added again, or its segment's min time was not the one that released. Raises
         BufferFullError, and sqlite3.Error where the disk fails.
         """
         rows = [
@@ -164,7 +164,7 @@ class ReorderBuffer:
         if late is not None:
             raise LateItemError(
                 f"item {late[1]!r} has slot {late[0]}, and everything below {floor} has been released; "
-                "leave it out if it was told before, or write it beside the ordered output"
+                "leave it out if it was added before, or write it beside the ordered output"
             )
         beyond = next((row for row in rows if row[0] > HIGHEST_SLOT), None)
         if beyond is not None:

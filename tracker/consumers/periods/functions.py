@@ -71,7 +71,7 @@ class Notificator(Closing):
         self._changed = threading.Condition()
         self._running = threading.Lock()
         self._holding = threading.RLock()
-        """A time is taken and let go of by one at a time: else a hold might end that somebody has just taken up."""
+        """A time is taken and let go of by one at a time: else a hold might end that another thread has just found there."""
         self._closed = False
         self._thread: threading.Thread | None = None
         self.failure: Exception | None = None

@@ -1,7 +1,7 @@
 """Marks for OpenLineage: a run for each period that is complete, at a receiver or in a directory of events.
 
-The run's id follows from the pipeline, the segment and the period, so whoever is told of it twice, after a crash or
-a lost answer, is told of one run. Its events are START, at the period's beginning, and COMPLETE, when the tracker
+The run's id follows from the pipeline, the segment and the period, so whoever hears of it twice, after a crash or
+a lost answer, hears of one run. Its events are START, at the period's beginning, and COMPLETE, when the tracker
 announced that it is complete.
 """
 
