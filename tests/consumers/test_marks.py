@@ -177,6 +177,26 @@ def test_a_delta_mark_is_a_transaction_without_files(tmp_path: Path) -> None:
     )
 
 
+def test_a_mark_on_a_local_disk_is_synced_before_the_position_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is found, too: whoever has made it may have died before that."""
+    place, mark = delta_place(tmp_path)
+    sync, synced = os.fsync, set[str]()
+
+    def record(file: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{file}"))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", record)
+    for _ in range(2):
+        synced.clear()
+        do_once(mark(), hour(0), AT)
+        log = Path(place.location, "_delta_log")
+        assert synced >= {str(path) for path in log.glob("*.json")} | {str(log)}
+    assert keys(place.marks()) == [hour(0).key]
+
+
 def test_a_delta_table_with_later_marks_is_asked_for_the_period_itself(tmp_path: Path) -> None:
     place, mark = delta_place(tmp_path)
     for number in (1, 2):

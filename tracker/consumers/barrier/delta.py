@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracker.client.errors import LowmarkError
-from tracker.consumers.barrier.delta_disk import LocalLog
 from tracker.consumers.barrier.sink import (
     Position,
     SinkAwayError,
@@ -26,6 +25,7 @@ from tracker.consumers.barrier.sink import (
     check_write,
 )
 from tracker.consumers.commits import MAX_ATTEMPTS, try_to_commit
+from tracker.consumers.delta_disk import LocalLog, local_log
 from tracker.consumers.reorder import Released
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class DeltaSink:
             table = self._read()
             self._check_columns(table)
             self._commit("open it", table, lambda: self._claim(table))
-            self._log = LocalLog(table.table_uri) if table.table_uri.startswith("file:") else None
+            self._log = local_log(table.table_uri)
             self._sync(table)
         self._table = table
         return self._held

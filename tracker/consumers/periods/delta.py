@@ -12,6 +12,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tracker.consumers.delta_disk import local_log
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.once import ActionError, committing, needs_extra
 
@@ -30,6 +31,7 @@ class DeltaMark:
         self.name = f"Delta table {table}"
         self._cut, self._location = cut, table
         self._table = self._read()
+        self._log = local_log(self._table.table_uri)
 
     def is_done(self, period: Period) -> bool:
         self._table = table = self._read()
@@ -38,6 +40,7 @@ class DeltaMark:
             return False
         if marked > period.from_slot:
             self._check_history(table, period, marked)
+        self._sync(table.version())  # whoever has marked it may have died before that
         return True
 
     def application(self, period: Period) -> str:
@@ -82,6 +85,11 @@ class DeltaMark:
                     create_checkpoint=False, cleanup_expired_logs=False
                 ),
             )  # fmt: skip
+        self._sync(self._table.version() + 1)
+
+    def _sync(self, version: int) -> None:
+        if self._log is not None:
+            self._log.sync(version)
 
     def _check_history(self, table: DeltaTable, period: Period, marked: int) -> None:
         """Of a table with later marks: raises ActionError unless the period's own can be seen."""

@@ -57,6 +57,11 @@ class LocalLog:
         return [self._table / unquote(each["add"]["path"]) for each in actions if "add" in each]
 
 
+def local_log(uri: str) -> LocalLog | None:
+    """The log of a table that is in a local directory; None of one in a store."""
+    return LocalLog(uri) if uri.startswith("file:") else None
+
+
 def _sync_file(path: Path) -> None:
     """Of one that is not there any more, nothing."""
     try:
