@@ -89,12 +89,14 @@ class SecureTarget(tuple[str, ...]):
 class Backoff:
     """Growing pauses between attempts, with jitter so that many clients do not come at once."""
 
-    def __init__(self, first_s: float = RETRY_FIRST_S) -> None:
-        self._first_s = self._next_s = first_s
+    def __init__(self, first_s: float = RETRY_FIRST_S, most_s: float = RETRY_MOST_S) -> None:
+        self._next_s = self._first_s = min(first_s, most_s)
+        self._most_s = most_s
 
     def pause_s(self) -> float:
+        """The next one: twice as long as the one before, up to the most, less up to a half by chance."""
         pause = self._next_s * (0.5 + random.random() / 2)
-        self._next_s = min(2 * self._next_s, RETRY_MOST_S)
+        self._next_s = min(2 * self._next_s, self._most_s)
         return pause
 
     def reset(self) -> None:

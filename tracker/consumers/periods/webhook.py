@@ -15,7 +15,6 @@ import http.client
 import json
 import logging
 import os
-import random
 import socket
 import ssl
 import threading
@@ -28,6 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tracker import __version__
+from tracker.client.connection import Backoff
 from tracker.client.credentials import is_loopback
 from tracker.consumers.periods.cut import Period, moment_text
 from tracker.consumers.periods.once import ActionError
@@ -56,11 +56,6 @@ class Patience:
     give_up_s: float = 86_400.0
     first_pause_s: float = 1.0
     longest_pause_s: float = 300.0
-
-    def pause_s(self, attempt: int) -> float:
-        """After that many attempts."""
-        doubled = self.first_pause_s * 2.0 ** min(attempt - 1, 60)
-        return min(doubled, self.longest_pause_s) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +119,7 @@ class Webhook:
         will not have it, now or later, or (`may_pass`) has not taken it in all the time that was given."""
         body = json.dumps(content, separators=(",", ":")).encode()
         began_s, attempt = time.monotonic(), 0
+        backoff = Backoff(self._patience.first_pause_s, self._patience.longest_pause_s)
         while True:
             attempt += 1
             answer, why = self._attempt(name, body)
@@ -133,7 +129,7 @@ class Webhook:
                 raise ActionError(
                     f"{self.name} has refused {name}: {why}; it is tried again when this is started again"
                 )
-            pause_s = max(self._patience.pause_s(attempt), _asked_pause_s(answer))
+            pause_s = max(backoff.pause_s(), _asked_pause_s(answer))
             spent_s = time.monotonic() - began_s
             if spent_s + pause_s > self._patience.give_up_s:
                 raise ActionError(
