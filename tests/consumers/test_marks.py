@@ -168,7 +168,7 @@ def test_a_delta_mark_is_a_transaction_without_files(tmp_path: Path) -> None:
     do_once(mark(), hour(0), AT)
     commit = place.commits()[-1]
     assert commit.keys() == {"commitInfo", "txn"}
-    assert commit["txn"] == {"appId": "lowmark:orders/load/3600+0", "version": MIDNIGHT}
+    assert commit["txn"] == {"appId": "lowmark:orders/load/3600", "version": MIDNIGHT}
     assert place.marks() == [hour(0).completed(AT)]
     shown = commit["commitInfo"]["operationParameters"]
     assert (shown["lowmark.pipeline"], shown["lowmark.end"]) == (
@@ -250,21 +250,20 @@ def test_a_tag_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "slack_ns", "offset", "tag"),
+    ("slots", "slack_ns", "tag"),
     [
-        (86_400, SECONDS, 0, "lowmark-2026-03-02"),
-        (86_400, SECONDS, 3_600, "lowmark-2026-03-02T00"),
-        (3_600, SECONDS, 0, "lowmark-2026-03-02T00"),
-        (900, SECONDS, 0, "lowmark-2026-03-02T0000"),
-        (90, SECONDS, 0, "lowmark-2026-03-02T000000"),
-        (50, SECONDS // 100, 0, "lowmark-2026-03-02T000000.000000"),
-        (10, None, 0, f"lowmark-{MIDNIGHT * 100}"),
+        (86_400, SECONDS, "lowmark-2026-03-02"),
+        (3_600, SECONDS, "lowmark-2026-03-02T00"),
+        (900, SECONDS, "lowmark-2026-03-02T0000"),
+        (90, SECONDS, "lowmark-2026-03-02T000000"),
+        (50, SECONDS // 100, "lowmark-2026-03-02T000000.000000"),
+        (10, None, f"lowmark-{MIDNIGHT * 100}"),
     ],
 )
 def test_tags_are_as_short_as_tells_periods_apart(
-    slots: int, slack_ns: int | None, offset: int, tag: str
+    slots: int, slack_ns: int | None, tag: str
 ) -> None:
-    periods = Cut(slots, offset, slack_ns=slack_ns)
+    periods = Cut(slots, slack_ns=slack_ns)
     slot = MIDNIGHT * SECONDS // slack_ns if slack_ns else MIDNIGHT * 100
     names = PeriodNames(default_tag(periods), periods)
     assert names.of(periods.period("p", None, slot)) == tag
@@ -359,4 +358,4 @@ def test_tables_in_a_bucket_are_marked_too(tmp_path: Path, monkeypatch: pytest.M
         assert keys(orders.marks()) == [hour(0).key] and orders.rows("lowmark-2026-03-02T00") == 2
         table = DeltaTable(f"{bucket}/delta")
         assert table.version() == 2, "two periods, a commit each"
-        assert table.transaction_version("lowmark:orders/load/3600+0") == hour(1).from_slot
+        assert table.transaction_version("lowmark:orders/load/3600") == hour(1).from_slot

@@ -120,7 +120,7 @@ def test_each_period_is_told_also_when_min_time_jumps(
         assert list(following.completed(WAIT_S)) == [], "there is nothing behind the end"
     assert [p.from_slot for p in last] == [TEN + 4 * HOUR, TEN + 5 * HOUR, TEN + 6 * HOUR]
     assert last[-1].key == f"two/first/{TEN + 6 * HOUR}..end"
-    whose = f"two/first by {HOUR} slots from 0"
+    whose = f"two/first by {HOUR} slots"
     for damage, why in (
         ({"of": "other", "next": 5}, f"record of other, not of {whose}"),
         ({"of": whose, "next": "5"}, "not a record of a position"),

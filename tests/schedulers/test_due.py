@@ -59,7 +59,7 @@ def test_what_cannot_be_is_refused(shop: Shop) -> None:
 
 
 def test_of_a_complete_pipeline_the_periods_that_it_passed_and_then_the_rest() -> None:
-    plan = Plan("orders", None, Cut(10, 0, 5, 10**9), 0)
+    plan = Plan("orders", None, Cut(10, 5, 10**9), 0)
     found = plan.due(0, FOREVER, lambda slot: slot <= 25, most=24)
     assert [(each.from_slot, each.to_slot) for each in found.periods] == [
         (0, 10), (10, 20), (20, FOREVER),
@@ -68,7 +68,7 @@ def test_of_a_complete_pipeline_the_periods_that_it_passed_and_then_the_rest() -
 
 
 def test_lateness_holds_a_period_back() -> None:
-    plan = Plan("orders", None, Cut(10, 0, 5, 10**9), 0)
+    plan = Plan("orders", None, Cut(10, 5, 10**9), 0)
     assert plan.due(0, 14, lambda slot: False, most=24).periods == []
     assert len(plan.due(0, 15, lambda slot: False, most=24).periods) == 1
 

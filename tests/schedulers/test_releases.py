@@ -20,7 +20,7 @@ from tracker.core.model.slots import FOREVER
 
 HOUR = 3_600
 BEGIN = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
-PLAN = Plan("orders", "load", Cut(HOUR, 0, 0, 10**9), BEGIN)
+PLAN = Plan("orders", "load", Cut(HOUR, 0, 10**9), BEGIN)
 
 
 def report(hour: int, *, last: bool = False) -> Report:
@@ -91,7 +91,7 @@ def test_many_are_released_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_periods_that_do_not_follow_are_refused() -> None:
     first = to_release([], report(0), report(0)).extra
-    two = replace(PLAN, cut=Cut(2 * HOUR, 0, 0, 10**9))
+    two = replace(PLAN, cut=Cut(2 * HOUR, 0, 10**9))
     other = Report(two, two.period(BEGIN + 2 * HOUR))
     for recorded, oldest in (([first], other), ([], report(0))):
         with pytest.raises(StateError, match="record of orders/load by 3600 slots"):

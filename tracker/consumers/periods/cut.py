@@ -56,32 +56,30 @@ def moment_text(at: datetime | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How time is cut: into stretches of `slots` slots, of which one begins at slot `offset`.
+    """How time is cut: into stretches of `slots` slots, of which one begins at slot 0.
 
     lateness: how far min time must be beyond the end of a period for it to be complete.
     """
 
     slots: int
-    offset: int = 0
     lateness: int = 0
     slack_ns: int | None = None
     """Width of a slot; None where slots are numbers."""
 
     @classmethod
-    def of(cls, spec: PipelineSpec, every: int, offset: int = 0) -> Cut:
-        """Periods of a pipeline: `every` and `offset` in nanoseconds, or in slots where its slots are
-        numbers. Raises ValueError unless both are whole numbers of slots; of times, where these have rounds."""
+    def of(cls, spec: PipelineSpec, every: int) -> Cut:
+        """Periods of a pipeline: `every` in nanoseconds, or in slots where its slots are numbers. Raises
+        ValueError unless it is a whole number of slots; of times, where these have rounds."""
         if spec.time is TimeKind.NUMBER:
             width, slack_ns = 1, None
         else:
             width, slack_ns = spec.slack_ns * spec.rounds, spec.slack_ns
-        if every <= 0 or every % width or offset % width:
+        if every <= 0 or every % width:
             raise ValueError(
-                f"periods of {every} from {offset} ns are not whole slots of {width} ns: a slot belongs "
+                f"periods of {every} ns are not whole slots of {width} ns: a slot belongs "
                 "to one period"
             )
-        slots, begin = every // width * spec.rounds, offset // width * spec.rounds
-        return cls(slots, begin, spec.lateness_slots, slack_ns)
+        return cls(every // width * spec.rounds, spec.lateness_slots, slack_ns)
 
     @classmethod
     def parse(cls, spec: PipelineSpec, every: str) -> Cut:
@@ -92,7 +90,7 @@ class Cut:
 
     def first(self, slot: int) -> int:
         """Where the first period begins that has nothing from before `slot`."""
-        return self.offset - (self.offset - slot) // self.slots * self.slots
+        return -(-slot // self.slots) * self.slots
 
     def period(
         self, pipeline: str, segment: str | None, from_slot: int, to_slot: int | None = None

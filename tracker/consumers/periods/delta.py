@@ -46,7 +46,7 @@ class DeltaMark:
     def application(self, period: Period) -> str:
         """Under which the transactions go: the same for all periods cut alike."""
         whose = f"{period.pipeline}/{period.segment or '*'}"
-        return f"lowmark:{whose}/{self._cut.slots}+{self._cut.offset}"
+        return f"lowmark:{whose}/{self._cut.slots}"
 
     def _read(self) -> DeltaTable:
         try:

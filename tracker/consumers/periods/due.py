@@ -72,7 +72,7 @@ class Plan:
     def name(self) -> str:
         """What a position of it is a position in: plans that differ in it have no period in common."""
         whose = f"{self.pipeline}/{self.segment or '*'}"
-        return f"{whose} by {self.cut.slots} slots from {self.cut.offset}"
+        return f"{whose} by {self.cut.slots} slots"
 
     def period(self, from_slot: int, to_slot: int | None = None) -> Period:
         """As `Cut.period`."""

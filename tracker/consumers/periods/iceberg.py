@@ -38,7 +38,7 @@ def default_tag(cut: Cut) -> str:
         return "lowmark-{from_slot}"
     for unit_s, pattern in _PATTERNS:
         slots = unit_s * 10**9 // cut.slack_ns
-        if slots and cut.slots % slots == 0 and cut.offset % slots == 0:
+        if slots and cut.slots % slots == 0:
             return f"lowmark-{{start:{pattern}}}"
     return "lowmark-{start:%Y-%m-%dT%H%M%S.%f}"
 

@@ -31,7 +31,7 @@ class Report:
         """As JSON, read back by `reported`."""
         return {
             **self.period.fields(), "pipeline": self.plan.pipeline, "segment": self.plan.segment,
-            "slots": self.plan.cut.slots, "offset": self.plan.cut.offset, "slack_ns": self.plan.cut.slack_ns,
+            "slots": self.plan.cut.slots, "slack_ns": self.plan.cut.slack_ns,
             "partition_key": partition_key(self.period),
         }  # fmt: skip
 
@@ -50,7 +50,7 @@ def reported(extras: Iterable[Mapping[str, Any]]) -> Report | None:
     for extra in extras:
         payload = extra.get("payload")
         if isinstance(payload, Mapping) and "slots" in payload:
-            cut = Cut(payload["slots"], payload["offset"], 0, payload["slack_ns"])
+            cut = Cut(payload["slots"], slack_ns=payload["slack_ns"])
             plan = Plan(payload["pipeline"], payload["segment"], cut, payload["from_slot"])
             return Report(plan, plan.period(payload["from_slot"], payload["to_slot"]))
     return None
