@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,8 @@ class Outcome:
     """What the demo comes to. `problems`: what was wrong, in words; none if it is proved."""
 
     problems: list[str] = field(default_factory=list)
+    violations: int = 0
+    """Of what was promised, as the judge of the history counts them."""
     flights: int = 0
     seconds: float = 0.0
     replay_seconds: float = 0.0
@@ -365,6 +368,8 @@ def _prove(form: Form, places: Places, outcome: Outcome, history: Path) -> None:
     outcome.check = lines[-1] if lines else ""
     if checked.returncode != 0:
         outcome.problems += lines
+        counted = re.search(r" violations=(\d+)", outcome.check)
+        outcome.violations = int(counted[1]) if counted else 0
 
 
 def summary(form: Form, outcome: Outcome) -> dict[str, object]:
@@ -376,6 +381,7 @@ def summary(form: Form, outcome: Outcome) -> dict[str, object]:
         "announcements": outcome.announcements,
         "notification_p50_ms": _latency(outcome, 50, 1),
         "notification_p99_ms": _latency(outcome, 99, 1),
+        **({"violations": outcome.violations} if outcome.violations else {}),
     }
 
 

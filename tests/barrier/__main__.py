@@ -97,7 +97,10 @@ def main(arguments: list[str]) -> int:
         for result in made.values()
     )  # fmt: skip
     details = {"seed": options.seed, "machine_load": os.getloadavg()[0], "runs": results}
-    return finish("barrier", ok=ok, shown=shown, details=details)
+    missing = (
+        "" if made else "; ".join(f"{kind}: {each['skipped']}" for kind, each in results.items())
+    )
+    return finish("barrier", ok=ok, shown=shown, details=details, skipped=missing)
 
 
 if __name__ == "__main__":

@@ -161,7 +161,8 @@ def report(
     if broken:
         shown["broken"] = ",".join(broken)
     ok = bool(outcomes or suites) and not failed and not skipped and not broken
-    return finish(name, ok=ok, shown=shown, details=details)
+    missing = skipped[0].wrong[0] if skipped and not failed and not broken else ""
+    return finish(name, ok=ok, shown=shown, details=details, skipped=missing)
 
 
 def chosen_rows(arguments: argparse.Namespace) -> tuple[list[type[Connector]], list[str]]:

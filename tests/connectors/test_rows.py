@@ -54,7 +54,7 @@ def test_rows_of_a_connector_that_cannot_be_had_say_why(tmp_path: Path) -> None:
         ),
         (
             Outcome("1.1", "a", "x", covered=False, wrong=["no mvn"]),
-            "t: FAILED rows=0 failed=0 false=0 lost=0 skipped=1 seconds=0",
+            "t: SKIPPED rows=0 failed=0 false=0 lost=0 skipped=1 seconds=0 no mvn",
         ),
     ],
     ids=["holds", "broken", "skipped"],

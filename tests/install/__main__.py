@@ -247,7 +247,8 @@ def main(arguments: list[str]) -> int:
     shown = {"rows": len(outcomes), "failed": len(failed), "skipped": len(skipped)}
     details = {"table": [asdict(outcome) for outcome in outcomes]}
     ok = not failed and len(skipped) < len(outcomes)
-    return finish("install-matrix", ok=ok, shown=shown, details=details)
+    missing = "" if ok or failed else skipped[0].skipped
+    return finish("install-matrix", ok=ok, shown=shown, details=details, skipped=missing)
 
 
 if __name__ == "__main__":

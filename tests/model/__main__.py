@@ -32,10 +32,13 @@ def _show(seen: Explored) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    parser.parse_args()
+    parser.add_argument(
+        "--first", type=int, default=len(STORIES), help="only so many of the stories"
+    )
+    first = parser.parse_args().first
     began = time.monotonic()
     # The longest first, so that the others fill the other cores.
-    tasks = [(story, None) for story in reversed(STORIES)]
+    tasks = [(story, None) for story in reversed(STORIES[:first])]
     *held, published = explore_all([*tasks, (TWO_SHARDS, PUBLISHED_RULE)])
     for seen in (*held, published):
         if seen.violation:
@@ -43,7 +46,7 @@ def main() -> int:
     states = sum(seen.states for seen in held)
     is_whole = all(seen.whole for seen in held)
     refuted = bool(published.violation)
-    ok = is_whole and refuted and states >= LEAST_STATES
+    ok = is_whole and refuted and (states >= LEAST_STATES or first < len(STORIES))
     result = {
         "ok": ok,
         "seconds": round(time.monotonic() - began, 1),

@@ -40,7 +40,7 @@ def tried(name: str, *, tracked: bool) -> Outcome:
     except NotToBeHad as error:
         outcome.skipped = str(error)
     except Exception as error:  # the others are tried all the same
-        outcome.wrong.append(f"{type(error).__name__}: {error}")
+        outcome.broken = f"{type(error).__name__}: {error}"
     outcome.seconds = round(time.monotonic() - began_s)
     return outcome
 
@@ -60,15 +60,18 @@ def main(arguments: list[str]) -> int:
         print(f"== {name}", flush=True)
         outcomes.append(tried(name, tracked=not options.sabotage))
         print(outcomes[-1], flush=True)
-    failed = [each for each in outcomes if each.wrong]
+    failed = [each for each in outcomes if each.wrong or each.broken]
     skipped = [each for each in outcomes if each.skipped]
     shown = {
         "schedulers": len(outcomes), "hours": sum(each.hours for each in outcomes),
         "reports": sum(each.reports for each in outcomes), "kills": sum(each.kills for each in outcomes),
-        "failed": len(failed), "skipped": len(skipped), "seconds": sum(each.seconds for each in outcomes),
+        "failed": len(failed), "wrong": sum(len(each.wrong) for each in outcomes), "skipped": len(skipped),
+        "seconds": sum(each.seconds for each in outcomes),
     }  # fmt: skip
     ok = not failed and len(skipped) < len(outcomes)
-    return finish("schedulers", ok=ok, shown=shown, details={"runs": [asdict(o) for o in outcomes]})
+    missing = "" if ok or failed else skipped[0].skipped
+    details = {"runs": [asdict(outcome) for outcome in outcomes]}
+    return finish("schedulers", ok=ok, shown=shown, details=details, skipped=missing)
 
 
 if __name__ == "__main__":

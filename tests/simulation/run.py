@@ -107,7 +107,7 @@ class Summary:
         said = [f"schedules={self.schedules}", f"steps={self.steps}"]
         said += [f"{name}={self.counts[name]}" for name in ("announcements", *FAULT_KINDS)]
         said += [f"{kind}={self.kinds[kind]}" for kind in KINDS]
-        return "sim: " + " ".join(said)
+        return " ".join(said)
 
     def as_data(self) -> dict[str, Any]:
         """Everything, as plain data that can be written and read again."""

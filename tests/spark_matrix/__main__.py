@@ -234,13 +234,12 @@ def failed_of(outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def _judged(outcomes: list[Outcome]) -> dict[str, object]:
-    """Of the rows that measure it: how many announcements were held against what was in state, and how many of
-    those rows' were false."""
+    """Of the rows that measure it: how many announcements were held against what was in state."""
     measured = [outcome for outcome in outcomes if outcome.figures]
     if not measured:
         return {}
     announcements = (f["announcements"] for o in measured for f in o.figures.values())
-    return {"judged": round(sum(announcements)), "early": sum(o.false for o in measured)}
+    return {"judged": round(sum(announcements))}
 
 
 def run(rows: list[Row], name: str, sabotage: str | None) -> int:
@@ -253,6 +252,8 @@ def run(rows: list[Row], name: str, sabotage: str | None) -> int:
     shown = {
         "rows": len(outcomes),
         "failed": len(failed),
+        "false": sum(outcome.false for outcome in outcomes),
+        "lost": sum(outcome.lost for outcome in outcomes),
         **({"refused": len(refused)} if refused else {}),
         **({"not_covered": len(missing)} if missing else {}),
         **_judged(outcomes),

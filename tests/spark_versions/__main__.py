@@ -47,13 +47,14 @@ class Result:
     seconds: int = 0
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     wrong: str = ""
+    asked: tuple[str, ...] = tuple(ROWS)
 
     @property
     def failed(self) -> list[str]:
         """The rows that neither held nor were refused by name."""
         ran = {outcome["number"] for outcome in self.outcomes}
         bad = [o["number"] for o in self.outcomes if o["wrong"] or not o["covered"]]
-        return [*bad, *(number for number in ROWS if number not in ran)]
+        return [*bad, *(number for number in self.asked if number not in ran)]
 
     @property
     def refused(self) -> list[dict[str, Any]]:
@@ -78,7 +79,7 @@ class Result:
 
 def run_version(version: str, rows: tuple[str, ...] = tuple(ROWS)) -> Result:
     """Runs the rows in a version's environment; what they print goes to `build/`."""
-    result, name = Result(version), f"spark_versions-{version}"
+    result, name = Result(version, asked=rows), f"spark_versions-{version}"
     started_s = time.monotonic()
     report, log = BUILD / f"{name}.json", BUILD / f"{name}.log"
     report.unlink(missing_ok=True)
@@ -124,12 +125,16 @@ def environment_of(programs: str) -> dict[str, str]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark_versions", description=__doc__)
     parser.add_argument("--versions", default=",".join(SUPPORTED_PYSPARK), help="with commas")
+    parser.add_argument("--rows", default=",".join(ROWS), help="of those of each, with commas")
     chosen = parser.parse_args(arguments)
+    rows = tuple(chosen.rows.split(","))
+    if unknown := [row for row in rows if row not in ROWS]:
+        parser.error(f"no row {unknown[0]!r}; there are {', '.join(ROWS)}")
     results = []
     for version in chosen.versions.split(","):
         if version not in SUPPORTED_PYSPARK:
             parser.error(f"{version!r} is none of {', '.join(SUPPORTED_PYSPARK)}")
-        results.append(run_version(version))
+        results.append(run_version(version, rows))
         print(results[-1].line(), flush=True)
     shown = {
         "versions": len(results),
