@@ -31,7 +31,7 @@ from scripts.check.registry import (
     whole,
 )
 from scripts.check.running import SHOWN_OF_A_FAILURE, Needs, command_of, log_of, run
-from scripts.check.showing import PAGE, page_rows, show, written
+from scripts.check.showing import LINE_WIDTH, PAGE, cut, page_rows, show, written
 
 ALL = "all"
 FLAGS = ("--alone", "--show", "--page")
@@ -83,7 +83,10 @@ def _say(form: Form, result: Result) -> None:
         lines = log.read_text(errors="replace").splitlines()[-SHOWN_OF_A_FAILURE:]
         print("\n".join(f"   {line}" for line in lines))
         print(f"   all of it: {log}")
-    print(f"   {result.status} after {result.seconds:.0f} s: {result.line}", flush=True)
+    print(
+        f"   {result.status} after {result.seconds:.0f} s: {cut(result.line, LINE_WIDTH)}",
+        flush=True,
+    )
 
 
 def summary(results: Sequence[Result], code: str) -> tuple[str, bool]:

@@ -35,8 +35,12 @@ def show(results: Iterable[Result], code: str) -> None:
             f"{each.seconds:.0f}", each.commit, Text(cut(_words(each), LINE_WIDTH)),
             style="" if each.commit == code else "dim",
         )  # fmt: skip
-    is_piped = not os.isatty(1)
-    Console(width=PIPED_WIDTH if is_piped else None, highlight=False).print(table)
+    terminal().print(table)
+
+
+def terminal() -> Console:
+    """Where tables are printed."""
+    return Console(width=None if os.isatty(1) else PIPED_WIDTH, highlight=False)
 
 
 def cut(text: str, width: int) -> str:
