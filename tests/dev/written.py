@@ -75,7 +75,7 @@ class Written:
     def check_taken(self, orders: Sequence[tuple[int, str, int]], amounts: Counter[str]) -> None:
         """That the reader's runs so far hold exactly the orders (slot, shop, pieces) below where they end.
         amounts: what its reports say of each shop."""
-        to_slot = json.loads((self.directory / "data/reader.json").read_text())["to_slot"]
+        to_slot = json.loads((self.directory / "data/reader.json").read_text())["next"]
         expected: Counter[str] = Counter()
         for slot, shop, pieces in orders:
             if slot < to_slot:
