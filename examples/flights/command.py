@@ -4,7 +4,6 @@ wrong and `demo: FAILED ...`."""
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 
 from examples.flights.form import DemoFailed, DemoSkipped, Form
@@ -21,7 +20,6 @@ def main(form: Form, program: str, description: str | None, duration_s: float) -
     parser.add_argument(
         "--sabotage",
         choices=["early", "lost", "double"],
-        default=os.environ.get("SABOTAGE") or None,
         help="plant a fault in the tracker: the demo must then fail",
     )
     options = parser.parse_args()

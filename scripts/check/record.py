@@ -63,7 +63,8 @@ class Record:
         return cls(path, {(each.check, each.form): each for each in results})
 
     def add(self, result: Result) -> None:
-        self.results[result.check, result.form] = result
+        """Keeps what another run has added meanwhile."""
+        self.results = {**Record.read(self.path).results, (result.check, result.form): result}
         rows = [asdict(each) for each in self.results.values()]
         self.path.parent.mkdir(exist_ok=True)
         fresh = self.path.with_suffix(".new")

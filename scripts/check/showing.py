@@ -19,6 +19,10 @@ END = "<!-- end of checks -->"
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.BROKEN: "red", Status.SKIPPED: "yellow"}
 PIPED_WIDTH = 160
 """Columns where there is no terminal to ask."""
+GAP = 2
+"""Between columns."""
+LEAST_WIDTH = 40
+"""Of a summary on a narrow terminal."""
 LINE_WIDTH = 120
 """Of a summary on the page: the summary of a check that counts a hundred things is cut in its middle."""
 
@@ -26,16 +30,19 @@ LINE_WIDTH = 120
 def show(results: Iterable[Result], code: str) -> None:
     """One table; results of another commit than `code` are dim."""
     table = Table(box=None, pad_edge=False)
-    for title in ("check", "form", "status", "seconds", "commit"):
+    for title in ("check", "form", "status", "seconds", "commit", "last line"):
         table.add_column(title, no_wrap=True, justify="right" if title == "seconds" else "left")
-    table.add_column("last line", no_wrap=True, overflow="ellipsis")
-    for each in results:
+    console, rows = terminal(), list(results)
+    fields = [(each.check, each.form, each.status, "seconds", each.commit) for each in rows]
+    others = sum(max(map(len, column)) + GAP for column in zip(*fields, strict=True))
+    width = max(LEAST_WIDTH, console.width - others)
+    for each in rows:
         table.add_row(
             each.check, each.form, Text(each.status, style=STYLES[each.status]),
-            f"{each.seconds:.0f}", each.commit, Text(cut(_words(each), LINE_WIDTH)),
+            f"{each.seconds:.0f}", each.commit, Text(cut(_words(each), width)),
             style="" if each.commit == code else "dim",
         )  # fmt: skip
-    terminal().print(table)
+    console.print(table)
 
 
 def terminal() -> Console:

@@ -103,6 +103,14 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert program.summary(results, CODE)[1]
 
 
+def test_two_runs_beside_each_other_keep_what_both_have_found(tmp_path: Path) -> None:
+    path = tmp_path / "check.json"
+    mine, other = Record.read(path), Record.read(path)
+    mine.add(result(quick(ONE)))
+    other.add(result(quick(TWO)))
+    assert set(Record.read(path).results) == {("one", "quick"), ("two", "quick")}
+
+
 @pytest.mark.parametrize("code", ["def5678", f"{CODE}+"])
 def test_what_was_green_on_other_code_is_run_again(code: str, tmp_path: Path) -> None:
     record = Record(tmp_path / "check.json")
