@@ -40,7 +40,8 @@ Results: TypeAlias = dict[str, frozenset[int]]
 class Operator:
     """inputs: its fronts. build: its frame, of columns `result` and `rows`, from theirs with watermarks. until_ms: of
     a row among all rows, the watermark by which all has left the state that it is in. span_ms: what its user says
-    of how long it keeps rows, where no plan does."""
+    of how long it keeps rows, where no plan does. state_store: the provider of its state, where it must be another than
+    the session's."""
 
     name: str
     build: Callable[[Frames], DataFrame]
@@ -49,6 +50,7 @@ class Operator:
     inputs: tuple[str, ...] = ("rows",)
     mode: str = "append"
     span_ms: int | None = None
+    state_store: str = ""
 
     @property
     def waits(self) -> bool:
@@ -220,10 +222,15 @@ def _in_pairs(events: Sequence[Event]) -> Results:
     return {f"{a.row}+{b.row}": frozenset((a.row, b.row)) for a, b in _matches(events)}
 
 
+def _alone(events: Sequence[Event], side: str) -> Results:
+    """The rows of a side that have no partner."""
+    matched = {event.row for both in _matches(events) for event in both}
+    alone = (e.row for e in events if e.front == side and e.row not in matched)
+    return {str(row): frozenset([row]) for row in alone}
+
+
 def _in_outer(events: Sequence[Event]) -> Results:
-    matched = {left.row for left, _ in _matches(events)}
-    alone = (e.row for e in events if e.front == "left" and e.row not in matched)
-    return _in_pairs(events) | {str(row): frozenset([row]) for row in alone}
+    return _in_pairs(events) | _alone(events, "left")
 
 
 def _match_over(event: Event, _: Sequence[Event]) -> int:
@@ -234,6 +241,20 @@ def _match_over(event: Event, _: Sequence[Event]) -> int:
 _SIDES = ("left", "right")
 INNER = Operator("inner", lambda frames: _pairs(frames, "inner"), _in_pairs, _match_over, _SIDES)
 OUTER = Operator("outer", lambda frames: _pairs(frames, "left"), _in_outer, _match_over, _SIDES)
+RIGHT = Operator(
+    "right",
+    lambda frames: _pairs(frames, "right"),
+    lambda events: _in_pairs(events) | _alone(events, "right"),
+    _match_over,
+    _SIDES,
+)
+FULL = Operator(
+    "full",
+    lambda frames: _pairs(frames, "full"),
+    lambda events: _in_pairs(events) | _alone(events, "left") | _alone(events, "right"),
+    _match_over,
+    _SIDES,
+)
 
 
 def _join_window(frames: Frames) -> DataFrame:
@@ -309,6 +330,54 @@ PYTHON = Operator(
     span_ms=SPAN_MS,
 )
 
+
+def _timers(frames: Frames) -> DataFrame:
+    """As `_kept`, by a timer of event time."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    span_ms = SPAN_MS
+
+    class Keep(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._handle = handle
+            self._kept = handle.getValueState("kept", "until_ms long, rows string")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            import pandas as pd
+
+            found = pd.concat(list(rows))
+            until_ms, before = self._kept.get() if self._kept.exists() else (None, "")
+            if until_ms is None:
+                until_ms = int(found["at_ms"].min()) + span_ms
+                self._handle.registerTimer(until_ms)
+            self._kept.update((until_ms, ",".join(filter(None, [before, *map(str, found["row"])]))))
+            yield pd.DataFrame({"result": [], "rows": []}, dtype="object")
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+            import pandas as pd
+
+            until_ms, rows = self._kept.get()
+            self._kept.clear()
+            yield pd.DataFrame({"result": [f"{key[0]}:{until_ms}"], "rows": [rows]})
+
+        def close(self) -> None:
+            pass
+
+    kept = frames["rows"].groupBy("key").transformWithStateInPandas(
+        Keep(), "result string, rows string", "append", "EventTime"
+    )  # fmt: skip
+    return kept.select("result", F.split("rows", ",").cast("array<long>").alias("rows"))
+
+
+TIMERS = Operator(
+    "timers",
+    _timers,
+    PYTHON.finds,
+    PYTHON.until_ms,
+    span_ms=SPAN_MS,
+    state_store="org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+)
+
 # --- nothing is emitted later ---------------------------------------------------------------------
 
 
@@ -352,7 +421,7 @@ COMPLETE = Operator("complete", _tumbling, _in_tumbling, _at_once, mode="complet
 OPERATORS = {
     operator.name: operator
     for operator in (
-        TUMBLING, UNION, SLIDING, AT, CHAIN, SESSION, INNER, OUTER, JOIN_WINDOW, PYTHON, DISTINCT,
-        DISTINCT_WITHIN, UPDATE, COMPLETE,
+        TUMBLING, UNION, SLIDING, AT, CHAIN, SESSION, INNER, OUTER, RIGHT, FULL, JOIN_WINDOW, PYTHON,
+        TIMERS, DISTINCT, DISTINCT_WITHIN, UPDATE, COMPLETE,
     )
 }  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,21 @@ FAR_MS = 1_000_000
 FAR_KEY = 1_000
 """Their keys, which nothing else has, nor two of them."""
 
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+
 Events = Sequence[tuple[int, int]]
 """(milliseconds from where event times begin, key)"""
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str | None) -> Iterator[None]:
+    """A setting of the session, for queries that are started meanwhile."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value or "")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before or "")
 
 
 def segment_of(operator: Operator, source: str) -> str:
@@ -63,10 +77,11 @@ def start_operator(
     if trigger:
         writer = writer.trigger(**trigger)
     segments = [segment_of(operator, source) for source in operator.inputs]
-    return tracked.start(
-        writer, node_id=operator.name, creates=[after(operator)],
-        reads={inputs[segment]: segment for segment in segments}, **held(operator, unheld),
-    )  # fmt: skip
+    with setting(spark, STATE_STORE, operator.state_store or spark.conf.get(STATE_STORE)):
+        return tracked.start(
+            writer, node_id=operator.name, creates=[after(operator)],
+            reads={inputs[segment]: segment for segment in segments}, **held(operator, unheld),
+        )  # fmt: skip
 
 
 def held(operator: Operator, unheld: bool) -> dict[str, Any]:

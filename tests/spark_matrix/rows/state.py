@@ -10,14 +10,13 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from examples.children import ROOT
 from tests.spark_matrix import operators as of
 from tests.spark_matrix.operators import Operator
 from tests.spark_matrix.registry import row
-from tests.spark_matrix.stateful import FAR_KEY, FAR_MS, Events, Stateful, after
+from tests.spark_matrix.stateful import FAR_KEY, FAR_MS, Events, Stateful, after, setting
 from tests.spark_matrix.world import World
 
 DRIVER_TIMEOUT_S = 240.0
@@ -140,7 +139,7 @@ def late(world: World) -> None:
 
 @row("11.12", "from 1970 on, no batches without data: a late row comes out with its window")
 def late_at_once(world: World) -> None:
-    with setting(world, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+    with setting(world.spark, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
         run = Stateful(world, of.TUMBLING, base_ms=0)
         run.start(world.tracked())
         for step in ([(1_000, 0)], [(15_000, 1)], [(3_000, 2), (16_000, 3)], [(4_000, 4)]):
@@ -164,23 +163,12 @@ def late_join(world: World) -> None:
 # --- several watermarks ---------------------------------------------------------------------------
 
 
-@contextmanager
-def setting(world: World, name: str, value: str) -> Iterator[None]:
-    """A setting of the session, for queries that are started meanwhile."""
-    before = world.spark.conf.get(name)
-    world.spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        world.spark.conf.set(name, before or "")
-
-
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 @row("11.14", "two watermarks, policy min: one stream is far ahead, and not in the log")
 def union_min(world: World) -> None:
-    with setting(world, POLICY, "min"):
+    with setting(world.spark, POLICY, "min"):
         ordinary(world, of.UNION, (
             {"left": [(1_000, 0), (22_000, 1)], "right": [(3_000, 2)]},
             {"left": [(35_000, 3)], "right": [(9_000, 4)]},
@@ -191,7 +179,7 @@ def union_min(world: World) -> None:
 
 @row("11.15", "two watermarks, policy max: rows of the stream that lags are dropped")
 def union_max(world: World) -> None:
-    with setting(world, POLICY, "max"):
+    with setting(world.spark, POLICY, "max"):
         run = Stateful(world, of.UNION)
         run.start(world.tracked())
         run.step({"left": [(1_000, 0), (12_000, 1)], "right": [(3_000, 2)]})
@@ -202,7 +190,7 @@ def union_max(world: World) -> None:
 
 @row("11.16", "a join, policy min: one stream is far ahead")
 def join_min(world: World) -> None:
-    with setting(world, POLICY, "min"):
+    with setting(world.spark, POLICY, "min"):
         ordinary(world, of.OUTER, (
             {"left": [(1_000, 0), (40_000, 1)], "right": [(3_000, 2)]},
             {"left": [(55_000, 3)], "right": [(9_000, 0)]},
@@ -214,7 +202,7 @@ def join_min(world: World) -> None:
 
 @row("11.17", "a join, policy max: rows of the stream that lags are dropped")
 def join_max(world: World) -> None:
-    with setting(world, POLICY, "max"):
+    with setting(world.spark, POLICY, "max"):
         run = Stateful(world, of.INNER)
         run.start(world.tracked())
         run.step({"left": [(1_000, 0), (3_000, 1)], "right": [(4_000, 0)]})
@@ -302,3 +290,28 @@ def windows_killed(world: World) -> None:
 @row("11.20", "driver killed before the ticks of joins, and in the middle of their next batches")
 def joins_killed(world: World) -> None:
     killed(world, SIDES, of.INNER, of.OUTER, of.JOIN_WINDOW)
+
+
+@row("11.21", "a right outer join")
+def right(world: World) -> None:
+    ordinary(world, of.RIGHT, SIDES)
+
+
+@row("11.22", "a full outer join: both sides wait for the watermark")
+def full(world: World) -> None:
+    ordinary(world, of.FULL, SIDES)
+
+
+@row("11.23", "transformWithState, timers of event time, whose span its user gives")
+def timers(world: World) -> None:
+    ordinary(world, of.TIMERS, STEPS)
+
+
+@row("11.24", "driver killed before the ticks of right and full outer joins, and in the middle")
+def outer_joins_killed(world: World) -> None:
+    killed(world, SIDES, of.RIGHT, of.FULL)
+
+
+@row("11.25", "driver killed before the tick of transformWithState, and in the middle")
+def timers_killed(world: World) -> None:
+    killed(world, [{"rows": step} for step in STEPS], of.TIMERS)
