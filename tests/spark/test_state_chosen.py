@@ -18,7 +18,8 @@ WINDOWS = StatePlan(
     StateKind.BOUNDED, (Watermark("ts", 5_000),), waits=(Wait((Later(1),), what="a join"),)
 )
 NOTHING = StatePlan(StateKind.NOTHING)
-OF_USER = StatePlan(StateKind.USER, what="applyInPandasWithState")
+OF_USER = StatePlan(StateKind.USER, what="applyInPandasWithState", has_timers=True)
+WITHOUT_TIMERS = StatePlan(StateKind.USER, what="applyInPandasWithState")
 STRANGE = StatePlan(StateKind.UNKNOWN, what="a join without bounds")
 
 
@@ -59,13 +60,20 @@ def test_a_plan_that_is_not_understood_is_refused() -> None:
         chosen(STRANGE)
 
 
-def test_state_with_code_of_its_own_is_said_not_to_be_held(
+@pytest.mark.parametrize("state", [None, "hold"])
+def test_state_with_timers_is_held_until_it_is_empty(
+    caplog: pytest.LogCaptureFixture, state: Any
+) -> None:
+    assert chosen(OF_USER, state) is OF_USER
+    assert "held until its state is empty" in caplog.text and "state=HeldFor" in caplog.text
+
+
+def test_state_without_timers_is_held_where_that_is_asked_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert chosen(OF_USER) is None
-    assert "applyInPandasWithState" in caplog.text and "state=HeldFor" in caplog.text
-    with pytest.raises(TrackingError, match=r"cannot be held by its plan.*give state=HeldFor"):
-        chosen(OF_USER, "hold")
+    assert chosen(WITHOUT_TIMERS) is None
+    assert "is not held" in caplog.text and "state='hold'" in caplog.text
+    assert chosen(WITHOUT_TIMERS, "hold") is WITHOUT_TIMERS
 
 
 def test_a_plan_that_cannot_be_seen_is_said_not_to_be_held(
@@ -78,7 +86,7 @@ def test_a_plan_that_cannot_be_seen_is_said_not_to_be_held(
 
 
 def test_nobody_is_left_who_would_let_go_of_what_was_held() -> None:
-    for state, found in (("free", WINDOWS), (None, NOTHING), (None, OF_USER)):
+    for state, found in (("free", WINDOWS), (None, NOTHING), (None, WITHOUT_TIMERS)):
         with pytest.raises(TrackingError, match=r"1 holds stand for rows in its state"):
             chosen(found, state, asked=joined("state:1:5"))
     assert chosen(WINDOWS, "hold", asked=joined("state:1:5")) is WINDOWS

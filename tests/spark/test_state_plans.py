@@ -246,7 +246,7 @@ def test_session_windows_of_a_fixed_gap_have_an_earliest_end(frames: Frames) -> 
 def test_a_function_with_state_and_timers_is_the_user_s(frames: Frames) -> None:
     plan = plan_of(frames.with_state())
     assert plan.kind is StateKind.USER
-    assert plan.what == "applyInPandasWithState"
+    assert plan.what == "applyInPandasWithState" and plan.has_timers
 
 
 @pytest.mark.parametrize("condition", [WITHIN, "rts > ts AND rts < ts + INTERVAL 10 SECONDS"])

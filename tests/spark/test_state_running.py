@@ -20,6 +20,8 @@ from local_tracker.spark.state.stored import StoredState
 from tests.spark.support import can_read_state
 from tracker.client.state_names import UNKNOWN, Rows
 
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
 
 class Run:
     """A query over files of event times, in seconds, and what is known of its batches."""
@@ -50,8 +52,8 @@ class Run:
         assert plan is not None
         self.query = writer.start()
         self.log = CheckpointLog(jvm.checkpoint_root(self.query))
-        asked = RunningQuery(self._spark, self.query, self.log.root, max(planned, default=-1))
-        self.bounds = LogBounds(plan, self.log, asked)
+        self.asked = RunningQuery(self._spark, self.query, self.log.root, max(planned, default=-1))
+        self.bounds = LogBounds(plan, self.log, self.asked)
 
     def process(self) -> int:
         """Up to the last batch that there is; returns it."""
@@ -127,3 +129,63 @@ def test_session_windows_are_over_when_the_state_has_none_that_began_by_then(
         assert (told.over_ms, told.left_ms) == (38_000, 42_499)
     finally:
         run.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "others", "is_empty"),
+    [
+        ("stateStoreSave", 0, None, True),
+        ("stateStoreSave", 1, None, False),
+        ("transformWithStateInPandasExec", 0, 0, True),
+        ("transformWithStateInPandasExec", 0, 2, False),
+        ("transformWithStateInPandasExec", 1, 0, False),
+        ("transformWithStateExec", 0, None, False),
+    ],
+    ids=[
+        "empty",
+        "rows",
+        "no timer",
+        "a timer alone",
+        "a row without timers",
+        "timers not counted",
+    ],
+)
+def test_a_state_is_empty_when_no_row_and_no_timer_is_left(
+    monkeypatch: pytest.MonkeyPatch, name: str, rows: int, others: int | None, is_empty: bool
+) -> None:
+    """others: what the operator counts beside its rows."""
+    counted = {} if others is None else {"rocksdbNumInternalColFamiliesKeys": others}
+    operator = {"operatorName": name, "numRowsTotal": rows, "customMetrics": counted}
+    progress = {"stateOperators": [operator]}
+    monkeypatch.setattr(RunningQuery, "_progress_of", lambda self, batch: progress)
+    monkeypatch.setattr(RunningQuery, "_counts_rows", lambda self: True)
+    asked = RunningQuery(cast(SparkSession, None), cast(StreamingQuery, None), "/checkpoint", -1)
+    assert asked.is_empty(0) is is_empty
+
+
+@pytest.mark.parametrize("counts", ["true", "false"])
+def test_a_state_whose_rows_are_not_counted_is_not_taken_for_empty(
+    run: Run, spark: SparkSession, counts: str
+) -> None:
+    settings = {
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": counts,
+    }
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        run.start(run.stream("ts").groupBy(F.window("ts", "5 seconds")).count())
+        run.put("ts", 30)
+        batch = run.process()
+        progress = run.query.lastProgress if run.query is not None else None
+        assert progress is not None
+        assert (progress["stateOperators"][0]["numRowsTotal"] == 0) is (counts == "false")
+        assert not run.asked.is_empty(batch)
+    finally:
+        run.stop()
+        for name, found in before.items():
+            if found is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, found)

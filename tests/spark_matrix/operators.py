@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tests.spark_matrix.events import Event
+
+if TYPE_CHECKING:  # older versions of PySpark have none
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 DELAY_MS = 5_000
 WINDOW_MS = 10_000
@@ -27,6 +30,10 @@ WITHIN_MS = 10_000
 """How much later the right side of a join may be."""
 SPAN_MS = 10_000
 """How long the Python state keeps a key after its first row."""
+CLOCK_MS = 4_000
+"""How long Python state that goes by the clock keeps a key."""
+TTL_MS = 2_000
+"""How much longer what its code does not clear."""
 STRICT_MS = 1
 """What is dropped from state when the watermark has passed its time, and not when it is there."""
 
@@ -41,7 +48,8 @@ class Operator:
     """inputs: its fronts. build: its frame, of columns `result` and `rows`, from theirs with watermarks. until_ms: of
     a row among all rows, the watermark by which all has left the state that it is in. span_ms: what its user says
     of how long it keeps rows, where no plan does. state_store: the provider of its state, where it must be another than
-    the session's."""
+    the session's. by_clock: of the time of batches, not of events, is how long it keeps rows after the batch that took
+    them, `CLOCK_MS`."""
 
     name: str
     build: Callable[[Frames], DataFrame]
@@ -51,6 +59,7 @@ class Operator:
     mode: str = "append"
     span_ms: int | None = None
     state_store: str = ""
+    by_clock: bool = False
 
     @property
     def waits(self) -> bool:
@@ -369,13 +378,102 @@ def _timers(frames: Frames) -> DataFrame:
     return kept.select("result", F.split("rows", ",").cast("array<long>").alias("rows"))
 
 
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
 TIMERS = Operator(
-    "timers",
-    _timers,
-    PYTHON.finds,
-    PYTHON.until_ms,
-    span_ms=SPAN_MS,
-    state_store="org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "timers", _timers, PYTHON.finds, PYTHON.until_ms, span_ms=SPAN_MS, state_store=ROCKSDB
+)  # fmt: skip
+
+
+def _kept_by_clock(frames: Frames) -> DataFrame:
+    """Keeps the row of each key for `CLOCK_MS`."""
+    clock_ms = CLOCK_MS
+
+    def keep(key: Any, batches: Any, state: Any) -> Any:
+        import pandas as pd
+
+        if state.hasTimedOut:
+            (row,) = state.get
+            state.remove()
+            yield pd.DataFrame({"result": [str(key[0])], "row": [row]})
+            return
+        state.update((int(pd.concat(list(batches))["row"].min()),))
+        state.setTimeoutDuration(clock_ms)
+
+    kept = frames["rows"].groupBy("key").applyInPandasWithState(
+        keep, "result string, row long", "row long", "append", "ProcessingTimeTimeout"
+    )  # fmt: skip
+    return kept.select("result", F.array("row").alias("rows"))
+
+
+def _processor(ttl_ms: int | None) -> StatefulProcessor:
+    """As `_kept_by_clock`, by a timer: in the key itself, of which there is no more state; or with a state that its
+    code does not clear."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    clock_ms = CLOCK_MS
+
+    class Keep(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._handle = handle
+            if ttl_ms is not None:
+                self._seen = handle.getValueState("seen", "key long", ttlDurationMs=ttl_ms)
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            import pandas as pd
+
+            for _ in rows:
+                pass
+            if ttl_ms is not None:
+                self._seen.update((key[0],))
+            self._handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + clock_ms)
+            yield pd.DataFrame({"row": []}, dtype="int64")
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+            import pandas as pd
+
+            yield pd.DataFrame({"row": [key[0]]})
+
+        def close(self) -> None:
+            pass
+
+    return Keep()
+
+
+def _by_processor(frames: Frames, ttl_ms: int | None) -> DataFrame:
+    kept = frames["rows"].groupBy("row").transformWithStateInPandas(
+        _processor(ttl_ms), "row long", "append", "ProcessingTime"
+    )  # fmt: skip
+    return kept.select(F.col("row").cast("string").alias("result"), F.array("row").alias("rows"))
+
+
+def _never(event: Event, _: Sequence[Event]) -> int:
+    """No watermark says it."""
+    raise AssertionError(event)
+
+
+PYTHON_CLOCK = Operator(
+    "python-clock",
+    _kept_by_clock,
+    lambda events: {str(e.key): frozenset([e.row]) for e in events},
+    _never,
+    by_clock=True,
+)
+TIMERS_CLOCK = Operator(
+    "timers-clock",
+    lambda frames: _by_processor(frames, None),
+    lambda events: {str(e.row): frozenset([e.row]) for e in events},
+    _never,
+    state_store=ROCKSDB,
+    by_clock=True,
+)
+TTL = Operator(
+    "ttl",
+    lambda frames: _by_processor(frames, CLOCK_MS + TTL_MS),
+    TIMERS_CLOCK.finds,
+    _never,
+    state_store=ROCKSDB,
+    by_clock=True,
 )
 
 # --- nothing is emitted later ---------------------------------------------------------------------
@@ -422,6 +520,6 @@ OPERATORS = {
     operator.name: operator
     for operator in (
         TUMBLING, UNION, SLIDING, AT, CHAIN, SESSION, INNER, OUTER, RIGHT, FULL, JOIN_WINDOW, PYTHON,
-        TIMERS, DISTINCT, DISTINCT_WITHIN, UPDATE, COMPLETE,
+        TIMERS, PYTHON_CLOCK, TIMERS_CLOCK, TTL, DISTINCT, DISTINCT_WITHIN, UPDATE, COMPLETE,
     )
 }  # fmt: skip

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ def start_operator(
         writer = writer.format("parquet").option("path", out)
     else:
         writer = writer.foreachBatch(tracked.writer(out))
+    if operator.by_clock:  # its batches never end: not more than Spark keeps the logs of
+        trigger = {"processingTime": "1 second"}
     if trigger:
         writer = writer.trigger(**trigger)
     segments = [segment_of(operator, source) for source in operator.inputs]
@@ -170,6 +173,33 @@ class Stateful:
         for query in self.queries.values():
             query.processAllAvailable()
         self.read_on()
+
+    def settle_by_clock(self) -> None:
+        """Waits until all that was published has come out of queries whose batches never end, and is read."""
+        for operator in self.operators:
+            self.world.wait(
+                f"{operator.name} has put out all that was published",
+                partial(self._is_all_out, operator),
+            )
+        self.read_on()
+
+    def _is_all_out(self, operator: Operator) -> bool:
+        return self.waiting(operator).is_all_out()
+
+    def _holds_nothing(self, operator: Operator) -> bool:
+        segment = self.fronts.segments.index(after(operator))
+        return int(self.fronts.describe().segments[segment].min_time) > self.slot
+
+    def end_by_clock(self) -> None:
+        """The end of queries whose batches never end: when nothing is held any more, before the fronts leave."""
+        for operator in self.operators:
+            self.world.wait(
+                f"nothing of {operator.name} is held", partial(self._holds_nothing, operator)
+            )
+        for query in self.queries.values():
+            query.stop()
+        self.read_on()
+        self.end()
 
     def read_on(self) -> None:
         """The readers take in what there is."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from examples.history import Recorder
 from tests.spark_matrix.events import Event
-from tests.spark_matrix.operators import Operator
+from tests.spark_matrix.operators import CLOCK_MS, STRICT_MS, Operator
 from tests.spark_matrix.recording import Line
 from tests.spark_matrix.truth import Done, Followed, path_of
 from tracker.core.model.slots import FOREVER
@@ -87,14 +87,19 @@ class Waiting:
                         found.setdefault((result, row), (position, name))
         return found
 
+    def is_all_out(self) -> bool:
+        """Whether all rows are in what was emitted so far."""
+        return {event.row for event in self.events} <= {row for _, row in self.left}
+
     @cached_property
     def watermarks_ms(self) -> list[int]:
-        """Of the batches, by position: by which each has emitted."""
+        """Of the batches, by position: by which each has emitted; of an operator by the clock, their own times."""
+        field = "batchTimestampMs" if self.operator.by_clock else "batchWatermarkMs"
         headers = (
             (self.query.checkpoint / "offsets" / str(done.batch)).read_text().splitlines()[1]
             for done in self.done
         )
-        return [int(json.loads(header)["batchWatermarkMs"]) for header in headers]
+        return [int(json.loads(header)[field]) for header in headers]
 
     @cached_property
     def accepted(self) -> list[Event]:
@@ -107,12 +112,17 @@ class Waiting:
         watermark: its number of batches, where there is none yet."""
         found = {}
         for event in self.accepted:
-            until_ms = self.operator.until_ms(event, self.accepted)
+            until_ms = self._until_ms(event)
             later = range(self.taken[event.row], len(self.done))
             found[event.row] = next(
                 (p for p in later if self.watermarks_ms[p] >= until_ms), len(self.done)
             )
         return found
+
+    def _until_ms(self, event: Event) -> int:
+        if self.operator.by_clock:
+            return self.watermarks_ms[self.taken[event.row]] + CLOCK_MS + STRICT_MS
+        return self.operator.until_ms(event, self.accepted)
 
     @cached_property
     def held(self) -> list[int]:

@@ -98,6 +98,9 @@ class LogBounds:
         return self._running is not None and self._running.was_evaluated(batch)
 
     def _by_plan(self, batch: int, marks: Watermarks, plan: StatePlan) -> Told:
+        if plan.kind is StateKind.USER:  # its code alone knows, until nothing is left
+            is_empty = self._running is not None and self._running.is_empty(batch)
+            return Told(marks.at_ms, UNKNOWN, is_empty=is_empty)
         absorbed_ms = plan.absorbed_ms(marks.next_ms)
         if absorbed_ms is not None and self._recorded.has_changed_since(batch):
             absorbed_ms = max(absorbed_ms, self._recorded.out_ms(marks.next_ms))

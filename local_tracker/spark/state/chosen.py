@@ -97,14 +97,17 @@ def _plan(node_id: str, state: State, found: StatePlan | None, mode: str) -> Sta
                 f"query {node_id!r} keeps rows in its state, and when they are emitted is not understood: "
                 f"{found.what}; {_GIVE}"
             )
-        case StateKind.USER if state == "hold":
-            raise TrackingError(f"query {node_id!r} cannot be held by its plan: {found}; {_GIVE}")
-        case StateKind.USER:
+        case StateKind.USER if not found.has_timers and state is None:
             log.warning(
-                "query %r: %s, and is not held: min time passes rows whose effect is only in its state; %s",
-                node_id, found, _GIVE,
+                "query %r: %s, has no timers, and is not held: if it emits later than in the batch that took the rows, "
+                "give state='hold', which waits until its state is empty", node_id, found,
             )  # fmt: skip
             return None
+        case StateKind.USER:
+            log.warning(
+                "query %r: %s, so all that it has taken is held until its state is empty, without rows and timers; "
+                "if a watermark says it sooner, %s", node_id, found, _GIVE,
+            )  # fmt: skip
     return found
 
 

@@ -125,7 +125,7 @@ def begin_state(
         )  # fmt: skip
     is_other = bool(known.plans) and known.plans[-1].text != text_of(plan)
     by_ms = Widest.of(plan, 0).span_ms if is_other and _moves_rows(plan) else 0
-    rows_out_ms = None if plan.kind is StateKind.SESSION else plan.bound_ms
+    rows_out_ms = plan.bound_ms if plan.kind is StateKind.BOUNDED else None
     if moves := Entries.found(_held(node)).later(by_ms, rows_out_ms):
         node.commit(TickContent(holds=moves)).result(_COMMIT_TIMEOUT_S)
     record.begun(known, plan, is_there)

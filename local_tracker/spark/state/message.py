@@ -28,8 +28,6 @@ def message_state(plan: Any, mode: str, session: Any) -> StatePlan:
     streams = sum(r.WhichOneof("rel_type") == "read" and r.read.is_streaming for r in relations)
     for relation in relations:
         kind = str(relation.WhichOneof("rel_type"))
-        if kind == "apply_in_pandas_with_state" or (kind == "group_map" and _has_state(relation)):
-            return StatePlan(StateKind.USER, mode=mode, what=kind)
         if not _emits_at_once(relation, kind, mode, streams) or _is_view(relation, kind, session):
             what = (
                 f"{kind} in a Spark Connect session, where the plan is not seen as it is analysed"
@@ -46,7 +44,7 @@ def _emits_at_once(relation: Any, kind: str, mode: str, streams: int) -> bool:
     if kind == "set_op":
         types = relation.set_op.SetOpType
         return bool(relation.set_op.set_op_type in (types.SET_OP_TYPE_UNION, 0))
-    return kind in _AT_ONCE or kind == "group_map"
+    return kind in _AT_ONCE or (kind == "group_map" and not _has_state(relation))
 
 
 def _has_state(relation: Any) -> bool:

@@ -55,6 +55,7 @@ _USERS = {
     "TransformWithStateInPandas": "transformWithStateInPandas",
     "TransformWithStateInPySpark": "transformWithState",
 }
+_NO_TIMERS = frozenset(("NoTime", "NoTimeout"))
 _JOINS = frozenset({"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"})
 
 
@@ -77,6 +78,14 @@ class _Column:
 
 
 @dataclass(frozen=True, slots=True)
+class _User:
+    """An operator with a function of the user's. has_timers: it may emit without rows, by a clock or a watermark."""
+
+    name: str
+    has_timers: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """What a part of a plan does. columns: by the id of their expression; waits: those of its operators;
     lag_us: how far the watermark above it is behind the query's; users: its operators with a function of
@@ -85,7 +94,7 @@ class _Found:
     columns: Mapping[int, _Column] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     lag_us: int = 0
-    users: tuple[str, ...] = ()
+    users: tuple[_User, ...] = ()
     has_session: bool = False
     watermarks: tuple[Watermark, ...] = ()
 
@@ -98,8 +107,8 @@ def state_plan(spark: Any, plan: Any, mode: str, policy: str) -> StatePlan:
         found = reader.found(plan)
         among = WatermarkPolicy(policy.lower())
         if found.users and (found.waits or len(found.users) > 1):
-            others = ", ".join(dict.fromkeys(w.what for w in found.waits)) or found.users[1]
-            raise _NotUnderstoodError(f"{found.users[0]} beside {others}")
+            others = ", ".join(dict.fromkeys(w.what for w in found.waits)) or found.users[1].name
+            raise _NotUnderstoodError(f"{found.users[0].name} beside {others}")
     except _NotUnderstoodError as error:
         return StatePlan(StateKind.UNKNOWN, mode=mode, what=str(error))
     kind = StateKind.NOTHING
@@ -107,8 +116,9 @@ def state_plan(spark: Any, plan: Any, mode: str, policy: str) -> StatePlan:
         kind = StateKind.USER
     elif found.waits:
         kind = StateKind.SESSION if found.has_session else StateKind.BOUNDED
+    user = found.users[0] if found.users else _User("", has_timers=False)
     return StatePlan(
-        kind, found.watermarks, among, mode, found.waits, found.users[0] if found.users else ""
+        kind, found.watermarks, among, mode, found.waits, user.name, has_timers=user.has_timers
     )
 
 
@@ -140,7 +150,7 @@ class _Plan:
             below = [self.found(child) for child in children]
             return _Found(
                 waits=_all_waits(below),
-                users=(_USERS[name], *(user for one in below for user in one.users)),
+                users=(_user(node), *(user for one in below for user in one.users)),
                 watermarks=_all_watermarks(below),
             )
         if name in _AT_ONCE and len(children) == 1:
@@ -151,7 +161,7 @@ class _Plan:
         below = self.found(node.children().apply(0))
         if below.waits or below.users:
             raise _NotUnderstoodError(
-                f"withWatermark above {below.users[0] if below.users else below.waits[0].what}"
+                f"withWatermark above {below.users[0].name if below.users else below.waits[0].what}"
             )
         column = node.eventTime()
         marked = next(a for a in items(node.output()) if _id(a) == _id(column))
@@ -397,6 +407,12 @@ class _Plan:
 
     def _zone(self) -> str:
         return str(self._spark.conf.get("spark.sql.session.timeZone", ""))
+
+
+def _user(node: Any) -> _User:
+    kind = class_name(node)
+    timers = node.timeMode() if kind.startswith("TransformWithState") else node.timeout()
+    return _User(_USERS[kind], str(timers.toString()) not in _NO_TIMERS)
 
 
 def _interval_us(join: Any, lag_us: int) -> int:

@@ -33,7 +33,8 @@ class StateKind(enum.Enum):
 
     NOTHING: each batch emits all that it changes. BOUNDED: the watermark says when all is out (`bound_ms`).
     SESSION: session windows of a fixed gap, whose end later rows move; `bound_ms` is the earliest that it can
-    be. USER: functions of the user's with timers or state of their own, of which a plan says nothing.
+    be. USER: functions of the user's with timers or state of their own, of which a plan says nothing: all is out
+    when nothing is left in state.
     UNKNOWN: an operator, or a condition, that is not understood.
     """
 
@@ -195,7 +196,7 @@ class StatePlan:
 
     watermarks: in the order of the plan. mode: of output, as Spark calls it. waits: of BOUNDED and SESSION,
     why rows stay; of no other. what: of USER and UNKNOWN, which operator, or what of it, in words. held_for:
-    what the user gave.
+    what the user gave. has_timers: of USER, whether its function may emit without rows, by a clock or a watermark.
     """
 
     kind: StateKind
@@ -205,6 +206,7 @@ class StatePlan:
     waits: tuple[Wait, ...] = ()
     what: str = ""
     held_for: HeldFor | None = None
+    has_timers: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.waits) != (self.kind in (StateKind.BOUNDED, StateKind.SESSION)):

@@ -29,6 +29,10 @@ READ_TRIES = 3
 """So often in a row reading it may fail; then it is not read any more."""
 
 _LOOK_AGAIN_S = 0.005
+_COUNTS_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+_WITH_TIMERS = "transformWithState"
+_TIMERS_AND_MORE = "rocksdbNumInternalColFamiliesKeys"
+"""The metric of a state operator that counts its timers, and what Spark keeps for itself beside the state."""
 _T = TypeVar("_T")
 
 log = logging.getLogger("lowmark.spark")
@@ -76,11 +80,16 @@ class RunningQuery:
         progress = self._progress_of(batch) if self._ran(batch) else None
         if progress is None or not progress.get("stateOperators"):
             return False
-        return all(
-            operator["numRowsTotal"] == 0
+        return self._counts_rows() and all(
+            _has_nothing(operator)
             for operator in progress["stateOperators"]
             if operator["operatorName"] not in AT_ONCE
         )
+
+    def _counts_rows(self) -> bool:
+        """Whether the query counts the rows of its state: where it does not, it reports 0."""
+        session = _field(self._query._jsq.streamingQuery(), "sparkSessionForStream")
+        return str(session.conf().get(_COUNTS_ROWS, "true")).lower() == "true"
 
     def left_ms(self, batch: int, watermark_ms: int) -> int | None:
         """A time before which no session window in state begins, in ms since 1970, after a batch that is
@@ -138,6 +147,16 @@ class RunningQuery:
                 self._progress = batch, json.loads(str(progress.json()))
                 return self._progress[1]
         return None
+
+
+def _has_nothing(operator: Mapping[str, Any]) -> bool:
+    """Whether an operator's state is empty, by its progress. Timers of `transformWithState` are no rows of it, and may
+    be all that is left of a row."""
+    if operator["numRowsTotal"]:
+        return False
+    if not str(operator["operatorName"]).startswith(_WITH_TIMERS):
+        return True
+    return bool(operator["customMetrics"].get(_TIMERS_AND_MORE) == 0)
 
 
 def _watermarks_ms(running: Any) -> list[int]:

@@ -43,6 +43,9 @@ SESSIONS: Rows = (
 )
 """When the watermark passes 17 s, where the session of 12 s would end by itself, rows have moved its end to 29 s."""
 
+KEYS: Sides = ({"rows": [(1_000, 0), (3_000, 1)]}, {"rows": [(2_000, 2)]}, {"rows": [(9_000, 3)]})
+"""No key comes twice."""
+
 TWICE: Rows = (
     [(1_000, 0), (3_000, 1)],
     [(1_000, 0), (7_000, 2)],
@@ -315,3 +318,42 @@ def outer_joins_killed(world: World) -> None:
 @row("11.25", "driver killed before the tick of transformWithState, and in the middle")
 def timers_killed(world: World) -> None:
     killed(world, [{"rows": step} for step in STEPS], of.TIMERS)
+
+
+def by_clock(world: World, *operators: Operator) -> None:
+    """What a clock lets go of comes without any further row, and min time comes to its end."""
+    run = Stateful(world, *operators)
+    run.start(world.tracked())
+    for step in KEYS:
+        run.publish(step)
+        run.settle_by_clock()
+    run.end_by_clock()
+
+
+@row("11.26", "applyInPandasWithState, timeouts of processing time, held until its state is empty")
+def python_clock(world: World) -> None:
+    by_clock(world, of.PYTHON_CLOCK)
+
+
+@row("11.27", "transformWithState, timers of processing time, which are all that is left of a row")
+def timers_clock(world: World) -> None:
+    by_clock(world, of.TIMERS_CLOCK)
+
+
+@row("11.28", "transformWithState, state that only its time to live ends")
+def ttl(world: World) -> None:
+    by_clock(world, of.TTL)
+
+
+@row("11.29", "driver killed before the ticks of processing time and TTL, and in the middle")
+def clocks_killed(world: World) -> None:
+    run = Stateful(world, of.PYTHON_CLOCK, of.TIMERS_CLOCK, of.TTL)
+    run.publish(KEYS[0])
+    run_driver(world, run, "tick", 0)
+    run.start_readers()
+    run.publish(KEYS[1])
+    run_driver(world, run, "tasks", 1)
+    run.start(world.tracked())
+    run.publish(KEYS[2])
+    run.settle_by_clock()
+    run.end_by_clock()
