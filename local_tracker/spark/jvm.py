@@ -15,6 +15,7 @@ from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.plans import KafkaSource, Source
 from local_tracker.spark.scala import class_name, items, iterated, optional
+from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
 from local_tracker.spark.tables import TableSource
@@ -125,7 +126,7 @@ class PlannedQuery:
     offset log. checkpoint: where it keeps one by which it can be found again, else None. sink: its format,
     with its options. trigger: its class. each_batch: PySpark's holder of the function of
     `foreachBatch`, which it calls as its `func`. mode: of output, as Spark calls it; empty where it is not
-    known. state: what its state does; None where no plan is known."""
+    known. state: what its state does; None where no plan is known. event_times: as its files have them."""
 
     session: SparkSession
     sources: tuple[Source, ...] | None
@@ -139,6 +140,7 @@ class PlannedQuery:
     trigger: str = ""
     mode: str = ""
     state: StatePlan | None = None
+    event_times: tuple[EventTimes, ...] = ()
 
 
 def planned_query(writer: DataStreamWriter) -> PlannedQuery:
@@ -163,6 +165,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
         trigger,
         mode,
         state_plan(spark, plan, mode, str(spark.conf.get(POLICY, "min"))),
+        event_times(plan),
     )
 
 

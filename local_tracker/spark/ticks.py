@@ -286,7 +286,7 @@ class QueryTicks:
         read = self._input(record, stopping)
         own = slots = label_slots(read.labels, self._delays)
         if self._state is not None:
-            slots = self._held(record, own, self._state)
+            slots = self._held(record, read.labels, self._state)
         if self._emits is not None and record.times is not None:
             label = self._emits.label(record.times, slots.values())
             slots = {segment: label for unit in record.created for segment in unit.segments}
@@ -297,14 +297,18 @@ class QueryTicks:
         return self._compose(record, read.units, slots, read.cells, in_topic)
 
     def _held(
-        self, record: QueryRecord, slots: Mapping[int, int], state: StateHolds
+        self, record: QueryRecord, labels: Sequence[Unit], state: StateHolds
     ) -> dict[int, int]:
         """Makes what the tick does to holds; returns the slots of what the batch creates, which may come of
         anything that was held before it."""
         assert record.told is not None
-        own = {segment: slots[segment] for segment in record.creates if segment in slots}
-        state.tick(record.batch, own, record.told)
-        return state.labels(slots)
+
+        def allowed(units: Sequence[Unit]) -> dict[int, int]:
+            slots = label_slots(units, self._delays)
+            return {segment: slots[segment] for segment in record.creates if segment in slots}
+
+        state.tick(record.batch, labels, allowed, record.told)
+        return state.labels(label_slots(labels, self._delays))
 
     def _created_in_topic(
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
@@ -482,7 +486,7 @@ class QueryTicks:
         in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
         if len(in_time) == len(read.labels):
             return None
-        slots = now | self._held(record, label_slots(in_time, self._delays), state)
+        slots = now | self._held(record, in_time, state)
         return self._compose(record, read.units, slots, read.cells, in_topic)
 
     def _by_moment(self, batch: int) -> bool:

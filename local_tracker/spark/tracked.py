@@ -61,6 +61,7 @@ from local_tracker.spark.starting import (
     check_planned,
     topic_sink,
 )
+from local_tracker.spark.state.backlog import Backlog
 from local_tracker.spark.state.chosen import State, chosen_plan, may_create
 from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import StatePlan
@@ -536,7 +537,11 @@ class Tracked:
         if plan is not None:
             before = starting.planned_before
             running = None if self._is_remote else RunningQuery(self.spark, query, checkpoint.root, before)  # fmt: skip
-            state = StateHolds.of(plan, checkpoint, starting.node.joined, held, running=running)
+            backlog = partial(Backlog, self.spark, planned.event_times, routes.spec.slack_ns)
+            state = StateHolds.of(
+                plan, checkpoint, starting.node.joined, held, running=running,
+                backlog=backlog if planned.event_times else None,
+            )  # fmt: skip
         outputs = self._outputs(checkpoint, description, routes, noted, sink)
         evaluations = self._evaluations(query, checkpoint, operators)
         return QueryTicks(

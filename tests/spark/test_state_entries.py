@@ -329,3 +329,12 @@ def test_below_the_limit_the_lowest_held_is_exactly_that_of_all_entries_that_are
         entries, _ = entries.after({1: slot}, told(over_ms, bound_ms))
         every = [(s, b) for s, b in [*every, (slot, bound_ms)] if b > over_ms]
         assert entries.lowest().get(1) == min((s for s, _ in every), default=None)
+
+
+def test_what_a_batch_consumed_is_held_by_parts_whose_bounds_are_known_apart() -> None:
+    entries, _ = Entries({}).after({1: 7}, Told(0, 90), [(50, {1: 5}), (100, {1: 9})])
+    assert entries.lowest() == {1: 5}
+    entries, _ = entries.after({}, Told(50, UNKNOWN))
+    assert entries.lowest() == {1: 7}
+    entries, _ = entries.after({}, Told(90, UNKNOWN))
+    assert entries.lowest() == {1: 9}

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import SinkLog
+from local_tracker.spark.state import backlog
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, until
 from tests.spark.conftest import Pipelines
@@ -103,6 +104,32 @@ def test_windows_hold_min_time_until_they_are_emitted(hours: Hours) -> None:
         query.stop(leave=True)  # the second hour is given up
         with Subscriber(pipeline.target, pipeline.name) as subscriber:
             assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+MINUTE = 6_000
+"""In slots of 10 ms."""
+
+
+@pytest.mark.parametrize("is_read_again", [True, False])
+def test_a_backlog_in_one_batch_holds_what_is_still_in_state(
+    hours: Hours, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_read_again: bool
+) -> None:
+    """Ten files, each a minute of slots and six seconds of event time apart: what is before the watermark is out in
+    the next batch."""
+    if not is_read_again:
+        monkeypatch.setattr(backlog, "MAX_FILES", 9)
+    for minute in range(1, 11):
+        hours.pipeline.publish(minute * MINUTE)
+    rows = spark.readStream.schema("slot long, row long").parquet(hours.pipeline.input)
+    timed = rows.select(F.timestamp_millis("slot").alias("at"))
+    windows = timed.withWatermark("at", "10 seconds").groupBy(F.window("at", "6 seconds")).count()
+    query = hours.start(windows)
+    query.processAllAvailable()
+    until(lambda: query.last_durable_batch == 1)
+    with NodeClient(hours.pipeline.target, hours.pipeline.name, "hours") as node:
+        held = {each.slot for each in node.check_join(WAIT_S).holds}
+    query.stop()
+    assert min(held) == (8 if is_read_again else 1) * MINUTE
 
 
 def test_a_batch_that_spark_finds_in_its_sink_is_held_by_the_windows_that_it_is_in(

@@ -15,7 +15,7 @@ from local_tracker.spark.state.rules import (
     StatePlan,
     WatermarkPolicy,
 )
-from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
+from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,16 @@ class LogBounds:
             return told
         self._is_unknown = False
         return replace(told, in_state_ms=in_state_ms)
+
+    def bound_of(self, event_time_ms: int) -> Bound | None:
+        """Until when rows are in state that were absorbed with event times up to one. None where what the query's plan
+        says may not be so: a user has said it, or there was another plan."""
+        plan = self._plan
+        if plan.held_for is not None or len(self._recorded.plans) > 1:
+            return None
+        if plan.kind is StateKind.SESSION:
+            return Rows(event_time_ms)
+        return plan.bound_ms(event_time_ms) if plan.kind is StateKind.BOUNDED else None
 
     def _in_state_ms(self, batch: int) -> int | None:
         """The watermark by which all is out that is in state after a batch. Not of a query that has got another plan:

@@ -110,9 +110,15 @@ class Entries:
             labels[segment] = min(slot, labels.get(segment, slot))
         return labels
 
-    def after(self, slots: Mapping[int, int], told: Told) -> tuple[Entries, tuple[HoldMove, ...]]:
+    def after(
+        self,
+        slots: Mapping[int, int],
+        told: Told,
+        others: Iterable[tuple[Bound, Mapping[int, int]]] = (),
+    ) -> tuple[Entries, tuple[HoldMove, ...]]:
         """The entries after a batch, and what its tick does to holds. slots: what it consumed allows, in the
-        segments that it creates in; empty where it consumed nothing."""
+        segments that it creates in; empty where it consumed nothing. others: the same of parts of what it consumed
+        whose bounds are known apart."""
         wanted: dict[_Key, int] = {}
 
         def add(segment: int, bound: Bound, slot: int) -> None:
@@ -122,8 +128,9 @@ class Entries:
 
         for (segment, bound), entry in self._kept.items():
             add(segment, told.known(bound), entry.slot)
-        for segment, slot in slots.items():
-            add(segment, told.known(told.bound_ms), slot)
+        for bound, allowed in ((told.bound_ms, slots), *others):
+            for segment, slot in allowed.items():
+                add(segment, told.known(bound), slot)
         return self._changed(_bounded(_uncovered(wanted), self._most))
 
     def later(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from local_tracker.spark.follow import Stopping
 from local_tracker.spark.logs import CheckpointLog
@@ -14,9 +14,12 @@ from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.recorded import StateRecord, Widest, text_of
 from local_tracker.spark.state.rules import Later, StateKind, StatePlan, Window
 from tracker.client import NodeClient
-from tracker.client.state_names import UNKNOWN, UNSEEN, bound_of
+from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, bound_of
 from tracker.core.log import Joined
-from tracker.core.model import HeldSlot, HoldMove, TickContent
+from tracker.core.model import HeldSlot, HoldMove, TickContent, Unit
+
+if TYPE_CHECKING:  # it needs PySpark, and who follows from outside has none
+    from local_tracker.spark.state.backlog import Backlog
 
 _LOOK_AGAIN_S = 0.05
 _COMMIT_TIMEOUT_S = 30.0
@@ -35,10 +38,16 @@ class StateHolds:
     """What the state of one query holds. The tracker keeps it (`Joined.holds`); here it is known as of the last
     batch whose tick is durable, and what the tick of the one after it does. Thread-safe."""
 
-    def __init__(self, bounds: Bounds, holds: Iterable[HeldSlot], last_batch: int) -> None:
+    def __init__(
+        self,
+        bounds: Bounds,
+        holds: Iterable[HeldSlot],
+        last_batch: int,
+        backlog: Backlog | None = None,
+    ) -> None:
         """holds: of the node, as it joined. last_batch: the last one of the query that the tracker has, and
-        that these are of."""
-        self._bounds = bounds
+        that these are of. backlog: reads of many files in one batch how long each is in state."""
+        self._bounds, self._backlog = bounds, backlog
         self._changed = threading.Condition()
         # All below is read and written while holding `_changed`.
         self._entries, self._last = Entries.found(holds), last_batch
@@ -54,24 +63,37 @@ class StateHolds:
         holds: Iterable[HeldSlot],
         untold: int = -1,
         running: Running | None = None,
+        backlog: Callable[[Callable[[int], Bound | None]], Backlog] | None = None,
     ) -> StateHolds:
         """Of a query that has joined, by the plan that it is held by. holds: as `begin_state` gives them. untold:
         the last batch that is not to be told, where the tracker has none yet. running: the query, if it runs in
-        this process."""
+        this process; backlog: makes its `Backlog`."""
         last_batch = max(_told(log, joined), default=untold)
         held, unbounded = tuple(holds), (UNKNOWN, UNSEEN)
         is_unknown = any(bound_of(hold.name) in unbounded for hold in held)
-        return cls(LogBounds(plan, log, running, last_batch, is_unknown), held, last_batch)
+        bounds = LogBounds(plan, log, running, last_batch, is_unknown)
+        made = None if backlog is None else backlog(bounds.bound_of)
+        return cls(bounds, held, last_batch, made)
 
     def told(self, batch: int) -> Told:
         """What is known of a batch that is over. Raises LogError."""
         return self._bounds.told(batch)
 
-    def tick(self, batch: int, slots: Mapping[int, int], told: Told) -> None:
-        """The tick of the batch after the last durable one is made; again, where it was refused. slots: what
-        it consumed allows, in the segments that the query creates in."""
+    def tick(
+        self,
+        batch: int,
+        labels: Sequence[Unit],
+        allowed: Callable[[Sequence[Unit]], dict[int, int]],
+        told: Told,
+    ) -> None:
+        """The tick of the batch after the last durable one is made; again, where it was refused. labels: what it
+        consumed; allowed: the slots that some of it allows, in the segments that the query creates in."""
+        parts: dict[Bound, list[Unit]] = {told.bound_ms: list(labels)}
+        if self._backlog is not None:
+            parts = self._backlog.by_bound(labels, told)
+        others = [(bound, allowed(units)) for bound, units in parts.items()]
         with self._changed:
-            self._next = (batch, *self._entries.after(slots, told))
+            self._next = (batch, *self._entries.after({}, told, others))
 
     def moves(self, batch: int) -> tuple[HoldMove, ...]:
         """What the tick of a batch does to holds, as `tick` has found it."""
