@@ -2,7 +2,8 @@
 
     python -m tests.sabotage early|lost|double|lifted -- serve --shard 0 --peers ... --store ...
 
-early: every min time that is read is a slot further than what was announced, until it is complete.
+early: every min time that is read, of a segment or of a whole pipeline, is a slot further than what was announced,
+until it is complete.
 lost: one acknowledged tick with items is forgotten, with those that are applied at once with it.
 double: the same are applied twice. lifted: messages have no limits but the largest. What follows `--` is the normal
 command line, in the same process; production code knows nothing of this.
@@ -25,15 +26,19 @@ SPARED_TICKS = 20
 
 def announce_early() -> None:
     """Whoever hears or reads a min time gets the slot after it."""
-    min_times = Process.min_times
+    min_times, pipeline_min_time = Process.min_times, Process.pipeline_min_time
+
+    def further(process: Process, pipeline: str, slot: int) -> int:
+        return slot if slot in (process.spec(pipeline).start_slot, FOREVER) else slot + 1
 
     def early(process: Process, pipeline: str) -> tuple[int, ...]:
-        start = process.spec(pipeline).start_slot
-        return tuple(
-            slot if slot in (start, FOREVER) else slot + 1 for slot in min_times(process, pipeline)
-        )
+        return tuple(further(process, pipeline, slot) for slot in min_times(process, pipeline))
+
+    def all_early(process: Process, pipeline: str) -> int:
+        return further(process, pipeline, pipeline_min_time(process, pipeline))
 
     Process.min_times = early  # type: ignore[method-assign,assignment]
+    Process.pipeline_min_time = all_early  # type: ignore[method-assign,assignment]
 
 
 def lose_a_tick() -> None:

@@ -142,6 +142,21 @@ def test_each_fault_is_found(fault: str, tmp_path: Path) -> None:
     assert sum(line["kind"] == "tick" for line in acknowledged) > 2 * ITEMS
 
 
+def test_an_early_min_time_of_the_whole_pipeline_is_found_by_itself(tmp_path: Path) -> None:
+    """Of a history in which nobody heard of a single segment."""
+    lines = run("early", tmp_path).read_text().splitlines()
+    of_segments = [
+        line
+        for line in lines
+        if (said := json.loads(line))["kind"] == "heard" and said["segment"] is not None
+    ]
+    assert of_segments
+    whole = tmp_path / "whole.jsonl"
+    whole.write_text("".join(f"{line}\n" for line in lines if line not in set(of_segments)))
+    judged = judge(whole)
+    assert judged.false, judged.said
+
+
 def test_an_unknown_fault_is_refused() -> None:
     command = [sys.executable, "-m", "tests.sabotage", "gently", "--", "serve"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
