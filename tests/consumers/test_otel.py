@@ -28,7 +28,7 @@ from tests.consumers.receiver import taking_posts
 from tracker import __version__
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
-from tracker.cli.export import metrics_url, shown
+from tracker.cli.export import metrics_url
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import otel
 from tracker.core.insight.diagnosis import CauseKind
@@ -252,7 +252,6 @@ def test_an_endpoint_is_a_receiver_or_its_path() -> None:
     for given in ("http://a.example:4318", "http://a.example:4318/"):
         assert metrics_url(given) == "http://a.example:4318/v1/metrics"
     assert metrics_url("https://a.example/x?k=1") == "https://a.example/x?k=1"
-    assert shown("https://{}@a.example:1/x?k=1".format("me:word")) == "https://a.example:1/x"
 
 
 def test_a_tracker_that_is_not_there_is_said_at_once() -> None:

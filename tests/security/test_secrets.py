@@ -10,9 +10,9 @@ from examples.children import free_ports
 from tests.cluster.children import Running
 from tests.security.certificates import Authority
 from tracker.client.credentials import is_loopback
+from tracker.redacting import redacted, shown_url
 from tracker.service.rpc.security import Security
 from tracker.store import StoreError, open_store, shown_store
-from tracker.store.redacting import redacted
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,13 @@ def test_files_that_cannot_be_used_are_said_before_it_serves(tmp_path: Path) -> 
             "--tls-cert", cert, "--tls-key", key, until="cannot_start",
         )  # fmt: skip
         assert why in said
+
+
+def test_a_password_with_an_at_sign_is_left_out_whole() -> None:
+    assert redacted("redis://{}@host:1/0".format("me:word@more")) == "redis://me:***@host:1/0"
+
+
+def test_a_receiver_is_shown_without_login_and_query() -> None:
+    for login in ("me:word@", "token@", "me:a@b@", ""):
+        url = f"https://{login}a.example:1/x?key=1#part"
+        assert shown_url(url) == "https://a.example:1/x"

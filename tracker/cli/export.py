@@ -18,6 +18,7 @@ from tracker.cli.common import (
     wrong_usage,
 )
 from tracker.client.moments import parse_duration_ns
+from tracker.redacting import shown_url
 
 if TYPE_CHECKING:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -58,6 +59,7 @@ def otlp(
     """
     with wrong_usage():
         url, interval_s = metrics_url(endpoint), _interval_s(interval)
+    receiver = shown_url(url) if url else "the receiver"
     try:
         from tracker.consumers.otel import observe
 
@@ -66,11 +68,11 @@ def otlp(
         fail(f"lowmark export otlp needs {error.name}: pip install 'lowmark[server,otel]'")
     try:
         with observe(provider.get_meter("lowmark", __version__), target, pipeline or ()):
-            say(f"exporting to {shown(url)}", err=True)
+            say(f"exporting to {receiver}", err=True)
             if not once:
                 _go_on(reader, exporter, interval_s)
             elif not _export(reader, exporter):
-                fail(f"{shown(url)} has not taken it; the log says why", EXIT_TIMED_OUT)
+                fail(f"{receiver} has not taken it; the log says why", EXIT_TIMED_OUT)
     finally:
         provider.shutdown()
         exporter.shutdown()
@@ -96,13 +98,6 @@ def metrics_url(endpoint: str) -> str:
         )
     path = parts.path if parts.path.strip("/") else f"/{METRICS_PATH}"
     return urlunsplit(parts._replace(path=path))
-
-
-def shown(url: str) -> str:
-    """A URL without what may be secret in it."""
-    parts = urlsplit(url)
-    address = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{address}{parts.path}" if url else "the receiver"
 
 
 def _interval_s(interval: str) -> float:

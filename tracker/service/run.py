@@ -19,6 +19,7 @@ from tracker.client.signals import ending_signals
 from tracker.core.model.names import printable
 from tracker.core.process import LogLost
 from tracker.dashboard import Dashboard
+from tracker.redacting import redacted
 from tracker.service.cluster.joining import CannotJoin, Newcomer
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
 from tracker.service.cluster.peer_link import GivenUp
@@ -30,7 +31,6 @@ from tracker.service.rpc.tokens import Tokens
 from tracker.service.server import TrackerServer
 from tracker.service.tasks import unless
 from tracker.store import Fenced, StoreError, StoreUnavailable
-from tracker.store.redacting import redacted
 
 log = structlog.get_logger(__name__)
 

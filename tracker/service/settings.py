@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tracker.client.yaml_text import load_mapping, problems, shown
-from tracker.store.redacting import redacted
+from tracker.redacting import redacted
 
 if TYPE_CHECKING:
     from tracker.service.config import ServerConfig

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from tracker.redacting import redacted
 from tracker.store.interface import (
     GONE,
     Fenced,
@@ -19,7 +20,6 @@ from tracker.store.interface import (
     StoreUnavailable,
 )
 from tracker.store.memory import MemoryStore
-from tracker.store.redacting import redacted
 from tracker.store.sqlite import SqliteStore, read_lease
 
 __all__ = [
@@ -73,9 +73,7 @@ def shown_store(url: str) -> str:
     if not _is_redis(url):
         return url
     _kind(url)  # raises where there is no client for it
-    from tracker.store.redis_url import shown_url
-
-    return redacted(shown_url(url))
+    return redacted(url)
 
 
 def _kind(url: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -24,6 +24,7 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from tracker.redacting import redacted
 from tracker.store.interface import StoreError
 
 SCHEMES = (
@@ -89,7 +90,7 @@ def parse_redis_url(url: str) -> RedisUrl:
     """Raises StoreError for what is no address, or an option that is not known."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
-        raise StoreError(f"store {shown_url(url)!r} is not of a kind of {', '.join(SCHEMES)}")
+        raise StoreError(f"store {redacted(url)!r} is not of a kind of {', '.join(SCHEMES)}")
     protocol, _, form = parts.scheme.partition("+")
     login, _, addresses = parts.netloc.rpartition("@")
     hosts = tuple(_host(address, form, url) for address in addresses.split(",") if address)
@@ -97,25 +98,25 @@ def parse_redis_url(url: str) -> RedisUrl:
     service = path.pop(0) if form == "sentinel" and path else ""
     if not hosts or (form == "sentinel") != bool(service) or (form == "" and len(hosts) != 1):
         raise StoreError(
-            f"store {shown_url(url)!r} needs one host, or hosts with commas where there are "
+            f"store {redacted(url)!r} needs one host, or hosts with commas where there are "
             "sentinels or a cluster, and for sentinels the name of a service"
         )
     database = path.pop(0) if path else "0"
     if path or not database.isdigit() or (form == "cluster" and database != "0"):
-        raise StoreError(f"store {shown_url(url)!r}: {parts.path!r} is no number of a database")
+        raise StoreError(f"store {redacted(url)!r}: {parts.path!r} is no number of a database")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     replicas = _number(url, given, "replicas", 0, MOST_REPLICAS)
     timeout_ms = _number(url, given, "timeout_ms", TIMEOUT_MS, MOST_TIMEOUT_MS)
     namespace = given.pop("namespace", "default")
     if not 0 < len(namespace) <= MOST_NAMESPACE_CHARACTERS or set("{}") & set(namespace):
         raise StoreError(
-            f"store {shown_url(url)!r}: a namespace has 1 to {MOST_NAMESPACE_CHARACTERS} "
+            f"store {redacted(url)!r}: a namespace has 1 to {MOST_NAMESPACE_CHARACTERS} "
             "characters, none of which is a brace"
         )
     allowed = frozenset(filter(None, given.pop("allow", "").split(",")))
     if unknown := sorted(allowed - set(WEAKNESSES)):
         raise StoreError(
-            f"store {shown_url(url)!r}: allow={unknown[0]} is none of {', '.join(WEAKNESSES)}"
+            f"store {redacted(url)!r}: allow={unknown[0]} is none of {', '.join(WEAKNESSES)}"
         )
     user, _, password = login.partition(":")
     connection: dict[str, Any] = {
@@ -131,7 +132,7 @@ def parse_redis_url(url: str) -> RedisUrl:
         connection["ssl"] = True
     kind = form or "single"
     return RedisUrl(
-        shown_url(url), kind, hosts, service, namespace, replicas, timeout_ms, allowed, connection
+        redacted(url), kind, hosts, service, namespace, replicas, timeout_ms, allowed, connection
     )
 
 
@@ -140,16 +141,14 @@ def _host(address: str, form: str, url: str) -> tuple[str, int]:
     if not colon or address.endswith("]"):
         host, port = address, "26379" if form == "sentinel" else "6379"
     if not host or not port.isdigit():
-        raise StoreError(f"store {shown_url(url)!r}: {address!r} is not host:port")
+        raise StoreError(f"store {redacted(url)!r}: {address!r} is not host:port")
     return host.strip("[]"), int(port)
 
 
 def _number(url: str, given: dict[str, str], name: str, default: int, most: int) -> int:
     text = given.pop(name, str(default))
     if not text.isdigit() or not int(text) <= most:
-        raise StoreError(
-            f"store {shown_url(url)!r}: {name}={text} is not a number from 0 to {most}"
-        )
+        raise StoreError(f"store {redacted(url)!r}: {name}={text} is not a number from 0 to {most}")
     return int(text)
 
 
@@ -157,16 +156,7 @@ def _client_options(url: str, given: dict[str, str]) -> dict[str, str]:
     for name in given:
         if not name.startswith("ssl_"):
             raise StoreError(
-                f"store {shown_url(url)!r}: option {name!r} is not known; there are namespace, "
+                f"store {redacted(url)!r}: option {name!r} is not known; there are namespace, "
                 "replicas, timeout_ms, allow and the ssl_ options of the Redis client"
             )
     return given
-
-
-def shown_url(url: str) -> str:
-    """A store's address for logs and errors: without the password."""
-    parts = urlsplit(url)
-    login, at, addresses = parts.netloc.rpartition("@")
-    user, colon, _ = login.partition(":")
-    masked = f"{user}{':***' if colon else ''}{at}{addresses}"
-    return urlunsplit(parts._replace(netloc=masked))

@@ -20,6 +20,7 @@ from tracker.consumers.periods.cut import Cut, Period, moment_text
 from tracker.consumers.periods.once import ActionError, needs_extra
 from tracker.core.model.slots import FOREVER
 from tracker.files import STORES, child
+from tracker.redacting import shown_url
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import OutputDataset, Run, RunEvent
@@ -160,12 +161,12 @@ class _Receiver:
         from openlineage.client.transport.http import HttpConfig, HttpTransport
 
         parts = urlsplit(url)
-        if not parts.hostname or parts.username or parts.password:
+        self.name = shown_url(url)
+        if not parts.hostname or "@" in parts.netloc:
             raise ValueError(
-                f"{parts.scheme}://{parts.hostname or ''} is no URL of a receiver: https://lineage.example, without "
-                f"a password; a key goes into {API_KEY_VARIABLE}"
+                f"{self.name} is no URL of a receiver: https://lineage.example, without a password; a key goes "
+                f"into {API_KEY_VARIABLE}"
             )
-        self.name = f"{parts.scheme}://{parts.netloc}{parts.path}"
         path = urlunsplit(("", "", parts.path.lstrip("/") or ENDPOINT, parts.query, ""))
         key = os.environ.get(API_KEY_VARIABLE)
         retries = {

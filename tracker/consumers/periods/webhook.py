@@ -32,6 +32,7 @@ from tracker.client.credentials import is_loopback
 from tracker.consumers.periods.cut import Period, moment_text
 from tracker.consumers.periods.once import ActionError
 from tracker.consumers.periods.signing import read_secrets, signed
+from tracker.redacting import shown_url
 
 EVENT = "period.complete"
 MAX_ANSWER_BYTES = 65_536
@@ -86,12 +87,11 @@ class Webhook:
             host, port = parts.hostname or "", parts.port
         except ValueError:
             host, port = "", None
-        self.name = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
-        """The URL without what may be secret in it."""
+        self.name = shown_url(url)
         readable = url.isascii() and url.isprintable() and " " not in url
         if parts.scheme not in ("https", "http") or not host or not readable:
             raise ValueError(f"{self.name!r} is no URL of a webhook: https://reports.example/hours")
-        if parts.username or parts.password:
+        if "@" in parts.netloc:
             raise ValueError(
                 f"{self.name}: a URL with a password is refused, since it would be shown; the receiver "
                 "knows the sender by its signature"
