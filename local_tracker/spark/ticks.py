@@ -447,6 +447,17 @@ class QueryTicks:
             if stopping.wait(_LOOK_AGAIN_S):
                 raise Stopping
 
+    def _in_time(self, record: QueryRecord, made: Cells, now: Mapping[int, int]) -> Cells:
+        """What a batch has written without that which lies below min time: it is counted when it is consumed."""
+        late = made.below([now[number] for number in range(len(self._spec.segments))])
+        if late is None:
+            return made
+        log.warning(
+            "batch %d of query %s: of %d cells that it has written, %d come too late, since what it read did",
+            record.batch, self._query_id, len(made), int(late.sum()),
+        )  # fmt: skip
+        return made.select(~late)
+
     def _created_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> Cells:
         parts = []
         for segment, column in self._routes.rows.items():
@@ -470,24 +481,32 @@ class QueryTicks:
             return self._without_created(record, refusal)
         if refusal.code != RefusalCode.BELOW_MIN_TIME or self._emits is not None:
             return None
-        if record.had_input:
-            return None if self._state is None else self._without_late(record, self._state)
-        if not record.created:
+        now = self._min_times()
+        for number, slot in enumerate(refusal.min_times):
+            now[number] = max(slot, now[number])
+        if self._state is not None:
+            content = self._without_late(record, self._state, now)
+            if content is not None:
+                return content
+        if record.had_input or not record.created:
             return None
         held = {} if self._state is None else self._state.labels({})
-        return self._compose(record, (), self._min_times() | held, Cells.empty())
+        return self._compose(record, (), now | held, Cells.empty())
 
-    def _without_late(self, record: QueryRecord, state: StateHolds) -> TickContent | None:
-        """The tick where some of what it consumes is below min time, which is counted and told of: it neither
-        holds nor says under which slots the batch creates; None where nothing is."""
+    def _without_late(
+        self, record: QueryRecord, state: StateHolds, now: Mapping[int, int]
+    ) -> TickContent | None:
+        """The tick where some of what it consumes is below min time, or of what was held for what it consumed: that
+        is counted and told of. It neither holds nor says under which slots the batch creates; what the batch has
+        written there already comes too late, too. None where nothing is. now: min times, by segment number."""
         assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
         _, read, in_topic = self._last
-        now = self._min_times()
+        let_go = state.let_go_late(now)
         in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
-        if len(in_time) == len(read.labels):
+        if not let_go and len(in_time) == len(read.labels):
             return None
-        slots = now | self._held(record, in_time, state)
-        return self._compose(record, read.units, slots, read.cells, in_topic)
+        slots = dict(now) | self._held(record, in_time, state)
+        return self._compose(record, read.units, slots, read.cells, in_topic, now)
 
     def _by_moment(self, batch: int) -> bool:
         """Whether what a batch has written to topics came from no input."""
@@ -577,7 +596,10 @@ class QueryTicks:
         slots: Mapping[int, int],
         consumed_rows: Cells,
         created_ranges: Cells | None = None,
+        now: Mapping[int, int] | None = None,
     ) -> TickContent:
+        """now: min times by segment number, where some of what the batch has written may come too late; None
+        where that is an error."""
         by_rows = self._routes.rows
         created = tuple(
             CreatedUnit(unit.name, tuple(s for s in unit.segments if s not in by_rows))
@@ -587,12 +609,13 @@ class QueryTicks:
             self._query_id, record.batch, record.fingerprint, consumed, created, slots
         )
         acked = self._acked(record.batch, record.published_by, lambda: bool(record.consumed))
-        more = (
-            Cells.concatenate(
-                [acked[0], self._created_rows(record, slots), created_ranges or Cells.empty()]
-            ),
-            Cells.concatenate([acked[1], consumed_rows]),
+        least = slots if now is None else {}
+        made = Cells.concatenate(
+            [acked[0], self._created_rows(record, least), created_ranges or Cells.empty()]
         )
+        if now is not None:
+            made = self._in_time(record, made, now)
+        more = made, Cells.concatenate([acked[1], consumed_rows])
         content = compose(units, more)
         return (
             content

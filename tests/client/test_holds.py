@@ -11,9 +11,9 @@ import pytest
 import tracker
 from acker.v1 import node_service_pb2 as node_pb
 from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
-from tracker.client import LowmarkError, NodeClient, RefusedError, TickRefusedError
+from tracker.client import Admin, LowmarkError, NodeClient, RefusedError, TickRefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import HOLD_FRONT, HoldMove, PipelineSpec, RefusalCode, TickContent
+from tracker.core.model import HOLD_FRONT, Cells, HoldMove, PipelineSpec, RefusalCode, TickContent
 from tracker.core.model.slots import FOREVER
 from tracker.wire.nodes import joined_from_pb
 
@@ -231,3 +231,34 @@ def test_a_node_that_holds_sends_nothing_to_a_home_of_an_older_release(
         with pytest.raises(LowmarkError, match=r"older release.* the node holds \['own'\]"):
             done(node.commit(promise(60)))
         assert node.durable == 0
+
+
+def test_one_that_min_time_has_passed_begins_anew_by_a_front(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    """An operator has written it off; the node that comes back is told of it still."""
+    with (
+        NodeClient(running.target, pipeline, "n") as node,
+        NodeClient(running.target, pipeline, "worker") as worker,
+    ):
+        begin(node, worker)
+        worker.hold(FED, 20, "own", content=consume(10, 7))
+        at(running, pipeline, 20)
+        with Admin(running.target) as admin:
+            cells = admin.explain(pipeline, FED).parts
+            open_cells = [cell for part in cells for cell in part.cells]
+            admin.retire(
+                pipeline, "worker", Cells.of((0, c.slot, c.checksum, c.items) for c in open_cells)
+            )
+        at(running, pipeline, 100)
+    with NodeClient(running.target, pipeline, "worker") as again:
+        again.join(WAIT_S)
+        hold = again.holds["own"]
+        with pytest.raises(TickRefusedError, match=r"hold 'own'.*stands at slot 20.*holds nothing"):
+            done(hold.move_to(150))
+        assert hold.is_late and hold.slot == 20
+        with pytest.raises(TickRefusedError, match="below slot 100"):
+            again.hold(FED, 99, "own")
+        anew = again.hold(FED, 120, "own")
+        assert (anew.slot, anew.is_late) == (120, False)
+        done(anew.release())

@@ -517,11 +517,20 @@ class Node(Life):
         self.commit(content)
 
     def _just_below_min_time(self) -> TickContent:
-        """An item below the min time that its home has in its log, be it said already or not."""
+        """An item below the min time that its home has in its log or has heard of, be it said already or not; or
+        a hold there, begun by what was never in flight."""
         running = self.sim.shards[self.home].running
         pipeline = running and inside.pipelines(running.process).get(self.world.spec.name)
-        below = pipeline.announced[0] if pipeline else self.world.spec.start_slot
-        return _one_cell(0, min(below, HIGHEST_SLOT) - 1)
+        below = self.world.spec.start_slot
+        if pipeline:
+            below = pipeline.floors()[0]
+            self.sim.counts["created_below_what_was_heard"] += below > pipeline.announced[0]
+        slot = min(below, HIGHEST_SLOT) - 1
+        if slot % 2:
+            return _one_cell(0, slot)
+        self.sim.count("holds_begun_too_late")
+        late = _one_cell(0, slot).created
+        return TickContent(consumed=late, holds=(HoldMove("late", 0, slot),))
 
     def too_late(self) -> None:
         """The pipeline was complete before a front could join."""

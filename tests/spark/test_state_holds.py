@@ -234,6 +234,31 @@ def test_what_is_read_too_late_holds_nothing_and_blocks_nobody(world: World) -> 
     assert list(world.held().values()) == [100_007]
 
 
+def test_what_a_hold_covers_that_min_time_has_passed_is_held_anew(world: World) -> None:
+    """Its entry stands lower than what the next batch reads, and holds nothing: an operator has written it off."""
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    world.tell()
+    world.stands_at(1)
+    with Admin(world.running.target) as admin:
+        parts = admin.explain(world.name, "report").parts
+        cells = [cell for part in parts for cell in part.cells]
+        admin.retire(
+            world.name, "counts", Cells.of((REPORT, c.slot, c.checksum, c.items) for c in cells)
+        )
+    world.stands_at(100_000)
+    world.publish(100_007)
+    world.batch(100_007, next_ms=T0_MS)
+    world.tell()
+    world.front.commit(TickContent(heartbeats=(Heartbeat("front", 200_000),))).result(WAIT_S)
+    world.stands_at(200_000, "count")
+    world.stands_at(100_007)
+    assert list(world.held().values()) == [100_007]
+    world.batch(next_ms=out_ms(T0_MS))
+    (emitted,) = world.batch(next_ms=out_ms(T0_MS), written=1)
+    world.tell()
+    assert world.label(emitted) == 100_007
+
+
 def test_a_query_that_holds_is_not_started_so_that_it_would_let_go_of_nothing(world: World) -> None:
     world.batch(*range(1, 20), next_ms=T0_MS)
     world.tell()

@@ -10,7 +10,7 @@ the hold's name: a program that ends without letting go finds it again in `NodeC
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
@@ -41,6 +41,9 @@ class Hold:
         """Where it stands, by what was committed and not refused; FOREVER once it was let go of."""
         self.durable_slot: int | None = slot
         """Where it stands by what is durable; None while its beginning is not."""
+        self.is_late = False
+        """Whether a tick was refused because min time has passed it: it was begun for what had come too late, or was
+        written off. It holds nothing then: let go of it, or begin it anew by `NodeClient.hold`."""
         self._spec, self._commit = spec, commit
         self._released: Future[int] | None = None
 
@@ -124,14 +127,18 @@ class HoldBook:
                 known = self.holds[move.name] = self._hold(move.name, move.segment, move.slot)
                 known.durable_slot = None
 
-    def settled(self, moves: Iterable[HoldMove], *, durable: bool) -> None:
-        """The tick is durable, or was refused, or given up."""
+    def settled(
+        self, moves: Iterable[HoldMove], *, durable: bool, min_times: Sequence[int] = ()
+    ) -> None:
+        """The tick is durable, or was refused, or given up. min_times: of the refusal, by segment number."""
         for move in moves:
             known = self.holds.get(move.name)
             if known is None:
                 continue
+            if min_times and known.durable_slot is not None:
+                known.is_late = known.durable_slot < min_times[known.number]
             if durable:
-                known.durable_slot = move.slot
+                known.durable_slot, known.is_late = move.slot, False
             elif known.durable_slot is None:
                 known.slot = FOREVER
             else:

@@ -254,7 +254,10 @@ class NodeClient(Closing):
 
         def settled(done: _Future) -> None:
             with self._changed:
-                book.settled(moves, durable=not done.cancelled() and done.exception() is None)
+                error = None if done.cancelled() else done.exception()
+                min_times = error.refusal.min_times if isinstance(error, TickRefusedError) else ()
+                durable = not done.cancelled() and error is None
+                book.settled(moves, durable=durable, min_times=min_times)
 
         future.add_done_callback(settled)
 
@@ -354,7 +357,8 @@ class NodeClient(Closing):
         timeout_s: float = JOIN_TIMEOUT_S,
     ) -> Hold:
         """Holds min time of a segment at a slot, or at that of a moment, until it is moved or let go of; durable on
-        return. Whoever asks for a name again that the node holds there, at this slot or below, gets it as it stands.
+        return. Whoever asks for a name again that the node holds there, at this slot or below, gets it as it stands;
+        but one that min time has passed (`Hold.is_late`) begins anew, by a front.
 
         name: the hold's own, which the same work has in all runs; content: the rest of the tick by which it
         begins. If that consumes what the hold stands for, at the slot or below, they change places in one step.
@@ -365,13 +369,19 @@ class NodeClient(Closing):
         `commit` and `join_front` raise."""
         number, known = self.segment(segment), self.holds.get(name)
         slot = slot_at(slot, self.joined.spec.slack_ns, self.joined.spec.rounds)
-        if known is not None and known.number == number and known.slot <= slot:
-            if content is not None:
-                self._result(self.commit(content), timeout_s)
-            return known
         content = TickContent() if content is None else content
+        if known is not None and known.number == number and known.slot <= slot:
+            again = HoldMove(name, number, known.slot)
+            try:
+                self._result(
+                    self.commit(replace(content, holds=(*content.holds, again))), timeout_s
+                )
+                return known
+            except TickRefusedError:
+                if not known.is_late:
+                    raise
         content = replace(content, holds=(*content.holds, HoldMove(name, number, slot)))
-        if known is not None or len(content.consumed):
+        if (known is not None and not known.is_late) or len(content.consumed):
             future = self.commit(content)
         else:
             future = self._begin_by_front(segment, slot, name, content, timeout_s)

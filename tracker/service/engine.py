@@ -512,7 +512,7 @@ class Engine:
 
 
 def _refused(refusal: Refusal) -> Refused:
-    return Refused(refusal.code, refusal.message, home=refusal.home, expected=refusal.expected)
+    return Refused.of(refusal)
 
 
 def _is_step(record: m.Record) -> bool:

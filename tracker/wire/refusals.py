@@ -35,6 +35,7 @@ def refusal_to_pb(refusal: Refusal, home_address: str = "") -> pb.Refusal:
         home=refusal.home,
         home_address=home_address,
         expected=refusal.expected,
+        min_times=refusal.min_times,
     )
 
 
@@ -44,4 +45,4 @@ def refusal_from_pb(message: pb.Refusal) -> Refusal:
         code = RefusalCode(message.code)
     except ValueError:
         code = RefusalCode.INVALID
-    return Refusal(code, message.message, message.home, message.expected)
+    return Refusal(code, message.message, message.home, message.expected, tuple(message.min_times))

@@ -148,6 +148,21 @@ class Entries:
             moved[segment, bound] = min(entry.slot, moved.get((segment, bound), entry.slot))
         return self._changed(_uncovered(moved))[1]
 
+    def in_time(self, min_times: Mapping[int, int]) -> tuple[Entries, tuple[HoldMove, ...]]:
+        """Those that min time has not passed, and what lets go of the others, which hold nothing: what they stand
+        for had come too late. min_times: by segment number."""
+        kept = {key: entry for key, entry in self._kept.items() if entry.slot >= min_times[key[0]]}
+        return Entries(kept, self._most), _moves(self._kept, kept)
+
+    def same(self, after: Entries) -> tuple[HoldMove, ...]:
+        """What says again that the entries that are there still, after a batch, stand where they stood."""
+        names = {entry.name for entry in after._kept.values()}
+        return tuple(
+            HoldMove(entry.name, segment, entry.slot)
+            for (segment, _), entry in self._kept.items()
+            if entry.name in names
+        )
+
     def emptied(self) -> tuple[HoldMove, ...]:
         """What lets go of all."""
         return _moves(self._kept, {})

@@ -53,6 +53,8 @@ class StateHolds:
         self._entries, self._last = Entries.found(holds), last_batch
         self._next: tuple[int, Entries, tuple[HoldMove, ...]] | None = None
         """A batch whose tick is on its way, the entries after it, and what it does to holds."""
+        self._let_go: tuple[HoldMove, ...] = ()
+        """What that tick lets go of beside, since min time had passed it."""
 
     @classmethod
     def of(
@@ -87,26 +89,40 @@ class StateHolds:
         told: Told,
     ) -> None:
         """The tick of the batch after the last durable one is made; again, where it was refused. labels: what it
-        consumed; allowed: the slots that some of it allows, in the segments that the query creates in."""
+        consumed; allowed: the slots that some of it allows, in the segments that the query creates in. What it consumed
+        may be covered by an entry that is there: the tick names that one again, and is refused where it has become
+        late meanwhile."""
         parts: dict[Bound, list[Unit]] = {told.bound_ms: list(labels)}
         if self._backlog is not None:
             parts = self._backlog.by_bound(labels, told)
         others = [(bound, allowed(units)) for bound, units in parts.items()]
         with self._changed:
-            self._next = (batch, *self._entries.after({}, told, others))
+            entries, moves = self._entries.after({}, told, others)
+            covers = self._entries.same(entries) if labels else ()
+            self._next = batch, entries, (*moves, *covers)
+
+    def let_go_late(self, min_times: Mapping[int, int]) -> bool:
+        """A tick was refused: lets go of what min time has passed, in the one that is made in its place. Returns
+        whether there is such. min_times: by segment number."""
+        with self._changed:
+            self._entries, moves = self._entries.in_time(min_times)
+            self._let_go += moves
+            return bool(moves)
 
     def moves(self, batch: int) -> tuple[HoldMove, ...]:
         """What the tick of a batch does to holds, as `tick` has found it."""
         with self._changed:
             assert self._next is not None and self._next[0] == batch, "its tick is made first"
-            return self._next[2]
+            moves = self._next[2]
+            anew = {move.name for move in moves}
+            return (*moves, *(move for move in self._let_go if move.name not in anew))
 
     def durable(self, batch: int) -> None:
         """The tick of a batch is durable."""
         with self._changed:
             if self._next is not None and self._next[0] == batch:
                 self._entries = self._next[1]
-            self._next, self._last = None, max(batch, self._last)
+            self._next, self._let_go, self._last = None, (), max(batch, self._last)
             self._changed.notify_all()
 
     def labels(self, slots: Mapping[int, int]) -> dict[int, int]:

@@ -726,6 +726,7 @@ class Refusal(_message.Message):
     HOME_FIELD_NUMBER: _builtins.int
     HOME_ADDRESS_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
+    MIN_TIMES_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """The reason, for programs: one of the words of docs/errors.md."""
     message: _builtins.str
@@ -736,6 +737,10 @@ class Refusal(_message.Message):
     """For code not_home: where that shard listens, as host:port."""
     expected: _builtins.int
     """For code out_of_order: the number of the tick that is due."""
+    @_builtins.property
+    def min_times(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For code below_min_time, of a tick: by segment number the slots below which nothing can be created or held."""
+
     def __init__(
         self,
         *,
@@ -744,10 +749,11 @@ class Refusal(_message.Message):
         home: _builtins.int = ...,
         home_address: _builtins.str = ...,
         expected: _builtins.int = ...,
+        min_times: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "expected", b"expected", "home", b"home", "home_address", b"home_address", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "expected", b"expected", "home", b"home", "home_address", b"home_address", "message", b"message", "min_times", b"min_times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,24 +25,24 @@ MAX_HOLD_NAME_CHARACTERS = 256
 
 
 def with_holds(
-    pipeline: Pipeline, node: HomeNode, number: int, content: TickContent
+    pipeline: Pipeline, node: HomeNode, number: int, content: TickContent, floors: list[int]
 ) -> TickContent:
     """The content of a node's tick, with the cells of what it holds and lets go of. Raises Refused, changing
-    nothing, where a hold cannot be so."""
-    floors = pipeline.floors()
+    nothing, where a hold cannot be so. floors: the pipeline's."""
     _check_names(pipeline, node, content.holds)
     created, consumed = [], []
     for move in content.holds:
         held = node.held.get(move.name)
         if held is None and move.slot == FOREVER:
             continue  # it was let go of before
+        is_late = held is not None and held.slot < floors[held.segment]
         if held is not None and move.slot != FOREVER:
             _check_moved(pipeline, node, held, move)
-            if move.slot == held.slot:
+            if move.slot == held.slot and not is_late:
                 continue
         if move.slot != FOREVER:
-            if held is None or held.slot < floors[held.segment]:  # if so, it was written off
-                _check_backed(pipeline, node, content, move, floors)
+            if held is None or is_late:
+                _check_backed(pipeline, node, content, move, floors, held)
             key = node.key.incarnation, number
             created.append(_cell(node, HeldSlot(move.name, move.segment, move.slot, *key)))
         if held is not None:
@@ -127,12 +127,27 @@ def _check_moved(pipeline: Pipeline, node: HomeNode, held: HeldSlot, move: HoldM
 
 
 def _check_backed(
-    pipeline: Pipeline, node: HomeNode, content: TickContent, move: HoldMove, floors: list[int]
+    pipeline: Pipeline,
+    node: HomeNode,
+    content: TickContent,
+    move: HoldMove,
+    floors: list[int],
+    late: HeldSlot | None,
 ) -> None:
-    """Raises Refused unless something of the node keeps min time from the slot until this tick counts."""
+    """Raises Refused unless something of the node keeps min time from the slot until this tick counts. late: the
+    hold as it stands, where min time has passed it."""
     lowest = min(_reached(pipeline, node, content, move.segment, floors), default=FOREVER)
     if lowest <= move.slot:
         return
+    if late is not None:
+        raise _refuse(
+            pipeline,
+            f"hold {move.name!r} of node {node.key} stands at slot {late.slot} of segment "
+            f"{pipeline.spec.segments[late.segment]!r}, where min time {floors[late.segment]} is announced: it was "
+            "begun for what had come too late, or was written off, and holds nothing; let go of it, and begin it "
+            "anew from there on, in a tick that consumes what it stands for, or by NodeClient.hold",
+            RefusalCode.BELOW_MIN_TIME,
+        )
     keeps = "nothing" if lowest == FOREVER else f"nothing below slot {lowest}"
     raise _refuse(
         pipeline,

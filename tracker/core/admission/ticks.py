@@ -33,27 +33,40 @@ class TickJudge:
                 f"tick {due} is due",
                 expected=due,
             )
-        content = event.content
-        if content.batch is not None and pipeline.home.is_repeated_batch(node, content.batch):
-            content = TickContent()
-        else:
-            if content.holds:
-                content = with_holds(pipeline, node, event.number, content)
-            pipeline.home.check(node, content, pipeline.announced)
-            if content.units_consumed:
-                self._check_consumed_units(pipeline, content.units_consumed)
-            created = event.content.created
-            if created.size and not event.content.consumed.size:
-                self._check_labels(pipeline, node, created)
-            self._check_room(pipeline, content)
+        floors = pipeline.floors()
+        try:
+            content = self._checked(pipeline, node, event, floors)
+        except Refused as refused:
+            if refused.refusal.code is RefusalCode.BELOW_MIN_TIME:
+                refused.refusal = replace(refused.refusal, min_times=tuple(floors))
+            raise
         late = Cells.empty()
         if content.consumed.size:
-            is_late = content.consumed.below(pipeline.floors())
+            is_late = content.consumed.below(floors)
             if is_late is not None:
                 late = content.consumed.select(is_late)
                 content = replace(content, consumed=content.consumed.select(~is_late))
         pipeline.home.accept(node, content)
         return KeyTick(Tick(pipeline.spec.name, node.key, event.number, content), late)
+
+    def _checked(
+        self, pipeline: Pipeline, node: HomeNode, event: SubmitTick, floors: list[int]
+    ) -> TickContent:
+        """What a tick comes to, whose number is due: with the cells of holds, and nothing where it repeats a batch.
+        Raises Refused."""
+        content = event.content
+        if content.batch is not None and pipeline.home.is_repeated_batch(node, content.batch):
+            return TickContent()
+        if content.holds:
+            content = with_holds(pipeline, node, event.number, content, floors)
+        pipeline.home.check(node, content, pipeline.announced, floors)
+        if content.units_consumed:
+            self._check_consumed_units(pipeline, content.units_consumed)
+        created = event.content.created
+        if created.size and not event.content.consumed.size:
+            self._check_labels(pipeline, node, created)
+        self._check_room(pipeline, content)
+        return content
 
     def _check_consumed_units(self, pipeline: Pipeline, units: tuple[Unit, ...]) -> None:
         """A unit that is known is consumed under the name that it has; a new name can be printed."""

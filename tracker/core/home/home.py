@@ -364,8 +364,15 @@ class HomePipeline:
                 "commit what is new under a scope that is there, or under another node id",
             )
 
-    def check(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
-        """Raises Refused if any part of a tick cannot be honoured (promise 5)."""
+    def check(
+        self,
+        node: HomeNode,
+        content: TickContent,
+        announced: Sequence[int],
+        floors: Sequence[int],
+    ) -> None:
+        """Raises Refused if any part of a tick cannot be honoured (promise 5). By segment number, announced: min
+        times of this process, which limits rest on; floors: the largest of any process, as far as it is known."""
         created, consumed = content.created, content.consumed
         if created.size + consumed.size > MAX_CELLS_PER_TICK:
             raise self._refuse(
@@ -383,7 +390,7 @@ class HomePipeline:
                 self._check_cells(what, cells)
                 self._check_counts(what, cells)
         if created.size:
-            self._check_created(created, announced)
+            self._check_created(created, announced, floors)
             self._check_granted(node, created)
             if self.spec.rounds > 1:
                 self._check_rounds(node, content)
@@ -456,15 +463,17 @@ class HomePipeline:
                 f"items must lie within 0 and {MAX_ITEMS_PER_CELL}",
             )
 
-    def _check_created(self, created: Cells, announced: Sequence[int]) -> None:
-        below = created.below(announced)
+    def _check_created(
+        self, created: Cells, announced: Sequence[int], floors: Sequence[int]
+    ) -> None:
+        below = created.below(floors)
         if below is not None:
             at = int(below.argmax())
             number = int(created.segments[at])
             raise self._refuse(
                 RefusalCode.BELOW_MIN_TIME,
                 f"segment {self.spec.segments[number]!r}: an item was created at slot "
-                f"{int(created.slots[at])}, but min time {announced[number]} is announced: everything "
+                f"{int(created.slots[at])}, but min time {floors[number]} is announced: everything "
                 "below it is complete; label it with a later slot",
             )
         horizon = add_delay(min(announced), self.spec.horizon_slots)

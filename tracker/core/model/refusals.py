@@ -31,19 +31,34 @@ class RefusalCode(Enum):
 class Refusal:
     """A refusal: the code for programs, the message for people (names the value, the limit and what
     to do). `home` is the shard to ask instead, for NOT_HOME, else -1; `expected` the number of the
-    tick that is due, for OUT_OF_ORDER, else 0."""
+    tick that is due, for OUT_OF_ORDER, else 0; `min_times`, for a tick that is BELOW_MIN_TIME, by segment
+    number the slots below which its home takes nothing, else ()."""
 
     code: RefusalCode
     message: str
     home: int = -1
     expected: int = 0
+    min_times: tuple[int, ...] = ()
 
 
 class Refused(Exception):
     """Raised inside a check; the state machine turns it into an effect and changes nothing."""
 
     def __init__(
-        self, code: RefusalCode, message: str, *, home: int = -1, expected: int = 0
+        self,
+        code: RefusalCode,
+        message: str,
+        *,
+        home: int = -1,
+        expected: int = 0,
+        min_times: tuple[int, ...] = (),
     ) -> None:
         super().__init__(message)
-        self.refusal = Refusal(code, message, home, expected)
+        self.refusal = Refusal(code, message, home, expected, min_times)
+
+    @classmethod
+    def of(cls, refusal: Refusal) -> Refused:
+        """Raises a refusal that came from elsewhere once more."""
+        raised = cls(refusal.code, refusal.message)
+        raised.refusal = refusal
+        return raised

@@ -245,7 +245,7 @@ class NodeServicer:
             if ended.code is RefusalCode.NOT_HOME:
                 # Sent away because shards change: its new home takes it up no sooner.
                 await self._engine.taken_up()
-            raise Refused(ended.code, ended.message, home=ended.home, expected=ended.expected)
+            raise Refused.of(ended)
 
     async def _read(
         self,
