@@ -20,6 +20,7 @@ from hashlib import blake2b
 from local_tracker.core.merge import merge_cells
 from tracker.core.model import Batch, Cells, StagedContribution, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
+from tracker.core.model.rounds import Rounds
 
 _Rows = tuple[tuple[int, int, int, int], ...]
 _NOTHING: tuple[_Rows, _Rows] = ((), ())
@@ -79,21 +80,33 @@ def _digest(parts: Iterable[object]) -> bytes:
     return digest.digest()
 
 
-def label_slots(consumed: Iterable[Unit], delays: Mapping[tuple[int, int], int]) -> dict[int, int]:
+ONE_ROUND = Rounds()
+
+
+def label_slots(
+    consumed: Iterable[Unit], delays: Mapping[tuple[int, int], int], times: Rounds = ONE_ROUND
+) -> dict[int, int]:
     """The slot under which what a batch creates is labelled, by the number of the segment it goes to.
 
     `delays` has the delay, in slots, of each edge (source, target) by segment numbers. It is the
     least of consumed slot + delay; empty if nothing was consumed.
+
+    An edge that raises the round keeps the time: what has come to the last round goes round no more. So where a batch
+    has read other slots as well, what it creates came of those. Where it has not, its slot is one of the next time, which
+    its home refuses.
     """
-    oldest: dict[int, int] = {}
+    read: dict[int, set[int]] = {}
     for unit in consumed:
-        oldest[unit.segment] = min(unit.slot, oldest.get(unit.segment, unit.slot))
+        read.setdefault(unit.segment, set()).add(unit.slot)
     slots: dict[int, int] = {}
+    beyond: dict[int, int] = {}
     for (source, target), delay in delays.items():
-        if source in oldest:
-            slot = oldest[source] + delay
-            slots[target] = min(slot, slots.get(target, slot))
-    return slots
+        rounds = times.raised_by(delay)
+        for slot in read.get(source, ()):
+            is_within = not rounds or times.split(slot)[1] + rounds < times.per_time
+            found = slots if is_within else beyond
+            found[target] = min(slot + delay, found.get(target, slot + delay))
+    return beyond | slots
 
 
 def compose(units: BatchUnits, contributions: tuple[Cells, Cells] | None = None) -> TickContent:

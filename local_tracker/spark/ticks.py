@@ -284,7 +284,7 @@ class QueryTicks:
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
         read = self._input(record, stopping)
-        own = slots = label_slots(read.labels, self._delays)
+        own = slots = label_slots(read.labels, self._delays, self._spec.times)
         if self._state is not None:
             slots = self._held(record, read.labels, self._state)
         if self._emits is not None and record.times is not None:
@@ -304,11 +304,11 @@ class QueryTicks:
         assert record.told is not None
 
         def allowed(units: Sequence[Unit]) -> dict[int, int]:
-            slots = label_slots(units, self._delays)
+            slots = label_slots(units, self._delays, self._spec.times)
             return {segment: slots[segment] for segment in record.creates if segment in slots}
 
         state.tick(record.batch, labels, allowed, record.told)
-        return state.labels(label_slots(labels, self._delays))
+        return state.labels(label_slots(labels, self._delays, self._spec.times))
 
     def _created_in_topic(
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
@@ -394,7 +394,7 @@ class QueryTicks:
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
         """The least slot that a batch may create in, by segment, from what it consumed; waits, and
         raises, as `tick` does."""
-        return label_slots(self._input(record, stopping).labels, self._delays)
+        return label_slots(self._input(record, stopping).labels, self._delays, self._spec.times)
 
     def check_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> None:
         """Raises ComposeError or RowsError where the rows of created files cannot be tracked: for

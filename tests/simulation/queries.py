@@ -150,7 +150,7 @@ class QueryNode(Node):
 
     def _label_slots(self, units: list[Item]) -> dict[int, int]:
         delays = {(source, target): delay for source, target, delay in self.world.edges}
-        return label_slots(_as_units(units), delays)
+        return label_slots(_as_units(units), delays, self.world.spec.times)
 
     # --- its tasks --------------------------------------------------------------------------------
 

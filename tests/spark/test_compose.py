@@ -17,10 +17,12 @@ from local_tracker.spark.compose import (
     label_slots,
     same_input,
 )
-from tracker.core.model import Batch, Cells, StagedContribution, Unit
+from tracker.core.home.rounds import check_rounds, ways_round
+from tracker.core.model import Batch, Cells, Edge, PipelineSpec, Refused, StagedContribution, Unit
 from tracker.core.model.ack_values import unit_value
 
 PARSE, ENRICH, AUDIT = 0, 1, 2
+ENTRY, LOOP = 0, 1
 A, B, OUT = "file:///in/a", "file:///in/b", "file:///out/c"
 
 
@@ -181,3 +183,31 @@ def test_the_evaluation_that_was_published_counts() -> None:
     glance = ack(0, 3, run="run2", stage=1)  # the new run only looked whether there is anything
     rows = counted(ack(0, 3), ack(1, 9), glance, runs=("run1", "run2"), published_by="run1")
     assert rows == [(AUDIT, 5, 10, 2)]
+
+
+@pytest.mark.parametrize(
+    ("read", "label"),
+    [
+        (((LOOP, 7),), 8),  # the last round of time 1 alone: its home says where the loop is to end
+        (((LOOP, 7), (LOOP, 10)), 11),
+        (((LOOP, 7), (LOOP, 10), (LOOP, 9)), 10),
+        (((LOOP, 7), (ENTRY, 8)), 8),
+        (((LOOP, 6), (LOOP, 10)), 7),
+    ],
+)
+def test_what_reads_the_last_round_of_a_time_and_more_creates_by_the_rest(
+    read: tuple[tuple[int, int], ...], label: int
+) -> None:
+    """Of four rounds; the label along the edge that raises the round would be one of the next time, for good."""
+    edges = (Edge("entry", "loop"), Edge("loop", "loop", 1))
+    spec = PipelineSpec("p", ("entry", "loop"), edges, rounds=4)
+    units = [Unit(segment, f"file:///{slot}", slot) for segment, slot in read]
+    delays = {(ENTRY, LOOP): 0, (LOOP, LOOP): 1}
+    assert label_slots(units, delays, spec.times) == {LOOP: label}
+    created = Cells.of([(LOOP, label, 1, 1)])
+    consumed = Cells.of((unit.segment, unit.slot, 2, 1) for unit in units)
+    if len(read) == 1:
+        with pytest.raises(Refused, match="end the loop there"):
+            check_rounds(spec, ways_round(spec), created, consumed)
+    else:
+        check_rounds(spec, ways_round(spec), created, consumed)
