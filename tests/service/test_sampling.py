@@ -13,8 +13,9 @@ from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
 from tests.client.test_command_line import run, run_json
 from tests.cluster.children import until
 from tests.core.driver import Cluster
+from tracker.cli.render.freshness import freshness_json
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.insight.freshness import NONE_MS, Lag
+from tracker.core.insight.freshness import NONE_MS, Lag, Level, SegmentFreshness, WindowLevels
 from tracker.core.model import Cells, PipelineSpec, RefusalCode, Refused, TickContent, TimeKind
 from tracker.service import sampling
 from tracker.service.sampling import Sampler, lags
@@ -27,6 +28,25 @@ def sampled(count: int = 1) -> tuple[Cluster, Sampler]:
     for number in range(count):
         cluster.register(PipelineSpec(f"p{number:03}", ("a", "b"), front_count=1))
     return cluster, Sampler(cluster.processes[0], now_unix_ns=lambda: 10**9)
+
+
+def test_slots_that_are_numbers_have_no_age_and_are_shown_as_numbers() -> None:
+    cluster = Cluster(1)
+    spec = PipelineSpec("p", ("a",), fronts=("x", "y"), time=TimeKind.NUMBER)
+    cluster.register(spec)
+    for front, slot in (("x", 50), ("y", 80)):
+        node = cluster.node(spec, front)
+        node.join_front(front)
+        node.commit(heartbeats={front: slot})
+    cluster.settle()
+    (lag,) = lags(cluster.processes[0], "p", 10**18)
+    assert lag == Lag(30 * SLACK_MS, NONE_MS)
+    level = Level(3, lag.lag_ms, lag.lag_ms, lag.lag_ms, lag.lag_ms, 1.0)
+    nothing = Level(0, NONE_MS, NONE_MS, NONE_MS, NONE_MS, 1.0)
+    shown = freshness_json(SegmentFreshness("a", lag, (WindowLevels(60, level, nothing),)), spec)
+    (window,) = shown.pop("windows")
+    assert shown == {"segment": "a", "lag_slots": 30, "lag_ms": None, "age_ms": None}
+    assert window["lag"]["p99_slots"] == 30 and "age" not in window
 
 
 def test_lag_is_behind_the_newest_promise_and_age_behind_the_clock() -> None:

@@ -289,8 +289,9 @@ class World:
         return query
 
     def batches(self, checkpoint: str) -> list[int]:
-        """The batches that are over, as far as they are logged."""
-        names = (path.name for path in (self.place.look(checkpoint) / "commits").iterdir())
+        """The batches that are over, as far as they are logged: none before the first is."""
+        commits = self.place.look(checkpoint) / "commits"
+        names = (path.name for path in (commits.iterdir() if commits.exists() else ()))
         return sorted(int(name) for name in names if name.isdigit())
 
     def offsets(self, checkpoint: str, batch: int) -> list[str]:

@@ -10,7 +10,7 @@ from itertools import islice
 import structlog
 
 from tracker.core.insight.freshness import NONE_MS, Freshness, Lag, SegmentFreshness
-from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, RefusalCode, Refused, TimeKind
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 from tracker.core.process import Process
 from tracker.service.tasks import end
@@ -98,7 +98,7 @@ class Sampler:
 
 
 def lags(process: Process, pipeline: str, now_unix_ns: int) -> list[Lag]:
-    """How far each segment is behind now."""
+    """How far each segment is behind now. No clock counts slots that are numbers: they have no age."""
     spec = process.spec(pipeline)
     newest = process.newest_promise(pipeline)
     found = []
@@ -108,5 +108,6 @@ def lags(process: Process, pipeline: str, now_unix_ns: int) -> list[Lag]:
             continue
         behind = max(0, newest - min_time) * spec.slack_ns if newest > LOWEST_SLOT else -_MS
         age_ns = max(0, now_unix_ns - slot_start_ns(min_time, spec.slack_ns))
-        found.append(Lag(min(behind // _MS, MAX_LAG_MS), min(age_ns // _MS, MAX_LAG_MS)))
+        age_ms = NONE_MS if spec.time is TimeKind.NUMBER else min(age_ns // _MS, MAX_LAG_MS)
+        found.append(Lag(min(behind // _MS, MAX_LAG_MS), age_ms))
     return found

@@ -66,10 +66,11 @@ class KafkaBroker(PartProcess):
         )  # fmt: skip
 
     def create_topic(self, name: str, partitions: int = 2, **config: object) -> None:
-        """Makes a topic. config: of the topic, with `_` for each dot."""
+        """Makes a topic. config: of the topic, with `_` for each dot. The tool asks again where the first answer comes
+        late, and the topic may be there by then."""
         settings = [f"{key.replace('_', '.')}={value}" for key, value in config.items()]
         self._topics(
-            "--create", "--topic", name, "--partitions", str(partitions),
+            "--create", "--if-not-exists", "--topic", name, "--partitions", str(partitions),
             *(word for setting in settings for word in ("--config", setting)),
         )  # fmt: skip
 

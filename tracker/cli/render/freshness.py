@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tracker.core.insight.freshness import NONE_MS, Level, SegmentFreshness
+from tracker.core.insight.freshness import NONE_MS, SegmentFreshness, WindowLevels
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.view.pipelines import slots_text, span_text
 
@@ -18,30 +18,37 @@ def within_ms(within: float, spec: PipelineSpec) -> int:
 
 
 def freshness_json(segment: SegmentFreshness, spec: PipelineSpec) -> dict[str, Any]:
-    """A segment's levels; null where there is nothing to compare. Where slots are numbers, milliseconds are
-    as if each lasted the pipeline's slack, and the last lag is told in slots too."""
-    numbers = spec.time is TimeKind.NUMBER and segment.now.lag_ms != NONE_MS
+    """A segment's levels; null where there is nothing to compare. Where slots are numbers, lags are in slots
+    (`lag_slots`, `p50_slots`), and nothing is in milliseconds, nor has an age."""
+    now, numbers = segment.now, spec.time is TimeKind.NUMBER
     return {
         "segment": segment.segment or None,
-        "lag_slots": _slots(segment.now.lag_ms, spec) if numbers else None,
-        "lag_ms": _known(segment.now.lag_ms),
-        "age_ms": _known(segment.now.age_ms),
-        "windows": [
-            {
-                "seconds": window.seconds,
-                "lag": _level_json(window.lag),
-                "age": _level_json(window.age),
-            }
-            for window in segment.windows
-        ],
+        "lag_slots": _known_slots(now.lag_ms, spec) if numbers else None,
+        "lag_ms": None if numbers else _known(now.lag_ms),
+        "age_ms": _known(now.age_ms),
+        "windows": [_window_json(window, spec) for window in segment.windows],
     }
 
 
-def _level_json(level: Level) -> dict[str, Any]:
-    return {
-        name: _known(value) if name.endswith("_ms") else value
-        for name, value in asdict(level).items()
+def _window_json(window: WindowLevels, spec: PipelineSpec) -> dict[str, Any]:
+    if spec.time is not TimeKind.NUMBER:
+        ages = {name: _known_level(name, value) for name, value in asdict(window.age).items()}
+        lags = {name: _known_level(name, value) for name, value in asdict(window.lag).items()}
+        return {"seconds": window.seconds, "lag": lags, "age": ages}
+    lags = {
+        name.replace("_ms", "_slots"): _known_slots(value, spec) if name.endswith("_ms") else value
+        for name, value in asdict(window.lag).items()
     }
+    return {"seconds": window.seconds, "lag": lags}
+
+
+def _known_level(name: str, value: Any) -> Any:
+    return _known(value) if name.endswith("_ms") else value
+
+
+def _known_slots(milliseconds: int, spec: PipelineSpec) -> int | None:
+    """A lag that the tracker counts as if each slot lasted the pipeline's slack."""
+    return None if milliseconds == NONE_MS else _slots(milliseconds, spec)
 
 
 def _known(milliseconds: int) -> int | None:
