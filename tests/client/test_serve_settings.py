@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from tests.cluster.children import Running, until
 from tests.cluster.tracker import asked
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
-from tracker.client import Admin
 from tracker.service.settings import (
     MAX_FILE_CHARACTERS,
     ServeSettings,
@@ -246,6 +246,10 @@ def test_processes_get_all_settings_as_they_are(
     assert len(started) == 2
 
 
+def _knows_both(target: str) -> bool:
+    return len(asked(target, lambda admin: admin.shards()) or []) == 2
+
+
 def test_one_file_and_the_environment_start_two_processes(tmp_path: Path) -> None:
     """The environment says how many there are to be: it must not say so to each of them again."""
     port = free_ports(2)
@@ -260,10 +264,9 @@ def test_one_file_and_the_environment_start_two_processes(tmp_path: Path) -> Non
         "tracker.cli", "serve", "--json", errors=tmp_path / "log", environment=environment
     )
     with process:
-        for one in target.split(
-            ","
-        ):  # one that is ready knows of both; the other may have to start still
-            until(lambda one=one: len(asked(one, Admin.shards) or []) == 2, process.errors)
+        # One that is ready knows of both; the other may have to start still.
+        for one in target.split(","):
+            until(partial(_knows_both, one), process.errors)
         started = [event for event in process.events() if event["event"] == "shard_started"]
         for pid in (event["pid"] for event in started):
             words, variables = (
