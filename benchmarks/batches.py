@@ -2,7 +2,7 @@
 
 A query takes all files that are there when its batch begins, and makes one file of them when it ends; its tick
 takes what the batch has read and gives what it has made, at the lowest slot of what it has read: the rule by
-which ticks of batches are composed (`local_tracker/spark/compose.py`). A query is one node, whatever it
+which ticks of batches are composed (`local_tracker/spark/query/compose.py`). A query is one node, whatever it
 re-partitions within; or each re-partition is a query of its own, which reads the files of the one before.
 The front writes a file for each item. The tracker is production code; Spark is not run.
 """

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.figures import Budget, Curve, Figure
-from local_tracker.spark.rescaling import ROCKSDB, Rescaled, rescale_query
+from local_tracker.spark.session.rescaling import ROCKSDB, Rescaled, rescale_query
 from tests.spark_matrix.registry import LOCAL
 from tests.spark_matrix.sessions import make_session
 

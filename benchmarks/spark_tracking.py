@@ -41,8 +41,8 @@ from benchmarks.scratch import scratch
 from examples.flights.data import FLIGHTS
 from fronts.files import FileFront
 from local_tracker import acks
-from local_tracker.spark.rows import row_cells
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.query.rows import row_cells
+from local_tracker.spark.session.tracked import Tracked
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
 from tracker.core.model.ack_values import unit_value

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
+from local_tracker.spark.session.tracked import Tracked
 from local_tracker.spark.state import backlog
-from local_tracker.spark.tracked import Tracked
 from tests.cluster.tracker import Tracker
 from tests.spark.support import Pipeline
 from tests.spark_matrix.registry import LOCAL

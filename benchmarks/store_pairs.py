@@ -33,7 +33,7 @@ from benchmarks.limits import time_for
 from benchmarks.pairs import FEWEST_ROUNDS, Bar, ratios, take_turns
 from benchmarks.scratch import scratch
 from benchmarks.spark_tracking import FILES, made_tables, processor_s, session
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session.tracked import Tracked
 from tests.connectors.parts.cache import Unavailable
 from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.s3 import S3Server

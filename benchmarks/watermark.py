@@ -19,7 +19,7 @@ import tracker
 from benchmarks.figures import Figure
 from benchmarks.spark_tracking import session
 from fronts.files import FileFront
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session.tracked import Tracked
 from tracker.client import Subscriber
 from tracker.core.model import PipelineSpec
 

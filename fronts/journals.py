@@ -1,7 +1,7 @@
 """Journals of ranges: a local file with a line for each batch, or in a store a log with a record for each.
 
 A journal is the durable record of a range front, and where readers find the slots of what they read
-(`local_tracker/spark/ranges.py`). What lies below min time no reader needs any more; it is let go of when the
+(`local_tracker/spark/formats/ranges.py`). What lies below min time no reader needs any more; it is let go of when the
 journal has become long.
 """
 

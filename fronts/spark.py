@@ -19,15 +19,15 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from local_tracker.spark import connect
-from local_tracker.spark.compose import BatchUnits, CreatedUnit, compose, fingerprint
-from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
-from local_tracker.spark.hadoop_files import session_stores
+from local_tracker.spark.formats.hadoop_files import session_stores
+from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, newest_progress
-from local_tracker.spark.labels import FrontLabels, Promises
-from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
-from local_tracker.spark.starting import StartingQuery, check_planned
+from local_tracker.spark.query.compose import BatchUnits, CreatedUnit, compose, fingerprint
+from local_tracker.spark.query.follow import Followed, Follower, FollowerLimits, TrackingError
+from local_tracker.spark.query.labels import FrontLabels, Promises
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.query.starting import StartingQuery, check_planned
+from local_tracker.spark.session import connect
 from local_tracker.spark.versions import check_version
 from tracker.client.node import segment_number
 from tracker.core.log import Joined

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from fronts.kafka import KafkaFront as KafkaFront
     from fronts.ranges import RangeFront as RangeFront
     from local_tracker import acks as acks
-    from local_tracker.spark.completed import CompletedReader as CompletedReader
-    from local_tracker.spark.tracked import Tracked as Tracked
-    from local_tracker.spark.tracked import TrackedQuery as TrackedQuery
+    from local_tracker.spark.session.completed import CompletedReader as CompletedReader
+    from local_tracker.spark.session.tracked import Tracked as Tracked
+    from local_tracker.spark.session.tracked import TrackedQuery as TrackedQuery
     from tracker import __version__ as __version__
     from tracker.client.admin import Admin as Admin
     from tracker.client.connection import SecureTarget as SecureTarget

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from fronts.front import FrontFailedError as FrontFailedError
     from fronts.front import FrontFullError as FrontFullError
     from fronts.front import NotPublishedError as NotPublishedError
-    from local_tracker.spark.follow import TrackingError as TrackingError
-    from local_tracker.spark.ranges import NotYetPublished as NotYetPublished
-    from local_tracker.spark.rescaling import RescaleError as RescaleError
+    from local_tracker.spark.formats.ranges import NotYetPublished as NotYetPublished
+    from local_tracker.spark.query.follow import TrackingError as TrackingError
+    from local_tracker.spark.session.rescaling import RescaleError as RescaleError
     from tracker.client.credentials import CredentialsError as CredentialsError
     from tracker.client.errors import ClosedError as ClosedError
     from tracker.client.errors import FencedError as FencedError

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
-from local_tracker.spark.plans import KafkaSource, Source
+from local_tracker.spark.formats.tables import TableSource
+from local_tracker.spark.query.plans import KafkaSource, Source
 from local_tracker.spark.scala import class_name, items, iterated, optional
 from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
-from local_tracker.spark.tables import TableSource
 
 _LISTENERS_TIMEOUT_MS = 10_000
 _TIMED = frozenset(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import functions
 
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session.tracked import Tracked
 from tests.barrier.pipeline import DELIVER, NAME, READ, read_directory, written_directory
 from tests.cluster.told import end_with_parent
 from tests.spark_matrix.registry import Profile

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.connectors.parts.together import Parts
 from tests.spark_matrix.places import Place
 from tests.spark_matrix.world import World

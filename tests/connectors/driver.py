@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from examples.history import Recorder
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session.tracked import Tracked
 from scripts.summary import ROOT
 from tests.connectors.connector import How, Site
 from tests.connectors.kinds import CONNECTORS

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 
 from pyspark.errors import StreamingQueryException
 
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.connectors.connector import Connector, How
 from tests.connectors.driver import DRIVER_TIMEOUT_S, Run, Started
 from tests.spark_matrix.faults import at_the_end, once

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.hadoop_files import SessionStores
+from local_tracker.spark.formats.hadoop_files import SessionStores
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.hdfs import HdfsCluster
 from tests.connectors.parts.together import BUCKET

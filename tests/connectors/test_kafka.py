@@ -17,10 +17,10 @@ from pyspark.sql.streaming import DataStreamWriter
 from examples.kafka import pipeline, queries
 from examples.kafka.front import label
 from fronts.kafka import KafkaFront, KafkaGroup
-from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.kafka import topic_ranges
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.formats.kafka import topic_ranges
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.attached import AttachedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot, until
 from tests.connectors.parts.kafka import KafkaBroker
 from tracker.client import Admin, Subscriber

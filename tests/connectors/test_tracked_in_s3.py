@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tracker
-from local_tracker.spark.hadoop_files import SessionStores
-from local_tracker.spark.logs import SinkLog
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.formats.hadoop_files import SessionStores
+from local_tracker.spark.query.logs import SinkLog
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, until
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.together import BUCKET

@@ -33,8 +33,8 @@ QUESTIONS = [
     ("shards tell each other", "tracker/core/log/frames.py", "ShardReport"),
     ("frame of a peer", "tracker/core/process/checking.py", "EntryJudge"),
     ("when shards change", "tracker/core/rescaling/rescaling.py", "Rescaling.go_on"),
-    ("checked before a query starts", "local_tracker/spark/plans.py", "Routes"),
-    ("batch of a Spark query", "local_tracker/spark/ticks.py", "QueryTicks.tick"),
+    ("checked before a query starts", "local_tracker/spark/query/plans.py", "Routes"),
+    ("batch of a Spark query", "local_tracker/spark/query/ticks.py", "QueryTicks.tick"),
     ("setting of `lowmark serve`", "tracker/service/settings.py", "ServeSettings"),
 ]
 """What a stranger asks, and where the answer is: words of the question, a file, what it defines."""

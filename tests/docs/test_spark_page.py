@@ -8,7 +8,7 @@ import re
 import pytest
 
 from local_tracker import acks
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.docs.pages import ROOT, Block, blocks
 
 PAGE = ROOT / "docs" / "spark.md"

@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import tracker
-from local_tracker.spark import progress_listener
+from local_tracker.spark.session import progress_listener
 from tests.docs.pages import ROOT, blocks, table_rows
 from tracker.consumers import otel
 from tracker.consumers.periods import openlineage

@@ -30,7 +30,7 @@ from examples.word_count.run import (
 )
 from examples.word_count.text import counted, lines
 from fronts.files import FileFront
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session.tracked import Tracked
 from tests.check.judging import judge
 from tests.cluster.told import end_with_parent
 from tests.elastic.fleet import Fleet

@@ -10,8 +10,8 @@ import pytest
 
 from fronts.front import FrontOptions
 from fronts.kafka import KafkaFront
-from local_tracker.spark.kafka import TopicLabels
-from local_tracker.spark.ranges import (
+from local_tracker.spark.formats.kafka import TopicLabels
+from local_tracker.spark.formats.ranges import (
     NotYetPublished,
     OffsetRanges,
     RangesError,

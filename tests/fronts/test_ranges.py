@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fronts.core import RolledBackError
 from fronts.ranges import RangeFront
-from local_tracker.spark.ranges import (
+from local_tracker.spark.formats.ranges import (
     NotYetPublished,
     OffsetRanges,
     PublishedRanges,

@@ -10,7 +10,7 @@ import pytest
 from fronts.core import FrontHeldError, RolledBackError
 from fronts.front import FrontFailedError
 from fronts.ranges import RangeFront
-from local_tracker.spark.ranges import NotYetPublished, PublishedRanges, RangesError
+from local_tracker.spark.formats.ranges import NotYetPublished, PublishedRanges, RangesError
 from tests.files.s3 import s3_bucket
 from tests.fronts.fake_node import WAIT_S, FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of

@@ -16,10 +16,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from local_tracker.spark.compose import ComposeError, Evaluations, count_contributions
-from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.published import Manifest, PublishedBatches
-from local_tracker.spark.ranges import (
+from local_tracker.spark.formats.published import Manifest, PublishedBatches
+from local_tracker.spark.formats.ranges import (
     NotYetPublished,
     OffsetRanges,
     PublishedRanges,
@@ -28,6 +26,8 @@ from local_tracker.spark.ranges import (
     range_cells,
     ranges,
 )
+from local_tracker.spark.query.compose import ComposeError, Evaluations, count_contributions
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, int64s
 from tests.spark.test_logs import Checkpoint

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local_tracker.spark.compose import Evaluations, count_contributions
+from local_tracker.spark.query.compose import Evaluations, count_contributions
 from tests.cluster.children import WAIT_S, Running, discard
 from tests.processes.everything import PIPELINE
 from tests.processes.reading import IN, File, FileReader

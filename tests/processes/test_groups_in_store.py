@@ -13,7 +13,7 @@ import pytest
 import tracker
 from fronts import members
 from fronts.members import StoredMembership
-from local_tracker.spark.ranges import PublishedRanges
+from local_tracker.spark.formats.ranges import PublishedRanges
 from tests.cluster.children import WAIT_S, Running, discard, now_slot, until
 from tests.files.s3 import s3_bucket
 from tests.processes.group_member import GROUP

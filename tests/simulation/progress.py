@@ -21,7 +21,7 @@ BLOCK_SEEDS = 250
 """Seeds of one line; what an interruption loses at most."""
 PROGRESS = BUILD / "sim-progress.jsonl"
 SIMULATED = (
-    "tracker/core", "local_tracker/core", "local_tracker/spark/compose.py", "tests/simulation",
+    "tracker/core", "local_tracker/core", "local_tracker/spark/query/compose.py", "tests/simulation",
     "tests/core/graphs.py", "tests/inside.py",
 )  # fmt: skip
 _NOT_RUN = ("__main__.py", "run.py", "progress.py", "cut_rules.py", "digest.py")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from local_tracker.core.merge import merge_cells
-from local_tracker.spark.compose import (
+from local_tracker.spark.query.compose import (
     BatchUnits,
     CreatedUnit,
     Evaluations,

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 import pyspark
 
 from local_tracker import acks
-from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.published import PublishedBatches
+from local_tracker.spark.formats.published import PublishedBatches
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from tests.cluster.children import WAIT_S, Running, until
 from tests.spark_matrix.places import LocalPlace, Place
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from local_tracker import acks
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session.tracked import Tracked
 from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import (

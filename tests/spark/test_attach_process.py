@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
+from local_tracker.spark.session.tracked import Tracked
 from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Attach, Pipeline, Witness, sink_rows

@@ -13,10 +13,10 @@ import pytest
 import tracker
 from fronts.kafka import KafkaFront
 from fronts.ranges import RangeFront
-from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follow import Follower, FollowerLimits, Stopping, TrackingError
-from local_tracker.spark.logs import CheckpointLog, LogError
-from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
+from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
+from local_tracker.spark.query.follow import Follower, FollowerLimits, Stopping, TrackingError
+from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.session.attached import AttachedQuery
 from tests.cluster.children import WAIT_S, discard, until
 from tests.cluster.tracker import lowmark
 from tests.fronts.fake_topic import FakeTopic

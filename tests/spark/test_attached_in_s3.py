@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from aiobotocore.httpsession import AIOHTTPSession
 
-from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follow import Follower
-from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.query.follow import Follower
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.session.attached import AttachedQuery
 from tests.cluster.children import WAIT_S, until
 from tests.files.s3 import s3_bucket
 from tests.spark.test_attached import AnyTicks, FullNode, await_open_slots, running

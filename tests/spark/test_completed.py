@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from local_tracker.spark.completed import CompletedReader, between, slot_of_timestamp
+from local_tracker.spark.session.completed import CompletedReader, between, slot_of_timestamp
 from tests.cluster.children import WAIT_S
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from local_tracker.spark.compose import (
+from local_tracker.spark.query.compose import (
     BatchUnits,
     ComposeError,
     CreatedUnit,

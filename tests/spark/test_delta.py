@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark import delta
-from local_tracker.spark.delta import DeltaReader, DeltaTable, DeltaWriter
-from local_tracker.spark.logs import LogError
-from local_tracker.spark.table_units import TableRefused, Taken
+from local_tracker.spark.formats import delta
+from local_tracker.spark.formats.delta import DeltaReader, DeltaTable, DeltaWriter
+from local_tracker.spark.formats.table_units import TableRefused, Taken
+from local_tracker.spark.query.logs import LogError
 from tracker.files import LocalFiles
 
 ID, OTHER_ID = "e77a820b-d0cf-434a-8e7e-b57a767bd702", "11111111-d0cf-434a-8e7e-b57a767bd702"

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fronts.files import FileFront
-from local_tracker.spark import tracked_query
-from local_tracker.spark.emits import EventTime
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.logs import SinkLog
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.query.emits import EventTime
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import SinkLog
+from local_tracker.spark.session import tracked_query
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot
 from tests.docs.pages import ROOT, blocks
 from tracker.client import Admin, NodeClient, Subscriber

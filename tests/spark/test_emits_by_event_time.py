@@ -17,19 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_tracker.spark.emits import (
+from local_tracker.spark.formats.outputs import sink_output
+from local_tracker.spark.query.emits import (
     BatchTimes,
     ByWatermark,
     EventTime,
     emitting_front,
 )
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.labels import FrontLabels
-from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.outputs import sink_output
-from local_tracker.spark.plans import Routes
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.labels import FrontLabels
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
+from local_tracker.spark.query.plans import Routes
+from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.state.rules import LONGEST_MS
-from local_tracker.spark.ticks import QueryTicks
 from tracker.client import LowmarkError
 from tracker.core.model import Edge, PipelineSpec, TimeKind
 from tracker.core.model.slots import slot_of

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 import tracker
-from local_tracker.spark import declarative
-from local_tracker.spark.declarative import FollowedPipeline, check_edges
-from local_tracker.spark.flows import (
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session import declarative
+from local_tracker.spark.session.declarative import FollowedPipeline, check_edges
+from local_tracker.spark.session.flows import (
     Tables,
     derived_pipeline,
     find_flows,
     pipeline_text,
     what_flows_read,
 )
-from local_tracker.spark.follow import TrackingError
 from tests.cluster.children import WAIT_S, until
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.pipeline_file import load_pipeline

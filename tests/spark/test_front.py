@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from fronts.spark import SparkFront
-from local_tracker.spark.compose import BatchUnits, CreatedUnit
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.labels import FrontLabels
-from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.published import PublishedBatches
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.formats.published import PublishedBatches
+from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.labels import FrontLabels
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
+from local_tracker.spark.session.tracked import Tracked
 from tests.cluster.children import WAIT_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.errors import RefusedError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.hadoop_files import HadoopFiles, SessionStores
+from local_tracker.spark.formats.hadoop_files import HadoopFiles, SessionStores
 from tests.files.specification import (
     test_a_directory_lists_what_is_in_it,
     test_a_file_is_read_as_it_was_written,

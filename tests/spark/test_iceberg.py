@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark import iceberg
-from local_tracker.spark.iceberg import (
+from local_tracker.spark.formats import iceberg
+from local_tracker.spark.formats.iceberg import (
     IcebergReader,
     IcebergTable,
     IcebergWriter,
     hadoop_metadata,
 )
-from local_tracker.spark.logs import LogError
-from local_tracker.spark.table_units import TableRefused, Taken
+from local_tracker.spark.formats.table_units import TableRefused, Taken
+from local_tracker.spark.query.logs import LogError
 from tracker.files import LocalFiles
 
 UUID = "e6fc181d-bb98-4006-8a18-b24d55c17f8c"

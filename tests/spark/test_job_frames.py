@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.tracked import Tracked
 from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import Pipeline

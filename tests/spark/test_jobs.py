@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tracker
-from local_tracker.spark import jobs
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.jobs import JobNode
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session import jobs
+from local_tracker.spark.session.jobs import JobNode
 from tests.cluster.children import WAIT_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_tracker.spark import logs
-from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog
+from local_tracker.spark.query import logs
+from local_tracker.spark.query.logs import CheckpointLog, LogError, SinkLog
 from tracker.files import Files, FilesError, Stores
 
 QUERY = "273fdfcb-d16a-40ef-b9f7-d1b725e4e0b2"

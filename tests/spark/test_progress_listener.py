@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from local_tracker.spark import progress_listener
-from local_tracker.spark.progress_listener import KEY, ProgressListener
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session import progress_listener
+from local_tracker.spark.session.progress_listener import KEY, ProgressListener
+from local_tracker.spark.session.tracked import Tracked
 from tests.cluster.children import WAIT_S, until
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline

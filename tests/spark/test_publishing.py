@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.logs import LogError
-from local_tracker.spark.published import Manifest, PublishedBatches
+from local_tracker.spark.formats.published import Manifest, PublishedBatches
+from local_tracker.spark.query.logs import LogError
 from tests.files.stores import EXCLUSIVE, STORES, Store
 from tracker.core.model.units import unit_name
 from tracker.files import Files, LocalFiles, Stores

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 import tracker
-from local_tracker.spark.follow import FollowerLimits, TrackingError
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.query.follow import FollowerLimits, TrackingError
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
 from tracker.client import LowmarkError

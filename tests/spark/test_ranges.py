@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from fronts.ranges import RangeFront
-from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot
 from tracker.client import Admin, Subscriber
 from tracker.core.model import PipelineSpec

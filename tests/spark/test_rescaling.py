@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.rescaling import (
+from local_tracker.spark.session.rescaling import (
     ROCKSDB,
     RescaleError,
     check_rescale,

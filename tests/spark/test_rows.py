@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from local_tracker.spark import rows
-from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.ranges import OffsetRanges, Range, RangesError, range_cells, ranges
-from local_tracker.spark.rows import RowsError, row_cells
+from local_tracker.spark.formats.ranges import OffsetRanges, Range, RangesError, range_cells, ranges
+from local_tracker.spark.query import rows
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.query.rows import RowsError, row_cells
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.units import unit_name
 

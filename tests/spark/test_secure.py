@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from local_tracker import acks
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S
 from tests.security.serving import Served, serving, wait_for
 from tests.spark.support import (

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.formats.ranges import OffsetRanges
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline

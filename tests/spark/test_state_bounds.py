@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.state.bounds import Latest, LogBounds, in_state_ms
 from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.recorded import StateRecord

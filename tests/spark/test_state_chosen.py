@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.state.chosen import chosen_plan
 from local_tracker.spark.state.rules import HeldFor, Later, StateKind, StatePlan, Wait, Watermark
 from tracker.core.log import Joined

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 import tracker
-from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.logs import CheckpointLog, LogError
-from local_tracker.spark.plans import Routes
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.plans import Routes
+from local_tracker.spark.query.ticks import QueryTicks
+from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.state.bounds import LogBounds
 from local_tracker.spark.state.chosen import may_create
 from local_tracker.spark.state.holds import StateHolds, begin_state
@@ -28,7 +29,6 @@ from local_tracker.spark.state.rules import (
     Window,
     WindowTime,
 )
-from local_tracker.spark.ticks import QueryTicks
 from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import lowmark
 from tests.spark.written_logs import Logs, source_file

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.logs import SinkLog
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import SinkLog
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state import backlog
-from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, until
 from tests.spark.conftest import Pipelines
 from tests.spark.support import Pipeline, can_read_state

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from local_tracker.spark import jvm
-from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.state import running as module
 from local_tracker.spark.state.bounds import LogBounds
 from local_tracker.spark.state.running import RunningQuery

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from local_tracker.spark.each_batch import WritingQuery
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.logs import CheckpointLog, LogError
-from local_tracker.spark.table_units import TableRefused
-from local_tracker.spark.table_writer import Note, QueryInTable, TableBatchWriter, WrittenTable
-from local_tracker.spark.tables import TableSource
+from local_tracker.spark.formats.table_units import TableRefused
+from local_tracker.spark.formats.tables import TableSource
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.writers.each_batch import WritingQuery
+from local_tracker.spark.writers.table_writer import (
+    Note,
+    QueryInTable,
+    TableBatchWriter,
+    WrittenTable,
+)
 from tests.spark.test_delta import ID, OTHER_ID, QUERY, Log, units
 from tests.spark.test_iceberg import QUERY as QUERY_OF_ICEBERG
 from tests.spark.test_iceberg import Log as IcebergLog

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.kafka import TopicReads, topic_reads
-from local_tracker.spark.logs import BatchOffsets
-from local_tracker.spark.plans import KafkaSource, Routes, Source, UnaccountedError
-from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.formats.kafka import TopicReads, topic_reads
+from local_tracker.spark.formats.ranges import OffsetRanges
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import BatchOffsets
+from local_tracker.spark.query.plans import KafkaSource, Routes, Source, UnaccountedError
 from tracker.client.topics import TopicPlace
 from tracker.core.model import PipelineSpec
 

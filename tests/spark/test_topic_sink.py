@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.compose import ComposeError
-from local_tracker.spark.follow import Stopping
-from local_tracker.spark.kafka import TopicLabels
-from local_tracker.spark.kafka_sink import TopicSink
-from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.plans import Routes
-from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, RangesError
+from local_tracker.spark.formats.kafka import TopicLabels
+from local_tracker.spark.formats.kafka_sink import TopicSink
+from local_tracker.spark.formats.ranges import NotYetPublished, OffsetRanges, RangesError
+from local_tracker.spark.query.compose import ComposeError
+from local_tracker.spark.query.follow import Stopping
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.query.plans import Routes
+from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
-from local_tracker.spark.ticks import QueryTicks
 from tests.cluster.children import WAIT_S
 from tests.fronts.fake_topic import FakeTopic
 from tracker.client.topics import TopicError, TopicPlace

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.versions import SUPPORTED_PYSPARK, UNTRIED_VARIABLE, check_version
 from tests.spark_matrix import rows  # noqa: F401 - registers them
 from tests.spark_matrix.registry import ROWS as registered

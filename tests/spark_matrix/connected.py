@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 
 from examples.history import Recorder
 from local_tracker import acks
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.sessions import SETTINGS

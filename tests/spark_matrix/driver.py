@@ -30,10 +30,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.history import Recorder
 from local_tracker import acks
-from local_tracker.spark.follow import Follower
-from local_tracker.spark.published import Manifest, PublishedBatches
-from local_tracker.spark.ticks import QueryTicks
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.formats.published import Manifest, PublishedBatches
+from local_tracker.spark.query.follow import Follower
+from local_tracker.spark.query.ticks import QueryTicks
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.support import SCHEMA, Batches, parse_operator
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import Profile

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from examples.history import Recorder
-from local_tracker.spark.follow import Follower
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.query.follow import Follower
+from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import Batches
 from tests.spark_matrix.driver import MISSED, Killer
 from tests.spark_matrix.operators import OPERATORS

@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from examples.history import read
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state.rules import HeldFor
-from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark_matrix.events import EVENT_SCHEMA, EventFronts
 from tests.spark_matrix.operators import DELAY_MS, RESULT_SCHEMA, Operator, timed
 from tests.spark_matrix.recording import Line, settled

@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from examples.history import Recorder
-from local_tracker.spark.emits import EventTime
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.query.emits import EventTime
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.driver import MISSED, Killer
 from tests.spark_matrix.recording import recording

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.history import Recorder, read
 from local_tracker import acks
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.check.judging import Judged, judge
 from tests.cluster.tracker import Tracker
 from tests.spark.support import SCHEMA, Fronts, parse_operator

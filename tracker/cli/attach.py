@@ -21,8 +21,8 @@ from tracker.client.signals import ToldToEnd
 from tracker.files import FilesError
 
 if TYPE_CHECKING:
-    from local_tracker.spark.attached import AttachedQuery
-    from local_tracker.spark.ranges import OffsetRanges
+    from local_tracker.spark.formats.ranges import OffsetRanges
+    from local_tracker.spark.session.attached import AttachedQuery
     from local_tracker.spark.state.rules import HeldFor
 
 ATTACH_LOOK_INTERVAL_S = 0.5
@@ -119,8 +119,8 @@ def attach(
 ) -> None:
     """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
     SIGTERM. Needs no Spark."""
-    from local_tracker.spark.attached import AttachedQuery
-    from local_tracker.spark.follow import TrackingError
+    from local_tracker.spark.query.follow import TrackingError
+    from local_tracker.spark.session.attached import AttachedQuery
 
     if not reads and not ranges and not topic:
         raise typer.BadParameter(
@@ -151,7 +151,7 @@ def attach(
 
 def _wait_begun(checkpoint: str, node_id: str, ended: ToldToEnd) -> bool:
     """Waits for a query to begin there; returns whether one has, before the command was ended."""
-    from local_tracker.spark.logs import CheckpointLog
+    from local_tracker.spark.query.logs import CheckpointLog
 
     log = CheckpointLog(checkpoint)
     if not log.exists():
@@ -183,7 +183,7 @@ def _reads(given: list[str]) -> str | dict[str, str]:
 
 
 def _ranges(given: list[str]) -> dict[str, OffsetRanges]:
-    from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
+    from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
 
     sources = {}
     for number, where in name_values("--ranges", given).items():
@@ -196,7 +196,7 @@ def _topics(
     given: list[str], topics: str | None, pipeline: str, from_earliest: bool
 ) -> dict[str, Sequence[OffsetRanges]]:
     """By the numbers of the sources: what is recorded of the topics that each reads."""
-    from local_tracker.spark.kafka import topic_ranges
+    from local_tracker.spark.formats.kafka import topic_ranges
 
     found: dict[str, list[OffsetRanges]] = {}
     for text in given:

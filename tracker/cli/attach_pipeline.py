@@ -26,8 +26,8 @@ from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.slots import DEFAULT_SLACK_NS
 
 if TYPE_CHECKING:
-    from local_tracker.spark.declarative import FollowedPipeline
-    from local_tracker.spark.flows import Tables
+    from local_tracker.spark.session.declarative import FollowedPipeline
+    from local_tracker.spark.session.flows import Tables
 
 LOOK_INTERVAL_S = 2.0
 """How often new flows and versions are looked for: a listing of each folder, and a read of each version."""
@@ -70,9 +70,9 @@ def attach_pipeline(
     """Follow all flows of a declarative pipeline (spark-pipelines run), from their checkpoints and tables,
     until SIGTERM: new versions and full refreshes too. Registers the pipeline that they make, unless one of
     its name is there. Needs no Spark."""
-    from local_tracker.spark.flows import Tables
-    from local_tracker.spark.follow import TrackingError
-    from local_tracker.spark.logs import LogError
+    from local_tracker.spark.query.follow import TrackingError
+    from local_tracker.spark.query.logs import LogError
+    from local_tracker.spark.session.flows import Tables
     from tracker.files import FilesError
 
     passed = untracked or []
@@ -99,7 +99,7 @@ def attach_pipeline(
 def _print(
     pipeline: str, storage: str, tables: Tables, untracked: list[str], start_slot: int
 ) -> None:
-    from local_tracker.spark.flows import (
+    from local_tracker.spark.session.flows import (
         derived_pipeline,
         find_flows,
         pipeline_text,
@@ -115,8 +115,8 @@ def _followed(
     target: str, pipeline: str, storage: str, tables: Tables, untracked: list[str], start_slot: int
 ) -> FollowedPipeline:
     """The pipeline as registered, or else as it is derived. Nothing is followed yet."""
-    from local_tracker.spark.declarative import FollowedPipeline, check_edges
-    from local_tracker.spark.flows import derived_pipeline, find_flows, what_flows_read
+    from local_tracker.spark.session.declarative import FollowedPipeline, check_edges
+    from local_tracker.spark.session.flows import derived_pipeline, find_flows, what_flows_read
 
     reads = what_flows_read(find_flows(storage), tables)
     spec = _registered(target, pipeline)

@@ -155,6 +155,6 @@ def _given(option: str, needed: str, value: str | None) -> str:
 def _sources(committed: list[str], files: list[str]) -> list[Source]:
     if not committed and not files:
         raise ValueError("where from: --from, or --from-files")
-    from local_tracker.spark.committed import CommittedFiles
+    from local_tracker.spark.formats.committed import CommittedFiles
 
     return [*map(CommittedFiles, committed), *map(FilesIn, files)]

@@ -63,7 +63,7 @@ def rescale_query(
     if at is not None and pipeline is None:
         raise typer.BadParameter("--at needs --pipeline: whose time is it?")
     try:
-        from local_tracker.spark import rescaling
+        from local_tracker.spark.session import rescaling
     except ImportError as missing:
         fail(f"rescale-query needs {missing.name}: pip install 'lowmark[spark]'")
     spark = _session()
@@ -112,7 +112,7 @@ def _session() -> Any:
     """A small Spark of its own: repartitioning reads and writes files only."""
     from pyspark.sql import SparkSession
 
-    from local_tracker.spark.rescaling import ROCKSDB
+    from local_tracker.spark.session.rescaling import ROCKSDB
 
     provider = f"org.apache.spark.sql.execution.streaming.state.{ROCKSDB}"
     builder = SparkSession.builder.master("local[*]").appName("lowmark rescale-query")

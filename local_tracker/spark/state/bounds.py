@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from local_tracker.spark.logs import CheckpointLog, Watermarks
+from local_tracker.spark.query.logs import CheckpointLog, Watermarks
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.recorded import StateRecord
 from local_tracker.spark.state.rules import (

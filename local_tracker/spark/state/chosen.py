@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
-from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.state.entries import MAX_SEGMENTS
 from local_tracker.spark.state.rules import HeldFor, StateKind, StatePlan
 from tracker.core.log import Joined

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from local_tracker.spark.follow import Stopping
-from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.query.follow import Stopping
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.state.bounds import LogBounds, Running
 from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.recorded import StateRecord, Widest, text_of

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from local_tracker.spark.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog, LogError
 from local_tracker.spark.state.rules import US_PER_MS, Later, StatePlan, Window
 
 _KEPT = 1_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.relay import Relay
 from tests.connectors.connector import AFTER, PARSE, Connector, Hold, How, Site
 from tests.connectors.parts.together import BUCKET

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from lowmark import KafkaFront
 from tests.cluster.children import WAIT_S
 from tests.connectors.connector import AFTER, PARSE, How, Site

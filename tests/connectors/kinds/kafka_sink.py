@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json, struct, to_json
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.connectors.connector import AFTER, PARSE, How, Site
 from tests.connectors.kinds.files import with_task
 from tests.connectors.kinds.kafka import ROWS, FromKafka, item, records

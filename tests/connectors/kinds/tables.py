@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.connectors.connector import AFTER, PARSE, How, Site
 from tests.connectors.kinds.files import OnS3, read_files, with_task
 from tests.connectors.parts.together import BUCKET

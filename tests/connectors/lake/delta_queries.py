@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.query.follow import TrackingError
 from tests.cluster.children import until
 from tests.connectors.lake.lakes import COLUMNS, SLOTS, DeltaLake, table_name
 from tests.spark.conftest import Pipelines

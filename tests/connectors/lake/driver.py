@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from scripts.summary import ROOT
 from tests.connectors.lake.sessions import CATALOG, lake_session
 from tests.spark.support import SCHEMA

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.query.follow import TrackingError
 from tests.cluster.children import until
 from tests.connectors.lake.lakes import SLOTS, IcebergLake
 from tests.spark.conftest import Pipelines

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from examples.tables import read_delta, read_iceberg, write_delta, write_iceberg
-from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
+from local_tracker.spark.session.attached import AttachedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S
 from tests.connectors.lake.sessions import CATALOG
 from tests.connectors.places import S3Place

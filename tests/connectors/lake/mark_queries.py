@@ -14,7 +14,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.connectors.lake.sessions import SQL_CATALOG, sql_catalog
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines

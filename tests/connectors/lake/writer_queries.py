@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.database import write_database
 from examples.tables import report_completed, write_batches
-from local_tracker.spark.as_of import TableAsOf
-from local_tracker.spark.completed import CompletedReader
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.formats.as_of import TableAsOf
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.completed import CompletedReader
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.worker.noted import note_commit
 from tests.cluster.children import WAIT_S
 from tests.connectors.lake import driver

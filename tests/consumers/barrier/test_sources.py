@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from local_tracker.spark.committed import SINK, CommittedFiles
-from local_tracker.spark.published import PublishedBatches
+from local_tracker.spark.formats.committed import SINK, CommittedFiles
+from local_tracker.spark.formats.published import PublishedBatches
 from tracker.consumers.barrier import rows as barrier_rows
 from tracker.consumers.barrier.rows import RowError, RowReader, chunks, payload_of, skipped
 from tracker.consumers.barrier.sources import FilesIn, Found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.rescaling import RescaleError, checkpoint_state, rescale_query
-from local_tracker.spark.tracked import TrackedQuery
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.rescaling import RescaleError, checkpoint_state, rescale_query
+from local_tracker.spark.session.tracked import TrackedQuery
 from tests.spark_matrix.registry import Profile, row
 from tests.spark_matrix.world import World
 from tracker.client import Subscriber

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from examples.children import ROOT
-from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.query.follow import TrackingError
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import World
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 
 from examples.children import ROOT
-from local_tracker.spark.tracked import Tracked
+from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix import driver
 from tests.spark_matrix.registry import row

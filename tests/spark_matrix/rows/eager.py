@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.formats.ranges import OffsetRanges
 from tests.cluster.children import Running
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.rows.ways import Partitioned

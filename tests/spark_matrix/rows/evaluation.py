@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from local_tracker import acks
-from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.query.follow import TrackingError
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.world import SIDE, World

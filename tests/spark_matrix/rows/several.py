@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.world import World

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.tracked import Tracked, TrackedQuery
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import WAIT_S, World
 from tracker.client import LowmarkError, NodeClient

@@ -14,11 +14,11 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from fronts.files import FileFront
-from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.jobs import JobNode
-from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.tracked import TrackedQuery
+from local_tracker.spark.formats.ranges import OffsetRanges
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.attached import AttachedQuery
+from local_tracker.spark.session.jobs import JobNode
+from local_tracker.spark.session.tracked import TrackedQuery
 from tests.cluster.children import Running
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import BOTH, row

@@ -1,0 +1,343 @@
+"""What a micro-batch read from an Iceberg table, and what it wrote to one, from the table's metadata alone.
+
+A table's metadata is one JSON document, which lists its snapshots, each with its parent and a summary. A
+streaming sink's snapshot names its query and batch there. A streaming source's offset names a snapshot
+and how many of the files that it added have been read, and a source only reads what was appended. So
+producer and consumer come to the same units without a word to each other: a unit is a snapshot that
+appends rows, `iceberg:<table uuid>/<snapshot id>`. It is consumed by the batch that reads the last of its
+files, and held by those that read some before.
+
+How many files it added stands in the summary. That places count these files alone is so where a
+snapshot's manifests hold nothing else, as those of streaming sinks; a snapshot of anyone else, whose
+manifests may have been merged with older ones, is consumed when a source has gone on to a later one.
+
+Where the current metadata are only the table's catalog knows, but for a table in a file system, whose
+metadata files are numbered. So they come from a function: of the driver's JVM, or `hadoop_metadata`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from local_tracker.spark.formats.table_units import TableRefused, Taken
+from local_tracker.spark.query.logs import LogError
+from tracker.files import Files
+
+MAX_METADATA_BYTES = 256 << 20
+"""The largest metadata that are read."""
+
+MAX_BATCH_UNITS = 50_000
+"""The most snapshots that one batch may consume. One tick consumes them all, and may hold 100,000 names."""
+
+_QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+QUERY, BATCH, NOTE = "lowmark.query", "lowmark.batch", "lowmark.note"
+"""In the summary of a snapshot of our own writer's: of which batch of which query it is, and what is noted of
+that. In small letters, since options are."""
+
+_MERGES = "commit.manifest-merge.enabled"
+_NO_SNAPSHOT = -1
+_HINT = "version-hint.text"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot. parent: None for the first; added: the number of data files that it adds; query and
+    batch: of the streaming sink that wrote it, or of our own writer, if one did; note: of the latter."""
+
+    id: int
+    parent: int | None
+    operation: str
+    added: int
+    query: str | None
+    batch: int
+    note: str = ""
+
+    @property
+    def is_unit(self) -> bool:
+        return self.operation == "append" and self.added > 0
+
+    def is_read_up_to(self, place: int) -> bool:
+        """Whether the files before `place` are certainly all that it added."""
+        return self.query is not None and place >= self.added
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergOffset:
+    """Up to where a source has read: all before a snapshot, and of that the files before `place`. The
+    snapshot is -1 where the table had none."""
+
+    snapshot: int
+    place: int
+
+
+def is_offset(value: object) -> bool:
+    """Whether an offset, parsed from its JSON, is of an Iceberg source."""
+    return isinstance(value, dict) and {"snapshot_id", "position"} <= set(value)
+
+
+def parse_offset(text: str) -> IcebergOffset:
+    """Raises LogError for what is no offset of an Iceberg source."""
+    try:
+        value = json.loads(text)
+        if value["version"] != 1 or value["scan_all_files"] is not False:
+            raise ValueError(
+                "it is of another version, or of a source that reads more than was added"
+            )
+        snapshot, place = value["snapshot_id"], value["position"]
+        if type(snapshot) is not int or type(place) is not int:
+            raise ValueError("its numbers are none")
+        return IcebergOffset(snapshot, place)
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise LogError(f"{text[:200]!r} is no offset of an Iceberg source: {error!r}") from None
+
+
+class IcebergTable:
+    """The snapshots of one table, as they were when it was last asked. For one thread."""
+
+    def __init__(self, location: str, metadata: Callable[[], str]) -> None:
+        """metadata: returns the current metadata, as JSON."""
+        self.location, self._metadata = location, metadata
+        self.snapshots: dict[int, Snapshot] = {}
+        self.current: int | None = None
+        self.uuid = ""
+        self.merges_manifests = True
+        """Whether a snapshot's manifests may be merged with older ones, but for a streaming sink's."""
+
+    def refresh(self) -> None:
+        """Asks again. Raises LogError for what are no metadata, TableRefused for those of another table."""
+        text = self._metadata()
+        if len(text) > MAX_METADATA_BYTES:
+            raise LogError(
+                f"table {self.location}: its metadata have {len(text)} characters; of at most "
+                f"{MAX_METADATA_BYTES} they are read: expire snapshots"
+            )
+        try:
+            value = json.loads(text)
+            uuid, current = str(value["table-uuid"]), value.get("current-snapshot-id")
+            snapshots = [_snapshot(entry) for entry in value.get("snapshots", [])]
+            merges = str(value.get("properties", {}).get(_MERGES, "true")).lower() == "true"
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise LogError(
+                f"table {self.location} has no metadata of Iceberg's: {error!r}"
+            ) from None
+        if self.uuid not in ("", uuid):
+            raise TableRefused(
+                f"table {self.location} was made anew: its id was {self.uuid} and is {uuid}, so its "
+                f"snapshots are others than those that the query knows; start over, with an empty "
+                f"checkpoint and another node id"
+            )
+        self.merges_manifests = merges
+        self.uuid, self.current = uuid, None if current == _NO_SNAPSHOT else current
+        self.snapshots = {snapshot.id: snapshot for snapshot in snapshots}
+
+    def ancestors(self, snapshot: int | None) -> Iterator[Snapshot]:
+        """A snapshot and those before it, the newest first, as far as they are kept."""
+        while snapshot is not None and snapshot in self.snapshots:
+            found = self.snapshots[snapshot]
+            yield found
+            snapshot = found.parent
+
+    def unit(self, snapshot: Snapshot) -> str:
+        return f"iceberg:{self.uuid}/{snapshot.id}"
+
+
+class IcebergReader:
+    """What the batches of a query took of a table."""
+
+    def __init__(self, table: IcebergTable, untracked: Sequence[range] = ()) -> None:
+        """untracked: snapshots that are not tracked, each as a range of its id alone; as a range that begins
+        with 0, those before it aren't either."""
+        self._table = table
+        self._untracked = {each.start for each in untracked if len(each) == 1}
+        self._untracked_up_to = {each.stop - 1 for each in untracked if each.start == 0}
+
+    def reads(self, text: str) -> bool:
+        """Whether an offset is of this table."""
+        return self._knows(parse_offset(text).snapshot)
+
+    def taken(self, before: str | None, after: str) -> Taken:
+        """What lies between two offsets; `before` is None where the query began. Raises LogError where
+        the metadata no longer tell, TableRefused for what cannot be told rightly."""
+        end, start = parse_offset(after), None if before is None else parse_offset(before)
+        if end == start or end.snapshot == _NO_SNAPSHOT:
+            return Taken()
+        if not self._knows(end.snapshot):
+            raise self._unknown(end.snapshot)
+        consumed: list[str] = []
+        held: list[str] = []
+        for snapshot in self._between(start, end):
+            if snapshot.operation == "overwrite" and snapshot.added and snapshot.id != end.snapshot:
+                raise self._left_out(snapshot)
+            if not snapshot.is_unit:
+                continue
+            first = start.place if start is not None and snapshot.id == start.snapshot else 0
+            if snapshot.is_read_up_to(first):
+                continue
+            if snapshot.id != end.snapshot or snapshot.is_read_up_to(end.place):
+                consumed.append(self._table.unit(snapshot))
+            elif end.place > first:
+                held.append(self._table.unit(snapshot))
+        if len(consumed) > MAX_BATCH_UNITS:
+            raise TableRefused(
+                f"table {self._table.location}: one batch has read {len(consumed)} snapshots, the limit is "
+                f"{MAX_BATCH_UNITS}; let the query begin later (stream-from-timestamp), or read less in a "
+                f"batch (streaming-max-files-per-micro-batch)"
+            )
+        return Taken(tuple(consumed), tuple(held))
+
+    def shown(self, unit: str) -> str | None:
+        uuid, _, snapshot = unit.removeprefix("iceberg:").partition("/")
+        if uuid != self._table.uuid or not unit.startswith("iceberg:"):
+            return None
+        found = self._table.snapshots.get(int(snapshot))
+        wrote = f" ({found.operation})" if found is not None else ""
+        return f"snapshot {snapshot}{wrote} of table {self._table.location}"
+
+    def _knows(self, snapshot: int) -> bool:
+        if snapshot not in self._table.snapshots:
+            self._table.refresh()
+        return snapshot in self._table.snapshots
+
+    def _between(self, start: IcebergOffset | None, end: IcebergOffset) -> list[Snapshot]:
+        """The tracked snapshots from that of `start` to that of `end`, the oldest first."""
+        chain: list[Snapshot] = []
+        is_tracked = True
+        for snapshot in self._table.ancestors(end.snapshot):
+            is_tracked = is_tracked and snapshot.id not in self._untracked_up_to
+            if is_tracked and snapshot.id not in self._untracked:
+                chain.append(snapshot)
+            if start is not None and snapshot.id == start.snapshot:
+                return chain[::-1]
+        if start is None or start.snapshot == _NO_SNAPSHOT:
+            return chain[::-1]
+        raise TableRefused(
+            f"table {self._table.location}: snapshot {start.snapshot}, up to which the query had read, is not "
+            f"among those before {end.snapshot}: the table was rolled back, or snapshots have been expired "
+            f"that the query had not been followed over; keep them longer (history.expire), or start over "
+            f"with an empty checkpoint and another node id"
+        )
+
+    def _unknown(self, snapshot: int) -> LogError:
+        return LogError(
+            f"table {self._table.location} has no snapshot {snapshot}: it has been expired, or the table made "
+            f"anew, so what was read of it cannot be told; follow a query before its table's snapshots are "
+            f"expired behind it"
+        )
+
+    def _left_out(self, snapshot: Snapshot) -> TableRefused:
+        return TableRefused(
+            f"table {self._table.location}: snapshot {snapshot.id} (overwrite) adds rows, and the query has "
+            f"left out all of it (streaming-skip-overwrite-snapshots), so that they would pass for "
+            f"processed; append to the table alone, or name the snapshot as not tracked: "
+            f"untracked=['{self._table.location}@{snapshot.id}']"
+        )
+
+
+class IcebergWriter:
+    """The snapshots of one query in a table, by the numbers of its batches."""
+
+    def __init__(self, table: IcebergTable, query: str) -> None:
+        self._table, self._query = table, query
+        self._last: tuple[int, tuple[Snapshot, ...]] = (-1, ())
+
+    def has(self, batch: int) -> bool:
+        return bool(self._snapshots(batch))
+
+    def names(self, batch: int) -> tuple[str, ...]:
+        """The units that a batch created; none where it has no snapshot. Raises LogError, and TableRefused
+        where its snapshot is one that readers do not see, or cannot read."""
+        found = [snapshot for snapshot in self._snapshots(batch) if snapshot.added]
+        for snapshot in found:
+            if not snapshot.is_unit:
+                raise TableRefused(
+                    f"table {self._table.location}: snapshot {snapshot.id} ({snapshot.operation}) of batch "
+                    f"{batch} replaces the table (outputMode complete), which Iceberg's source does not read, "
+                    f"so nobody could consume it; use append, or follow the query with creates=[]"
+                )
+        return tuple(map(self._table.unit, found))
+
+    def note(self, batch: int) -> str | None:
+        """What is noted in a batch's snapshot; None where it has none. Raises as `names`."""
+        found = self._snapshots(batch)
+        return found[-1].note if found else None
+
+    def forget(self, batch: int) -> None:
+        """Nothing is kept."""
+
+    def _snapshots(self, batch: int) -> tuple[Snapshot, ...]:
+        if self._last[0] != batch or not self._last[1]:
+            self._table.refresh()
+            self._last = batch, self._find(batch)
+        return self._last[1]
+
+    def _find(self, batch: int) -> tuple[Snapshot, ...]:
+        found = []
+        # Where a second driver wrote the batch too, both are of the batch.
+        for snapshot in self._table.ancestors(self._table.current):
+            if snapshot.query == self._query and snapshot.batch <= batch:
+                if snapshot.batch < batch:
+                    break
+                found.append(snapshot)
+        if not found:
+            self._refuse_elsewhere(batch)
+        return tuple(found)
+
+    def _refuse_elsewhere(self, batch: int) -> None:
+        for snapshot in self._table.snapshots.values():
+            if (snapshot.query, snapshot.batch) == (self._query, batch):
+                raise TableRefused(
+                    f"table {self._table.location}: snapshot {snapshot.id} of batch {batch} is not among those "
+                    f"of the main branch: it is on another branch, staged (write.wap), or was rolled back, "
+                    f"and readers of the table do not see it; write to the main branch"
+                )
+
+
+def hadoop_metadata(location: str, files: Files) -> str:
+    """The current metadata of a table in a file system, as JSON. Raises LogError where they are not there,
+    TableRefused where only a catalog knows which they are."""
+    directory = f"{location}/metadata"
+    hint = files.read_whole(f"{directory}/{_HINT}", 100)
+    if hint is None:
+        if any(name.endswith(".metadata.json") for name in files.names(directory)):
+            raise TableRefused(
+                f"table {location} is kept in a catalog, which alone knows its current metadata: start the "
+                f"query by Tracked.start, in a driver that has the catalog"
+            )
+        raise LogError(f"{directory} holds no metadata of an Iceberg table")
+    try:
+        version = int(hint)
+    except ValueError:
+        raise LogError(f"{directory}/{_HINT} names no version: {hint!r}") from None
+    # The hint may be one behind: versions are written before it.
+    while files.size(f"{directory}/v{version + 1}.metadata.json") is not None:
+        version += 1
+    path = f"{directory}/v{version}.metadata.json"
+    found = files.read_whole(path, MAX_METADATA_BYTES)
+    if found is None:
+        raise LogError(
+            f"{path} does not exist, or is compressed (write.metadata.compression-codec)"
+        )
+    return found.decode()
+
+
+def is_table(location: str, files: Files) -> bool:
+    """Whether a location holds an Iceberg table, be it one whose metadata only a catalog knows."""
+    return any(name.endswith(".metadata.json") for name in files.names(f"{location}/metadata"))
+
+
+def _snapshot(entry: dict[str, Any]) -> Snapshot:
+    summary = entry.get("summary", {})
+    own = QUERY in summary
+    parent = entry.get("parent-snapshot-id")
+    return Snapshot(
+        int(entry["snapshot-id"]),
+        None if parent is None else int(parent),
+        str(summary.get("operation", "")),
+        int(summary.get("added-data-files", 0)),
+        summary.get(QUERY if own else _QUERY),
+        int(summary.get(BATCH if own else _BATCH, -1)),
+        str(summary.get(NOTE, "")),
+    )

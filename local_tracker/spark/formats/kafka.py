@@ -1,0 +1,310 @@
+"""Kafka topics that a tracked query reads: recognised in its plan, with slots from whoever labels them.
+
+A topic is labelled for a segment by one only: by a front (`fronts.kafka`), which notes it in journals, or
+by the tracked query that writes it (`kafka_sink`), in manifests. Where those are, `tracker.client.topics`
+knows; they are read as they grow.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from local_tracker.spark.formats.manifests import ManifestLog
+from local_tracker.spark.formats.ranges import (
+    Journal,
+    NotYetPublished,
+    OffsetRanges,
+    Pieces,
+    PublishedPieces,
+    RangesError,
+    journal_of,
+    published_pieces,
+)
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.plans import KafkaSource, Routes, Source
+from tracker.client.topics import TopicClaim, TopicError, TopicPlace
+from tracker.core.model import PipelineSpec
+from tracker.files import STORES, AwayError, Stores, child
+
+_LISTED_AFTER_LOOKS = 50
+"""Looks for the next manifest in vain, after which all are listed: another one may be the next."""
+
+log = logging.getLogger("lowmark.spark")
+
+
+class TopicLabels:
+    """The slots of a topic's offsets in one segment, as whoever labels it has noted them. Thread-safe."""
+
+    def __init__(self, place: TopicPlace, segment: str, topic_id: str | None = None) -> None:
+        """topic_id: of the topic that is read, if it is known: another one's labels are refused."""
+        self._place, self._segment, self._topic_id = place, segment, topic_id
+        self._lock = threading.Lock()
+        self._claim: TopicClaim | None = None
+        self._noted: _Noted | None = None
+        self._reported = False
+        self._looks_again_at = 0.0  # by the monotonic clock
+
+    def ranges(self, *, from_earliest: bool = False) -> OffsetRanges:
+        """How the topic is read, for a query's `ranges`. from_earliest: as in `OffsetRanges`."""
+        return OffsetRanges(
+            self._segment, self.slots, within=self._place.topic, begins=self.begin,
+            from_earliest=from_earliest,
+        )  # fmt: skip
+
+    def begin(self, partition: str) -> int:
+        """From which offset on a partition is labelled. Raises NotYetPublished where nobody has claimed the
+        topic yet, RangesError where two label it, or where another topic of that name was labelled."""
+        with self._lock:
+            return self._stands()[0].begin(partition)
+
+    def slots(self, partition: str, begin: int, end: int) -> Pieces:
+        """The pieces of a range. What lies before the labels began is nobody's. Raises as `begin`, and as
+        `PublishedRanges.slots`."""
+        with self._lock:
+            claim, noted = self._stands()
+            labelled = min(max(begin, claim.begin(partition)), end)
+            before = [(begin, labelled, None)] if begin < labelled else []
+            if before and not self._reported:
+                self._reported = True
+                log.warning(
+                    "topic %r: offsets %d to %d of partition %r were there before %s began to label it: "
+                    "they are not tracked, as others before its beginning",
+                    self._place.topic, begin, labelled - 1, partition, claim.owner,
+                )  # fmt: skip
+            if labelled == end:
+                return before
+            try:
+                return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
+            except NotYetPublished:
+                self._look(noted)
+            return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
+
+    def _look(self, noted: _Noted) -> None:
+        """Reads what has been noted since; not more often than its store is to be asked."""
+        if time.monotonic() >= self._looks_again_at:
+            self._wait_for_next()
+            try:
+                noted.read_on()
+            except AwayError as error:
+                raise NotYetPublished(str(error)) from None
+
+    def _wait_for_next(self) -> None:
+        self._looks_again_at = time.monotonic() + self._place.files.POLL_S[0]
+
+    def _stands(self) -> tuple[TopicClaim, _Noted]:
+        if self._claim is None or self._noted is None:
+            if time.monotonic() < self._looks_again_at:
+                raise self._unclaimed()
+            self._wait_for_next()
+            try:
+                self._claim, self._noted = self._find()
+            except AwayError as error:
+                raise NotYetPublished(str(error)) from None
+            except TopicError as error:
+                raise RangesError(str(error)) from None
+            self._looks_again_at = 0.0  # what has been noted is read at once
+        return self._claim, self._noted
+
+    def _find(self) -> tuple[TopicClaim, _Noted]:
+        place = self._place
+        front, writer = place.claim_of(place.front(self._segment)), place.claim_of(place.writer)
+        if writer is not None and self._segment not in writer.segments:
+            writer = None
+        if front is not None and writer is not None:
+            raise TopicError(
+                f"topic {place.topic!r} is labelled for segment {self._segment!r} by {front.owner} and by "
+                f"{writer.owner}, so that its records would count twice: let one of them be, in a new "
+                f"pipeline"
+            )
+        claim = front or writer
+        if claim is None:
+            raise self._unclaimed()
+        if self._topic_id is not None:
+            place.check_id(claim, self._topic_id)
+        if front is not None:
+            return claim, _Journals(place, place.front(self._segment))
+        return claim, _Manifests(place, self._segment)
+
+    def _unclaimed(self) -> NotYetPublished:
+        return NotYetPublished(
+            f"topic {self._place.topic!r}, which nobody labels for segment {self._segment!r} in "
+            f"{self._place.directory}: start a KafkaFront for it, or the tracked query that writes it"
+        )
+
+
+class _Noted(ABC):
+    """What has been noted of a topic's partitions for one segment."""
+
+    @abstractmethod
+    def read_on(self) -> None:
+        """Reads what was noted since the last time."""
+
+    @abstractmethod
+    def of(self, partition: str) -> Sequence[PublishedPieces]: ...
+
+
+class _Journals(_Noted):
+    """The journals of a topic's fronts: of one for all partitions, or of a group for each."""
+
+    def __init__(self, place: TopicPlace, directory: str) -> None:
+        self._place, self._directory = place, directory
+        self._journals: dict[str, Journal] = {}
+
+    def read_on(self) -> None:
+        for name in self._place.files.names(self._directory):
+            if name.endswith(".ranges") and name not in self._journals:
+                where = child(self._directory, name)
+                self._journals[name] = journal_of(self._place.files, where)
+        for journal in self._journals.values():
+            journal.read_on()
+
+    def of(self, partition: str) -> Sequence[PublishedPieces]:
+        found = (journal.published.get(partition) for journal in self._journals.values())
+        return [pieces for pieces in found if pieces is not None]
+
+
+class _Manifests(_Noted):
+    """The manifests of the query that writes a topic."""
+
+    def __init__(self, place: TopicPlace, segment: str) -> None:
+        self._log, self._segment = ManifestLog(place), segment
+        self._next: int | None = None
+        self._looks_in_vain = 0
+        self._published: dict[str, PublishedPieces] = {}
+
+    def read_on(self) -> None:
+        if self._next is None or self._looks_in_vain >= _LISTED_AFTER_LOOKS:
+            # Those that were complete may have been deleted: it goes on with the next that is there.
+            self._next = min(
+                (n for n in self._log.numbers() if n >= (self._next or 0)), default=self._next
+            )
+            self._looks_in_vain = 0
+        self._looks_in_vain += 1
+        while self._next is not None and (manifest := self._log.read(self._next)) is not None:
+            self._next, self._looks_in_vain = self._next + 1, 0
+            slot = manifest.slots.get(self._segment)
+            for partition, begin, end in manifest.ranges:
+                self._published.setdefault(partition, PublishedPieces()).add(begin, end, slot)
+
+    def of(self, partition: str) -> Sequence[PublishedPieces]:
+        found = self._published.get(partition)
+        return [] if found is None else [found]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReads:
+    """How a query's topics are read, by the numbers of their sources, and what its arguments say of all
+    else. untracked_topics: of sources that read tracked ones too."""
+
+    reads: str | Mapping[str, str]
+    untracked: tuple[str, ...]
+    ranges: Mapping[str, OffsetRanges | Sequence[OffsetRanges]]
+    untracked_topics: tuple[str, ...] = ()
+
+    def routes(
+        self,
+        spec: PipelineSpec,
+        creates: Sequence[str],
+        node_id: str,
+        rows: Mapping[str, str] | None,
+        sources: Sequence[Source] | None,
+        stores: Stores = STORES,
+        as_front: bool = False,
+    ) -> Routes:
+        """The query's routes. Raises as `Routes`."""
+        return Routes(
+            spec, self.reads, creates, node_id, rows, self.ranges, self.untracked, sources,
+            untracked_topics=self.untracked_topics, stores=stores, as_front=as_front,
+        )  # fmt: skip
+
+
+def topic_ranges(
+    topics: str, pipeline: str, topic: str, segment: str, *, from_earliest: bool = False
+) -> OffsetRanges:
+    """How a topic is read by a query whose plan is not at hand: for the `ranges` of an AttachedQuery, by
+    the number of its source. topics: the directory in which the topic's labels are noted. from_earliest:
+    the query began with startingOffsets=earliest, so that labelled records before its first one had been
+    removed by then. Raises FilesError where the directory is out of reach."""
+    place = TopicPlace(topics, pipeline, topic)
+    return TopicLabels(place, segment).ranges(from_earliest=from_earliest)
+
+
+def topic_reads(
+    sources: Sequence[Source],
+    reads: str | Mapping[str, str],
+    untracked: Sequence[str],
+    ranges: Mapping[str, OffsetRanges],
+    place_of: Callable[[str], TopicPlace],
+    topic_id: Callable[[str, Mapping[str, str]], str],
+) -> TopicReads:
+    """Takes the topics out of what a query's `reads` and `untracked` name, by the sources of its plan.
+
+    place_of: where it is kept what is known of a topic; topic_id: asks the brokers that the options of a
+    source name. Raises TrackingError for a topic that is not accounted for, or that two sources read."""
+    found: dict[str, OffsetRanges | Sequence[OffsetRanges]] = dict(ranges)
+    passed: set[str] = set()
+    names: set[str] = set()
+    for source in sources:
+        if source.kafka is None or source.number in ranges or source.number in untracked:
+            continue
+        topics = _topics(source.kafka, reads, untracked)
+        if twice := names.intersection(topics):
+            raise TrackingError(
+                f"topic {min(twice)!r} is read by two sources of the query, so that its records would be "
+                f"consumed twice; read it once, and use the one frame twice"
+            )
+        names.update(topics)
+        segments = {name: _segment(source, name, reads, untracked) for name in topics}
+        options = source.kafka.options
+        first = {key.lower(): value for key, value in options.items()}.get("startingoffsets", "")
+        found[source.number] = tuple(
+            TopicLabels(place_of(name), segment, topic_id(name, options)).ranges(
+                from_earliest=first.lower() == "earliest"
+            )
+            for name, segment in segments.items()
+            if segment is not None
+        )
+        passed.update(name for name, segment in segments.items() if segment is None)
+        if not found[source.number]:
+            del found[source.number]
+            passed.add(source.number)
+    left = reads if isinstance(reads, str) else {k: v for k, v in reads.items() if k not in names}
+    numbers = {source.number for source in sources}
+    return TopicReads(
+        left,
+        tuple(sorted((passed & numbers) | {u for u in untracked if u not in names})),
+        found,
+        tuple(sorted(passed - numbers)),
+    )
+
+
+def _topics(
+    kafka: KafkaSource, reads: str | Mapping[str, str], untracked: Sequence[str]
+) -> tuple[str, ...]:
+    """The topics of a source, as far as they are known before it reads: of a pattern, those named."""
+    if kafka.pattern is None:
+        return kafka.topics
+    named = [*untracked, *(() if isinstance(reads, str) else reads)]
+    return tuple(name for name in named if re.fullmatch(kafka.pattern, name))
+
+
+def _segment(
+    source: Source, topic: str, reads: str | Mapping[str, str], untracked: Sequence[str]
+) -> str | None:
+    """The segment of a topic's records; None if they are not tracked."""
+    if topic in untracked:
+        return None
+    segment = reads if isinstance(reads, str) else reads.get(topic)
+    if segment is None:
+        raise TrackingError(
+            f"topic {topic!r} of source {source.number} is not accounted for: name its segment in reads, "
+            f"as {{{topic!r}: SEGMENT}}, or the topic in untracked, if min time may pass what comes from "
+            f"there"
+        )
+    return segment

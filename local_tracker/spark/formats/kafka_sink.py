@@ -1,0 +1,292 @@
+"""A Kafka topic that a tracked query writes: what each batch has created there.
+
+After batch N is over, the records of its winning tasks lie below the topic's ends. So may others: batch
+N+1 may have begun to write, and a task or a run that was killed leaves what it had written. They are all
+covered with batch N, by one contiguous range of each partition, under the oldest slot of N and of every
+batch that was planned by the time at which the ends had been asked. So no record has a later slot than its
+batch has: min time never passes a record that its batch has yet to count. What lost attempts left behind
+is new items, of whichever range they fell into: safe for completeness, and no lineage.
+
+What lies beyond the last manifest while nothing is planned was written by no batch that counts. It is
+nobody's, and said so, in order that readers of it do not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from local_tracker.spark.formats.manifests import KEPT_MANIFESTS, Manifest, ManifestLog
+from local_tracker.spark.query.logs import CheckpointLog
+from tracker.client.errors import LowmarkError
+from tracker.client.topics import Topic, TopicClaim, TopicEnds, TopicError, TopicPlace, check_ends
+from tracker.files import AwayError
+
+SWEEP_EVERY_S = 2.0
+"""How often a query that is at rest looks for what was written by no batch: one listing, two requests."""
+_PRUNE_EVERY = 100
+
+log = logging.getLogger("lowmark.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How far the topic had come after a batch was over. newest: the last batch that was planned when the
+    brokers had answered, so that nothing below the ends is of a later one."""
+
+    found: TopicEnds
+    newest: int
+
+
+class TopicSink:
+    """What one query writes to one topic. Thread-safe."""
+
+    def __init__(
+        self,
+        place: TopicPlace,
+        topic: Topic,
+        segments: Mapping[str, int],
+        query: str,
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
+        """segments: those that the query creates in, with their numbers; query: its id. close: of what the
+        topic is asked by."""
+        self.place, self.topic, self.segments = place, topic, dict(segments)
+        self._owner, self.close = f"query {query}", close
+        self._log = ManifestLog(place)
+        self._lock = threading.RLock()
+        self._checkpoint: CheckpointLog | None = None
+        self._claim: TopicClaim | None = None
+        self._next = 0
+        self._ends: dict[str, int] = {}
+        self._of_batches: dict[int, Manifest] = {}  # from some batch on, all
+        self._older: list[int] = []  # manifests that have not been read, in order
+        self._since_pruned = 0
+
+    def check(self, checkpoint: CheckpointLog) -> None:
+        """Whether the query may write the topic; claims nothing. checkpoint: with which it is to be started.
+        Raises TopicError where the topic is another query's, was made anew or has lost records, or where
+        the checkpoint has batches of before the query was tracked; BrokerAwayError."""
+        found = self.topic.ends()
+        stands = self.place.claim_of(self.place.writer)
+        if stands is not None:
+            self.place.check_owner(stands, self._owner)
+            self.place.check_id(stands, found.topic_id)
+            self._check_segments(stands)
+        elif planned := checkpoint.planned():
+            raise TopicError(
+                f"{checkpoint.root} has batches up to {planned[-1]}, which were planned before the query was "
+                f"tracked with topic {self.topic.name!r}, so what they have written there cannot be told; "
+                f"start it on an empty checkpoint, from the offsets where it is now"
+            )
+
+    def begin(self) -> None:
+        """Claims the topic for the query, before that is started; what is there by then is nobody's. Raises
+        as `check`."""
+        found = self.topic.ends()
+        wanted = TopicClaim(self._owner, found.topic_id, found.ends, tuple(sorted(self.segments)))
+        self._claim = self.place.claim(self.place.writer, wanted)
+        self._check_segments(self._claim)
+        self._recover()
+        check_ends(self.topic.name, self._ends, found.ends)
+
+    def resume(self) -> bool | None:
+        """Goes on with what an earlier run has claimed, without asking the brokers. False if another query
+        has, None if nobody has so far."""
+        stands = self.place.claim_of(self.place.writer)
+        if stands is None or stands.owner != self._owner:
+            return None if stands is None else False
+        self._check_segments(stands)
+        self._claim = stands
+        self._recover()
+        return True
+
+    def _check_segments(self, claim: TopicClaim) -> None:
+        if set(claim.segments) != set(self.segments):
+            raise TopicError(
+                f"{self._owner} has created in {sorted(claim.segments)} by topic {self.topic.name!r}, and "
+                f"is now to create in {sorted(self.segments)}: segments are named from the first start on"
+            )
+
+    def follow(self, checkpoint: CheckpointLog) -> None:
+        """The query runs, with this checkpoint."""
+        self._checkpoint = checkpoint
+
+    def _recover(self) -> None:
+        """Finds where the manifests end."""
+        assert self._claim is not None
+        self._older = self._log.numbers()
+        self._of_batches = {}
+        self._next = self._older[-1] + 1 if self._older else 0
+        self._ends = dict(self._read(self._older[-1]).ends if self._older else self._claim.begins)
+
+    def _read(self, number: int) -> Manifest:
+        manifest = self._log.read(number)
+        if manifest is None:
+            raise TopicError(f"manifest {number} of topic {self.topic.name!r} is gone; restore it")
+        return manifest
+
+    # --- of a batch -------------------------------------------------------------------------------
+
+    def look(self) -> Seen:
+        """Asks for the topic's ends now that a batch is over. Raises BrokerAwayError, and TopicError where
+        the topic was made anew, or has lost records."""
+        assert self._claim is not None
+        with self._lock:
+            covered = dict(self._ends)
+        found = self.topic.ends()
+        self.place.check_id(self._claim, found.topic_id)
+        check_ends(self.topic.name, covered, found.ends)
+        return Seen(found, self._newest_planned())
+
+    def covered(self, batch: int) -> Manifest | None:
+        """The manifest of a batch, if it has one. Raises as `begin`, but for the brokers."""
+        with self._lock:
+            while self._older and min(self._of_batches, default=batch + 1) > batch:
+                manifest = self._log.read(self._older.pop())
+                if manifest is None:
+                    self._older.clear()  # it was complete, and has been deleted
+                elif manifest.batch is not None:
+                    self._of_batches[manifest.batch] = manifest
+            return self._of_batches.get(batch)
+
+    def cover(
+        self, batch: int, seen: Seen, slots: Mapping[str, int], *, by_moment: bool = False
+    ) -> Manifest:
+        """Covers what was seen after a batch; durable on return. slots: by segment, of N and of all that may
+        have written. Raises TopicError where ends moved back, and AwayError."""
+        with self._lock:
+            ranges = self._new(seen.found)
+            manifest = Manifest(
+                batch, seen.found.topic_id, {**self._ends, **_ends_of(ranges)}, dict(slots), ranges,
+                by_moment,
+            )  # fmt: skip
+            manifest = self._create(manifest)
+            if manifest.batch != batch:
+                raise TopicError(
+                    f"topic {self.topic.name!r}: manifest {self._next - 1} is of batch {manifest.batch}, "
+                    f"and was to be of batch {batch}: another run of {self._owner} writes them"
+                )
+            self._of_batches[batch] = manifest
+            return manifest
+
+    def _new(self, found: TopicEnds) -> tuple[tuple[str, int, int], ...]:
+        # What was seen for a later batch may be covered before what an earlier look has seen.
+        ends = {p: max(end, self._ends.get(p, 0)) for p, end in found.ends.items()}
+        return tuple(
+            (partition, self._begin(partition), end)
+            for partition, end in sorted(ends.items())
+            if self._begin(partition) < end
+        )
+
+    def _begin(self, partition: str) -> int:
+        assert self._claim is not None
+        return self._ends.get(partition, self._claim.begin(partition))
+
+    def _create(self, manifest: Manifest) -> Manifest:
+        stands = self._log.create(self._next, manifest)
+        self._next += 1
+        self._since_pruned += 1
+        self._ends = dict(stands.ends)
+        return stands
+
+    def durable(self, batch: int, min_times: Callable[[], Mapping[int, int]]) -> None:
+        """A batch's tick is durable: now and then, manifests that no reader needs are deleted."""
+        with self._lock:
+            for earlier in [number for number in self._of_batches if number < batch]:
+                del self._of_batches[earlier]
+            if self._since_pruned < _PRUNE_EVERY:
+                return
+            self._since_pruned = 0
+            newest = self._next
+        try:
+            self._prune(newest - KEPT_MANIFESTS, min_times())
+        except (AwayError, LowmarkError) as error:
+            log.warning("topic %r: manifests are not pruned: %s", self.topic.name, error)
+
+    def _prune(self, below: int, min_times: Mapping[int, int]) -> None:
+        """Deletes from the oldest on, up to the first that is not complete."""
+        for number in self._log.numbers():
+            if number >= below:
+                return
+            manifest = self._log.read(number)
+            open_in = [
+                name
+                for name, slot in ({} if manifest is None else manifest.slots).items()
+                if slot >= min_times[self.segments[name]]
+            ]
+            if open_in:
+                return
+            self._log.delete(number)
+
+    # --- at rest ----------------------------------------------------------------------------------
+
+    def sweep(self, last_durable: int) -> bool:
+        """Where nothing is planned behind the last batch that is durable: what has been written beyond the
+        last manifest is nobody's. True if there was such. Raises as `cover` and `look`."""
+        with self._lock:
+            if self._newest_planned() != last_durable:
+                return False
+            seen = self.look()
+            if seen.newest != last_durable:
+                return False
+            ranges = self._new(seen.found)
+            if not ranges:
+                return False
+            ends = {**self._ends, **_ends_of(ranges)}
+            self._create(Manifest(None, seen.found.topic_id, ends, {}, ranges))
+        log.warning(
+            "topic %r: %s were written by no batch of %s that counts, but by a task or a run of it that was "
+            "lost, or by somebody else: min time does not wait for them",
+            self.topic.name, _shown(ranges), self._owner,
+        )  # fmt: skip
+        return True
+
+    def _newest_planned(self) -> int:
+        assert self._checkpoint is not None
+        return max(self._checkpoint.planned(), default=-1)
+
+
+class Sweeper:
+    """Sweeps for a query while it is followed, in a thread of its own, and once more when it ends."""
+
+    def __init__(
+        self, sinks: Callable[[], Sequence[TopicSink]], last_durable: Callable[[], int]
+    ) -> None:
+        """sinks: the topics that the query has claimed by now."""
+        self._sinks, self._last_durable = sinks, last_durable
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lowmark-sweep", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The query has ended, and what was over is durable, or will be by its next run."""
+        self._stopping.set()
+        self._thread.join()
+        self._sweep()
+        for sink in self._sinks():
+            sink.close()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(SWEEP_EVERY_S):
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """What cannot be done now is done the next time; what is wrong, the next batch says."""
+        for sink in self._sinks():
+            try:
+                sink.sweep(self._last_durable())
+            except (AwayError, LowmarkError) as error:
+                log.warning("topic %r is not looked at: %s", sink.topic.name, error)
+
+
+def _ends_of(ranges: Sequence[tuple[str, int, int]]) -> dict[str, int]:
+    return {partition: end for partition, _, end in ranges}
+
+
+def _shown(ranges: Sequence[tuple[str, int, int]]) -> str:
+    return ", ".join(f"offsets {begin} to {end - 1} of {p!r}" for p, begin, end in ranges[:3])

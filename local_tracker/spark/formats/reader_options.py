@@ -1,0 +1,142 @@
+"""The options of the readers of Delta tables that no log keeps, noted beside the query's own logs.
+
+What a batch took of a table depends on options of its reader. Spark takes `startingVersion` once: of a
+source that has an offset it counts no more. What `skipChangeCommits` has left out stays left out when the
+query goes on without it. So both are noted before a query is started, and of batches whose ticks are not
+durable yet, what was noted counts, whatever the options say now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from local_tracker.spark.formats.delta import (
+    parse_offset,
+    skips_changes,
+    starting_version,
+    with_reading,
+)
+from local_tracker.spark.formats.tables import TableSource
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.plans import Source
+from tracker.core.model import Batch
+
+_NOTE = "_lowmark/reader-options"
+_MAX_NOTE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How a source reads its table. first: the version that it began with; None for the table as it was."""
+
+    first: int | None
+    skips: bool
+
+
+class ReaderOptions:
+    """Of the sources of one query that is going to be started."""
+
+    def __init__(
+        self,
+        node_id: str,
+        query_id: str,
+        checkpoint: CheckpointLog | None,
+        sources: Sequence[Source] | None,
+        last_batches: Sequence[Batch],
+    ) -> None:
+        """checkpoint: None where the query keeps none. sources: of the plan, where that is known.
+        last_batches: what the tracker has of the node. Raises TrackingError where nothing tells any more
+        with which version a source began; LogError, and AwayError."""
+        self._node_id, self._checkpoint = node_id, checkpoint
+        self._reads: dict[str, Read] = {}
+        tables = {
+            source.number: source.table
+            for source in sources or ()
+            if source.table is not None and source.table.format == "delta"
+        }
+        if checkpoint is not None and tables:
+            self._take(
+                checkpoint,
+                tables,
+                max((batch.id for batch in last_batches if batch.scope == query_id), default=-1),
+            )
+        self.sources = None if sources is None else tuple(map(self._as_it_reads, sources))
+        """The sources with the options that count."""
+
+    def note(self) -> None:
+        """Notes them, before the query is started; durable when it returns. Raises AwayError."""
+        if self._checkpoint is not None and self._reads:
+            data = {number: [read.first, read.skips] for number, read in self._reads.items()}
+            path = f"{self._checkpoint.root}/{_NOTE}"
+            self._checkpoint.files.create(path, json.dumps(data).encode())
+
+    def _take(
+        self,
+        checkpoint: CheckpointLog,
+        tables: Mapping[str, TableSource],
+        durable: int,
+    ) -> None:
+        """durable: the last batch that the tracker has; -1 before the first."""
+        planned = checkpoint.planned()
+        noted = _noted(checkpoint) if planned else {}
+        for number, table in tables.items():
+            now = _given(table)
+            known = noted.get(number)
+            if planned and planned[-1] > durable and known is not None:
+                now = Read(now.first, now.skips or known.skips)
+            if planned and checkpoint.offsets(planned[-1]).sources.get(number) is not None:
+                began = known or self._began(checkpoint, number, table, planned, durable)
+                now = now if began is None else Read(began.first, now.skips)
+            self._reads[number] = now
+
+    def _began(
+        self,
+        checkpoint: CheckpointLog,
+        number: str,
+        table: TableSource,
+        planned: Sequence[int],
+        durable: int,
+    ) -> Read | None:
+        """How a source has begun of which nothing is noted; None if that counts no more."""
+        if durable >= 0 and durable not in planned:
+            return None
+        if durable >= 0 and checkpoint.offsets(durable).sources.get(number) is not None:
+            return None
+        offsets = (checkpoint.offsets(batch).sources.get(number) for batch in planned)
+        first = next(offset for offset in offsets if offset is not None)
+        if parse_offset(first).in_snapshot:
+            return Read(None, False)
+        raise TrackingError(
+            f"query {self._node_id!r} has begun to read table {table.location} before it was tracked, and "
+            f"nothing tells with which startingVersion: follow it from outside up to now, which names that "
+            f"(lowmark attach --starting {number}=VERSION), or start over with an empty checkpoint and "
+            f"another node id"
+        )
+
+    def _as_it_reads(self, source: Source) -> Source:
+        read = self._reads.get(source.number)
+        # What is refused is not to be told from nothing: options that count are left as they are.
+        if read is None or source.table is None or read == _given(source.table):
+            return source
+        options = with_reading(source.table.options, read.first, skips=read.skips)
+        return replace(source, table=replace(source.table, options=options))
+
+
+def _given(table: TableSource) -> Read:
+    """How a source reads by its own options."""
+    return Read(starting_version(table.options), skips_changes(table.options))
+
+
+def _noted(checkpoint: CheckpointLog) -> dict[str, Read]:
+    """How each source has read so far; nothing of what is not noted. Raises LogError."""
+    path = f"{checkpoint.root}/{_NOTE}"
+    text = checkpoint.files.read_whole(path, _MAX_NOTE_BYTES)
+    if text is None:
+        return {}
+    try:
+        return {number: Read(*read) for number, read in json.loads(text).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise LogError(f"{path} is not what was noted: {error!r}") from None

@@ -1,0 +1,467 @@
+"""Follows a query's checkpoint and commits one tick for each batch, once the batch is over.
+
+Two threads: one reads each batch out of the logs as soon as `commits/N` appears, before anything can
+be purged; the other turns it into a tick, waits for what must be waited for (slots of units that
+another query created), and commits it, batch after batch, until it is durable. A tracker that is
+away costs nothing but time. What is in the checkpoint and not yet durable in the tracker, because
+the driver was killed in between, is committed first.
+
+What a batch means is the business of `BatchTicks`; this module only sees to it that each batch's
+tick is durable once, in order, or that the query ends with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from local_tracker.spark.query.compose import same_input
+from local_tracker.spark.query.logs import CheckpointLog
+from tracker.client import LowmarkError, NodeClient
+from tracker.client.errors import RefusedError
+from tracker.client.updates import slot_time
+from tracker.core.log import Joined
+from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
+from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.files import AwayError
+
+_LISTING_EVERY_S = 0.5  # batch ids may skip: the directory is listed now and then
+_POLLS_PER_LISTING = 30  # at least, where requests cost
+_LOOKS_A_BATCH = 10  # at what a query reports, each of which takes its JVM's time
+_LONGEST_PAUSE_S = 0.25  # between these
+_ALIVE_EVERY_S = 0.2
+_MAX_RELABELS = 5
+_RETRY_AFTER_S = 1.0
+_WAIT_STEP_S = 0.25
+_STEPS_PER_WARNING = 40
+
+_ANEW = (
+    "start over: an empty checkpoint and sink, and a pipeline of another name, into which the fronts "
+    "publish anew"
+)
+"""In the same pipeline, input that was consumed would be consumed again."""
+
+_T = TypeVar("_T")
+
+log = logging.getLogger("lowmark.spark")
+
+
+class TrackingError(Exception):
+    """A query cannot be tracked any further; it has been stopped. Names the query and the reason."""
+
+
+class Stopping(Exception):
+    """Raised out of a wait because the follower is being closed."""
+
+
+class BatchTicks(Protocol):
+    """What the batches of a query mean."""
+
+    def read(self, batch: int) -> Any:
+        """Everything that is needed of a batch out of logs that may be purged later; its `fingerprint`
+        tells it from another one of that number."""
+
+    def tick(self, record: Any, stopping: threading.Event) -> TickContent:
+        """The tick of a batch; may wait, and raises Stopping when the event is set meanwhile."""
+
+    def relabelled(self, record: Any, refusal: Refusal) -> TickContent | None:
+        """Another tick for a batch whose tick was refused; None if there is none."""
+
+    def durable(self, batch: int) -> None:
+        """A batch's tick is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerLimits:
+    """max_batches_behind: how far a query may run ahead of the tracker before it is stopped; must be
+    below `spark.sql.streaming.minBatchesToRetain`, or a killed driver could find the logs purged."""
+
+    max_batches_behind: int = 90
+
+
+class Follower:
+    """Commits the ticks of one query. `start()`, then `close()`; `failure` says why it gave up."""
+
+    def __init__(
+        self,
+        name: str,
+        node: NodeClient,
+        checkpoint: CheckpointLog,
+        ticks: BatchTicks,
+        joined: Joined,
+        is_active: Callable[[], bool],
+        on_failure: Callable[[TrackingError], None],
+        limits: FollowerLimits | None = None,
+        *,
+        one_query: bool = True,
+        first_batch: int = 0,
+        progress: Callable[[], tuple[int, str] | None] | None = None,
+    ) -> None:
+        """joined: what the tracker has answered the node, or would answer it. one_query: the batches of a node
+        are those of one query, whose checkpoint must be there. first_batch: where a query begins that
+        the tracker has nothing of. progress: the batch that the query itself has reported last, and when,
+        asked where its files cost requests. Raises TrackingError where checkpoint and tracker don't fit."""
+        self.name, self._one_query, self._first_batch = name, one_query, first_batch
+        self.failure: TrackingError | None = None
+        self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
+        self._joined = joined
+        self._is_active, self._on_failure = is_active, on_failure
+        self._limits = limits or FollowerLimits()
+        self._progress = progress if checkpoint.files.MAY_LAG else None
+        self._changed = threading.Condition()
+        self._ending, self._stopping = threading.Event(), threading.Event()
+        self._records: queue.Queue[tuple[int, Any] | None] = queue.Queue()
+        self._last_read = self._last_durable = self._admit(joined.last_batches)
+        self._read_all = False
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(loop,), name=f"lowmark-{kind}-{name}", daemon=True
+            )
+            for kind, loop in (("read", self._read_loop), ("commit", self._commit_loop))
+        ]
+
+    # --- what the query's owner asks --------------------------------------------------------------
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def last_durable_batch(self) -> int:
+        """The last batch whose tick is durable; -1 before the first."""
+        return self._last_durable
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Wait until every batch that is over by now is durable in the tracker. False when the time
+        is up; raises TrackingError if the query cannot be tracked."""
+        target = max(self._checkpoint.committed(), default=-1)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.failure is not None or self._last_durable >= target, timeout_s
+            )
+        if self.failure is not None:
+            raise self.failure
+        return self._last_durable >= target
+
+    def close(self, timeout_s: float) -> bool:
+        """Commit what is over by now, then end both threads. True if nothing was left behind; what
+        was left is committed at the next start."""
+        self._ending.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._stopping.set()
+        for thread in self._threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join()
+        # What is in the checkpoint behind the last one read is of a later run of the query.
+        if self._read_all:
+            return self._last_durable >= self._last_read
+        try:
+            return self._last_durable >= max(self._checkpoint.committed(), default=-1)
+        except AwayError:
+            return False
+
+    # --- admission --------------------------------------------------------------------------------
+
+    def _admit(self, last_batches: Sequence[Batch]) -> int:
+        """The last durable batch of this query, checked against the checkpoint; -1 if there is none.
+
+        Raises TrackingError if the checkpoint is older than the tracker, or has lost batches.
+        """
+        query = self._checkpoint.query_id
+        last = next((batch for batch in last_batches if batch.scope == query), None)
+        committed = self._checkpoint.committed()
+        if last is None:
+            if self._one_query:
+                refuse_another_query(self._about(), self._checkpoint.root, last_batches)
+            if restarted := self._restarted():
+                log.warning("%s: %s", self._about(), restarted)
+                if committed and committed[0] > self._first_batch:
+                    raise TrackingError(
+                        f"{self._about()}: {restarted}; {self._checkpoint.root}/commits begins at "
+                        f"{committed[0]}, so those of before that count cannot be told any more"
+                    )
+            return self._first_batch - 1
+        advice = (
+            f"the checkpoint has been rolled back or rewritten; restore the newer one, or {_ANEW}"
+        )
+        if last.id > max(committed, default=-1):
+            raise TrackingError(
+                f"{self._about()}: the tracker has batch {last.id}, but "
+                f"{self._checkpoint.root}/commits ends at {max(committed, default=None)}: {advice}"
+            )
+        if last.id in self._checkpoint.readable():
+            if not same_input(self._ticks.read(last.id).fingerprint, last.fingerprint):
+                raise TrackingError(
+                    f"{self._about()}: batch {last.id} in {self._checkpoint.root} is not the one "
+                    f"that the tracker has: {advice}"
+                )
+        elif committed[0] > last.id + 1:
+            raise TrackingError(
+                f"{self._about()}: {self._checkpoint.root}/commits begins at {committed[0]}, but "
+                f"the tracker's last batch is {last.id}: those in between have been purged and "
+                f"cannot be told any more; raise spark.sql.streaming.minBatchesToRetain"
+            )
+        return last.id
+
+    def _restarted(self) -> str:
+        """What is to be known where the pipeline was restarted; empty where it never was."""
+        joined = self._joined
+        if not joined.generation:
+            return ""
+        moment = slot_time(joined.replay_from, joined.spec.slack_ns)
+        return (
+            f"pipeline {joined.spec.name!r} was restarted: generation {joined.generation} begins at slot "
+            f"{joined.replay_from} ({moment}), and what was created from input below it is refused. Start "
+            "the query on an empty checkpoint and sink, over input from that moment on"
+        )
+
+    # --- the two threads --------------------------------------------------------------------------
+
+    def _run(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except Stopping:
+            pass
+        except TrackingError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(TrackingError(f"{self._about()}: {error}"), error)
+
+    def _read_loop(self) -> None:
+        """Hands every batch that is over to the other thread, in order."""
+        first_s, longest_s = self._checkpoint.files.POLL_S
+        alive, listing = (
+            _Due(_ALIVE_EVERY_S),
+            _Due(max(_LISTING_EVERY_S, _POLLS_PER_LISTING * longest_s)),
+        )
+        pause_s, found_s = first_s, time.monotonic()
+        looked_at: tuple[int, str] | None = None
+        try:
+            while not self._stopping.is_set():
+                # Looked up before the batches: what is over when the query has ended is all there is.
+                ended = self._ending.is_set() or (alive.is_due() and not self._is_active())
+                lists = ended or listing.is_due()
+                reported = self._progress() if self._progress else None
+                found: list[int] = []
+                if lists or self._progress is None or reported != looked_at:
+                    found = self._answered(partial(self._next_batches, lists))
+                    if not (found and reported and found[-1] < reported[0]):
+                        looked_at = reported  # there is nothing more up to there
+                for batch in found:
+                    record = self._answered(partial(self._ticks.read, batch))
+                    self._records.put((batch, record))
+                    self._last_read = batch
+                self._check_behind()
+                if ended:
+                    self._read_all = True
+                    return
+                if found:
+                    pause_s, found_s = self._first_pause_s(found_s), time.monotonic()
+                    continue
+                self._ending.wait(pause_s)
+                if not self._progress:
+                    pause_s = min(2 * pause_s, longest_s)
+        finally:
+            self._records.put(None)
+
+    def _first_pause_s(self, found_s: float) -> float:
+        """Between looks for the next batch, where the last one was found at `found_s`."""
+        first_s = self._checkpoint.files.POLL_S[0]
+        if not self._progress:
+            return first_s
+        batch_s = time.monotonic() - found_s
+        return max(first_s, min(batch_s / _LOOKS_A_BATCH, _LONGEST_PAUSE_S))
+
+    def _answered(self, ask: Callable[[], _T]) -> _T:
+        """What the store of the logs answers, however long it is away. Raises Stopping."""
+        was_away = False
+        while True:
+            try:
+                answer = ask()
+            except AwayError as error:
+                was_away = True
+                self._node.report_waits([WaitCause(WaitKind.OTHER, f"its files: {error}")])
+                log.warning("%s: %s", self._about(), error)
+                if self._stopping.wait(_RETRY_AFTER_S):
+                    raise Stopping from None
+                continue
+            if was_away:
+                self._node.report_waits(())
+            return answer
+
+    def _next_batches(self, listing: bool) -> list[int]:
+        if self._checkpoint.is_committed(self._last_read + 1):
+            return [self._last_read + 1]
+        if not listing:
+            return []
+        return [batch for batch in self._checkpoint.committed() if batch > self._last_read]
+
+    def _check_behind(self) -> None:
+        behind = self._records.qsize()
+        if behind > self._limits.max_batches_behind and not self._ending.is_set():
+            known = "".join(f" (it waits for {wait.text})" for wait in self._node.waits)
+            raise TrackingError(
+                f"{self._about()}: {behind} batches wait for the tracker{known}, the limit is {self._limits.max_batches_behind}, beyond which a restart might find "
+                f"their logs purged; the query is stopped and goes on where it was when it is "
+                f"started again; to allow more, raise spark.sql.streaming.minBatchesToRetain"
+            )
+
+    def _commit_loop(self) -> None:
+        while (item := self._records.get()) is not None:
+            batch, record = item
+            self._commit(batch, record)
+            self._answered(partial(self._ticks.durable, batch))
+            with self._changed:
+                self._last_durable = batch
+                self._changed.notify_all()
+        if not self._ending.is_set():  # whoever asks why nothing comes finds the query here
+            self._node.report_waits([WaitCause(WaitKind.OTHER, "being started: its run has ended")])
+
+    def _commit(self, batch: int, record: Any) -> None:
+        """Commit a batch's tick until it is durable. Raises TrackingError when it is refused."""
+        content: TickContent | None = None
+        relabels = 0
+        while True:
+            try:
+                content = content or self._ticks.tick(record, self._stopping)
+                self._commit_once(batch, content)
+                self._node.report_waits(())
+                return
+            except RefusedError as error:
+                if error.refusal.code is RefusalCode.FULL:
+                    self._wait_refused(batch, error.refusal.message)
+                    continue
+                relabels += 1
+                content = self._ticks.relabelled(record, error.refusal)
+                if content is None or relabels > _MAX_RELABELS:
+                    restarted = self._restarted()
+                    raise TrackingError(
+                        _refused(self._about(), batch, error.refusal, restarted)
+                    ) from None
+            except (LowmarkError, AwayError, CancelledError) as error:
+                log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
+                if self._stopping.wait(_RETRY_AFTER_S):
+                    raise Stopping from None
+
+    def _wait_refused(self, batch: int, message: str) -> None:
+        """A full table may have room later; till then it is reported what the query waits for."""
+        self._node.report_waits([WaitCause(WaitKind.REFUSED, message, batch=batch)])
+        log.warning("%s: batch %d is refused, and tried again: %s", self._about(), batch, message)
+        if self._stopping.wait(_RETRY_AFTER_S):
+            raise Stopping
+
+    def _commit_once(self, batch: int, content: TickContent) -> None:
+        future = self._node.commit(content)
+        waits = 0
+        while not self._stopping.is_set():
+            try:
+                future.result(timeout=_WAIT_STEP_S)
+                return
+            except FutureTimeout:
+                waits += 1
+                if waits % _STEPS_PER_WARNING == 0:
+                    log.warning(
+                        "%s: batch %d waits for the tracker since %.0f s",
+                        self._about(), batch, waits * _WAIT_STEP_S,
+                    )  # fmt: skip
+        raise Stopping
+
+    def _fail(self, error: TrackingError, cause: Exception | None = None) -> None:
+        error.__cause__ = cause
+        with self._changed:
+            if self.failure is not None:
+                return
+            self.failure = error
+            self._changed.notify_all()
+        self._stopping.set()
+        self._ending.set()
+        self._records.put(None)
+        log.error("%s", error)
+        with suppress(LowmarkError):  # for as long as the session is there
+            self._node.report_waits([WaitCause(WaitKind.REFUSED, str(error))])
+        try:
+            self._on_failure(error)
+        except Exception:
+            log.exception("%s: could not be stopped", self._about())
+
+    def _about(self) -> str:
+        return f"query {self.name!r} ({self._checkpoint.query_id})"
+
+
+class _Due:
+    """Says once in so many seconds that they are over; the first time at once."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s, self._next_s = interval_s, 0.0
+
+    def is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._interval_s
+        return True
+
+
+class Followed:
+    """A query that is followed, as its owner asks about it."""
+
+    _follower: Follower | None = None
+    _refusal: TrackingError | None = None
+    """Why the query was stopped, where that was not the follower's doing."""
+
+    @property
+    def _followed(self) -> Follower:
+        assert self._follower is not None, "the query is not followed yet: call start()"
+        return self._follower
+
+    @property
+    def last_durable_batch(self) -> int:
+        """The last batch whose tick is durable in the tracker; the one before the first, before."""
+        return self._followed.last_durable_batch
+
+    @property
+    def failure(self) -> TrackingError | None:
+        """Why the query was stopped, or cannot be followed any further, if so."""
+        return (self._follower.failure if self._follower else None) or self._refusal
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Wait until all batches that are over by now are durable in the tracker; False when the time
+        is up. Raises TrackingError if tracking has failed."""
+        return self._followed.wait_durable(timeout_s)
+
+
+def refuse_another_query(about: str, checkpoint: str, last_batches: Sequence[Batch]) -> None:
+    """Raises TrackingError where a node id has batches of another query than that of a checkpoint: it
+    would take its input out of the cells once more."""
+    if last_batches:
+        newest = last_batches[-1]
+        raise TrackingError(
+            f"{about}: the tracker has batch {newest.id} of query {newest.scope} under this node id, so "
+            f"the checkpoint {checkpoint} is a new one, and what the query reads again has been counted "
+            f"as consumed; restore the old checkpoint, or {_ANEW}"
+        )
+
+
+def _refused(about: str, batch: int, refusal: Refusal, restarted: str) -> str:
+    advice = {
+        RefusalCode.ROLLED_BACK: f"restore the newer checkpoint, or {_ANEW}",
+        RefusalCode.BELOW_MIN_TIME: restarted
+        or "its rows were read by a query that nothing waited for; see "
+        "which unit was not registered by its producer",
+    }.get(refusal.code, "")
+    text = (
+        f"{about}: the tick of batch {batch} was refused ({refusal.code.value}): {refusal.message}"
+    )
+    return f"{text}; {advice}" if advice else text

@@ -1,0 +1,309 @@
+"""Where a query's input comes from and its output goes, and that each of its sources is accounted for
+(promise 6).
+
+A source that nobody has named would be read in silence: min time would pass what came from it. So
+each source of a plan is in a segment (by the directory of its files, or by ranges of its offsets), or
+it is declared that it is not tracked. Before a query is started that is checked by its plan; of each
+batch, and of a query of which there is only the checkpoint, by the offset log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from local_tracker.spark.formats.ranges import OffsetRanges, partitions
+from local_tracker.spark.formats.table_units import TableRefused
+from local_tracker.spark.formats.tables import (
+    Tables,
+    TableSource,
+    names_versions,
+    untracked_versions,
+)
+from local_tracker.spark.query.compose import ComposeError
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.query.logs import BatchOffsets
+from tracker.client.node import segment_number
+from tracker.core.model import PipelineSpec
+from tracker.files import STORES, Stores
+
+_WILDCARD = re.compile(r"[*?\[{\\]")
+
+
+class UnaccountedError(ComposeError):
+    """A source is in no segment, and nobody declared that it is not tracked. Names source and plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """What a source reads from Kafka. topics: by their names, or all that match `pattern`; options: of the
+    reader, as given."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A streaming source of a plan. number: what the checkpoint calls it, its index in the plan from
+    "0", or the name that `readStream.name()` gave it. what: as Spark shows it. directory: of a source
+    of files, perhaps with wildcards, or of a table; else None. kafka, table: what it reads of these; else
+    None."""
+
+    number: str
+    what: str
+    directory: str | None = None
+    kafka: KafkaSource | None = None
+    table: TableSource | None = None
+
+
+class Routes:
+    """Where a query's input comes from and its output goes, by segment numbers.
+
+    creates: the segments of what it writes. rows: by segment, the column with the slots of the rows in
+    its files, where rows are the items. ranges: sources with partitioned offsets, by their numbers, each
+    of them once for every topic that is tracked.
+    """
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        reads: str | Mapping[str, str],
+        creates: Sequence[str],
+        node_id: str,
+        rows: Mapping[str, str] | None = None,
+        ranges: Mapping[str, OffsetRanges | Sequence[OffsetRanges]] | None = None,
+        untracked: Sequence[str] = (),
+        plan: Sequence[Source] | None = None,
+        stores: Stores = STORES,
+        *,
+        untracked_topics: Sequence[str] = (),
+        first_versions: Mapping[str, int] | None = None,
+        as_front: bool = False,
+    ) -> None:
+        """reads: the segment of all files, or segments by directory, of files or a table. untracked:
+        sources by their numbers, and, with a `/`, directories, and versions of a table (`/data/t@0-7`).
+        plan: the query's sources, if they are known. first_versions: by the sources' numbers, the version
+        with which the reader of a table was told to begin, where there is no plan that says it. as_front: the
+        query is a front of what it creates, and may read nothing that is tracked. Raises LowmarkError for an
+        unknown segment, TrackingError where the pipeline has no edge for what the query does, or its plan
+        has a source that is not accounted for."""
+        self._location = stores.location
+        self.spec, self._plan = spec, plan
+        self.ranges = {
+            number: (given,) if isinstance(given, OffsetRanges) else tuple(given)
+            for number, given in (ranges or {}).items()
+        }
+        self._untracked_topics = frozenset(untracked_topics)
+        self._one = self.number(reads) if isinstance(reads, str) else None
+        by_directory: dict[str, int | None] = {}
+        if not isinstance(reads, str):
+            by_directory |= {path: self.number(name) for path, name in reads.items()}
+        by_directory |= {
+            path: None for path in untracked if "/" in path and not names_versions(path)
+        }
+        self._by_directory = sorted(
+            ((_slashed(self._location(path)), number) for path, number in by_directory.items()),
+            key=lambda item: -len(item[0]),
+        )
+        self._untracked = {name for name in untracked if "/" not in name}
+        try:
+            self._check_plan(plan or ())
+            self.tables = self._tables(stores, first_versions or {}, untracked)
+        except (UnaccountedError, TableRefused) as error:
+            raise TrackingError(f"query {node_id!r}: {error}") from None
+        self.creates = tuple(self.number(name) for name in creates)
+        self.rows = {self.number(name): column for name, column in (rows or {}).items()}
+        needs_edges = bool(self.read_segments()) or not as_front
+        self._check_edges(creates if needs_edges else (), rows or {}, node_id)
+        try:
+            self._check_tables_by_units()
+        except UnaccountedError as error:
+            raise TrackingError(f"query {node_id!r}: {error}") from None
+
+    def number(self, segment: str) -> int:
+        """The number of a segment; raises LowmarkError if the pipeline has none of that name."""
+        return segment_number(self.spec, segment)
+
+    def delays(self) -> dict[tuple[int, int], int]:
+        """The delay, in slots, of each edge (source, target) by segment numbers."""
+        delays: dict[tuple[int, int], int] = {}
+        for edge in self.spec.edges:
+            key = self.number(edge.source), self.number(edge.target)
+            delays[key] = min(edge.delay, delays.get(key, edge.delay))
+        return delays
+
+    def is_tracked(self, source: str) -> bool:
+        return source not in self._untracked
+
+    def segment(self, unit: str) -> int | None:
+        """The number of a file's segment; None if the file is not tracked. Raises UnaccountedError
+        where nothing is declared of it."""
+        return self._segment_of(self._location(unit) if self._by_directory else unit)
+
+    def _segment_of(self, path: str) -> int | None:
+        """As `segment`, by a location; that of a directory ends with a slash."""
+        for directory, number in self._by_directory:
+            if path.startswith(directory):
+                return number
+        if self._one is not None:
+            return self._one
+        known = [directory for directory, _ in self._by_directory]
+        raise UnaccountedError(
+            f"{path} is in none of the directories that the query reads: {known}; name its directory in "
+            f"reads, or in untracked if it is not tracked"
+        )
+
+    def _tables(
+        self, stores: Stores, first_versions: Mapping[str, int], untracked: Sequence[str]
+    ) -> Tables:
+        planned = {
+            source.number: source.table
+            for source in self._plan or ()
+            if source.table is not None and source.number not in self._untracked
+        }
+        return Tables(
+            stores,
+            lambda location: self._segment_of(_slashed(location)),
+            [directory.rstrip("/") for directory, _ in self._by_directory],
+            None if self._plan is None else planned,
+            first_versions,
+            untracked_versions(untracked, self._location),
+        )
+
+    def by_segment(self, names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+        """Names of tracked files, each once, by the numbers of their segments. Raises as `segment`."""
+        found: dict[int, dict[str, None]] = {}
+        for name in names:
+            segment = self.segment(name)
+            if segment is not None:
+                found.setdefault(segment, {})[name] = None
+        return {segment: tuple(group) for segment, group in found.items()}
+
+    def _check_plan(self, plan: Sequence[Source]) -> None:
+        """Raises UnaccountedError where a source of the plan is not accounted for, or one is named that
+        the plan has not."""
+        if self._plan is None:
+            return
+        have = {source.number for source in plan}
+        for named, what in ((set(self.ranges), "ranges"), (self._untracked, "untracked")):
+            if missing := sorted(named - have):
+                raise UnaccountedError(
+                    f"{what} names source {missing[0]!r}, which the plan has not: {self._shown()} (a "
+                    f"directory is named with a /)"
+                )
+        for source in plan:
+            if not self._accounts_for(source):
+                raise self._unaccounted(f"source {source.number}, {source.what},")
+
+    def check_offsets(self, offsets: BatchOffsets) -> None:
+        """Raises UnaccountedError where a batch has read from a source that is not accounted for."""
+        if self._plan is not None and len(offsets.sources) != len(self._plan):
+            raise UnaccountedError(
+                f"batch {offsets.batch} has offsets of {len(offsets.sources)} sources, "
+                f"{sorted(offsets.sources)}, and the plan has {len(self._plan)}: {self._shown()}; start "
+                f"the query again, over the sources that its checkpoint began with"
+            )
+        for number, text in offsets.sources.items():
+            if text is None or number in self._untracked:
+                continue
+            if number in self.ranges:
+                self._check_topics(f"batch {offsets.batch}: source {number}", number, text)
+                continue
+            # Of a file source the files themselves are judged.
+            if offsets.log_offset(number) is None and not self.tables.reads(number, text):
+                what = "no source of files"
+                if self.tables.format_of(text) is not None:
+                    what = "of none of the tables that are named, or of one that no longer has its past"
+                raise self._unaccounted(
+                    f"batch {offsets.batch}: source {number}, which is {what} (its offset is {text[:200]}),"
+                )
+        self._check_tables_by_units()
+
+    def _check_topics(self, what: str, number: str, text: str) -> None:
+        """Raises UnaccountedError where a source has read from a topic that is not accounted for, as one
+        whose topics are told by a pattern may."""
+        known = {source.within for source in self.ranges[number]}
+        if None in known:
+            return
+        topics = {partition.rsplit("/", 1)[0] for partition in partitions(text, what)}
+        if unknown := sorted(topics - known - self._untracked_topics):
+            raise UnaccountedError(
+                f"{what} has read topic {unknown[0]!r}, which is not accounted for: name its segment in "
+                f"reads, or the topic in untracked, if min time may pass what comes from there"
+            )
+
+    def _check_tables_by_units(self) -> None:
+        """Raises UnaccountedError where a table's rows were to be items: they are not read back."""
+        for segment in self.tables.segments() & set(self.rows):
+            raise UnaccountedError(
+                f"segment {self.spec.segments[segment]!r} is of a table, and was to be tracked by its rows, "
+                f"in column {self.rows[segment]!r}: tables are tracked by units alone; leave it out of rows"
+            )
+
+    def _accounts_for(self, source: Source) -> bool:
+        if source.number in self.ranges or source.number in self._untracked:
+            return True
+        if source.directory is None:
+            return False
+        if self._one is not None:
+            return True
+        wanted = _WILDCARD.split(source.directory, maxsplit=1)[0]
+        whole = wanted == source.directory
+        path = _slashed(self._location(wanted)) if whole else self._location(wanted)
+        return any(
+            path.startswith(directory) or directory.startswith(path)
+            for directory, _ in self._by_directory
+        )
+
+    def _unaccounted(self, what: str) -> UnaccountedError:
+        return UnaccountedError(
+            f"{what} is not accounted for: files and tables are named in reads by their directory, topics by "
+            f"their names, other sources in ranges by their number, and what is not to be tracked, so that "
+            f"min time passes it, in "
+            f"untracked, by number or directory; the plan has {self._shown()}"
+        )
+
+    def _shown(self) -> str:
+        if self._plan is None:
+            return "what the checkpoint logs"
+        return ", ".join(f"{source.number}: {source.what}" for source in self._plan) or "no source"
+
+    def read_segments(self) -> set[str]:
+        """The names of the segments that the query reads."""
+        numbers = {number for _, number in self._by_directory} | {self._one}
+        numbers |= {self.number(one.segment) for each in self.ranges.values() for one in each}
+        return {self.spec.segments[number] for number in numbers if number is not None}
+
+    def segments(self) -> set[str]:
+        """The names of the segments that the query reads or creates in."""
+        return self.read_segments() | {self.spec.segments[number] for number in self.creates}
+
+    def leads_back(self) -> bool:
+        """Whether what the query creates can come back to it."""
+        edges = {(edge.source, edge.target) for edge in self.spec.edges}
+        reached = {self.spec.segments[number] for number in self.creates}
+        while more := {target for source, target in edges if source in reached} - reached:
+            reached |= more
+        return not reached.isdisjoint(self.read_segments())
+
+    def _check_edges(self, creates: Sequence[str], rows: Mapping[str, str], node_id: str) -> None:
+        spec, sources = self.spec, self.read_segments()
+        for target in creates:
+            if not any(edge.source in sources and edge.target == target for edge in spec.edges):
+                raise TrackingError(
+                    f"query {node_id!r} reads {sorted(sources)} and creates in {target!r}, but "
+                    f"pipeline {spec.name!r} has no edge between them; register one"
+                )
+        for name, column in rows.items():
+            if name not in sources and name not in creates:
+                raise TrackingError(
+                    f"query {node_id!r} neither reads nor creates in {name!r}, whose rows were to be "
+                    f"tracked by column {column!r}"
+                )
+
+
+def _slashed(path: str) -> str:
+    return path.rstrip("/") + "/"

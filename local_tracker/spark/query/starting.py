@@ -1,0 +1,237 @@
+"""What is done before a query is started: all that can be refused is refused here.
+
+Nothing has been touched then: no other session of the node is closed, and no query runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.utils import ForeachBatchFunction
+
+from local_tracker.spark import jvm
+from local_tracker.spark.formats.brokers import JvmTopic
+from local_tracker.spark.formats.kafka_sink import TopicSink
+from local_tracker.spark.formats.reader_options import ReaderOptions
+from local_tracker.spark.jvm import PlannedQuery
+from local_tracker.spark.query.emits import EventTime
+from local_tracker.spark.query.follow import Follower, TrackingError, refuse_another_query
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.query.plans import Routes, Source
+from local_tracker.spark.query.ticks import QueryTicks
+from local_tracker.spark.session import connect
+from tracker.client import Admin, NodeClient
+from tracker.client.known import known_at, known_beside
+from tracker.client.topics import TopicPlace
+from tracker.core.log import Joined
+from tracker.core.model import NodeKind
+from tracker.files import Stores
+
+KAFKA = "kafka"
+"""The format of Kafka's sources and sinks."""
+
+_JOIN_TIMEOUT_S = 30.0
+
+log = logging.getLogger("lowmark.spark")
+
+
+def check_planned(writer: Any, node_id: str, creates: Sequence[str] = ()) -> PlannedQuery:
+    """What a writer would start that is to create in segments. Raises TrackingError for what cannot be
+    tracked at all; a query that has been started already, by `toTable`, say, is stopped."""
+    is_remote = connect.is_remote(writer)
+    if isinstance(writer, StreamingQuery) or (is_remote and hasattr(writer, "runId")):
+        writer.stop()
+        raise TrackingError(
+            f"query {node_id!r} was started before it was handed over (toTable() and start() do so), so "
+            f"nobody has followed it; it has been stopped. Hand over the writer: for a table that is "
+            f"kept in files, writer.format(...).option('path', <its directory>)"
+        )
+    if not isinstance(writer, DataStreamWriter) and not connect.is_writer(writer):
+        raise TrackingError(
+            f"query {node_id!r}: start() takes what frame.writeStream gives, not {writer!r}"
+        )
+    planned = connect.planned_query(writer) if is_remote else jvm.planned_query(writer)
+    if planned.is_continuous:
+        raise TrackingError(
+            f"query {node_id!r} has a continuous trigger, whose epochs are no batches, so what they "
+            f"read and wrote cannot be told; use trigger(processingTime=...) or trigger(realTime=...)"
+        )
+    if is_remote:
+        connect.check_start(planned, node_id, creates)
+    if planned.checkpoint is None:
+        log.warning(
+            "query %r has no checkpointLocation: when it is started again, it reads all of its input "
+            "again, and is refused under this node id", node_id,
+        )  # fmt: skip
+    return planned
+
+
+class StartingQuery:
+    """A query that is going to be started, and its node, which joins for it. id: the query's; checkpoint:
+    its logs, if it keeps any."""
+
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        node_id: str,
+        planned: PlannedQuery,
+        take_over: bool,
+        stores: Stores,
+        *,
+        front_in: str | None = None,
+    ) -> None:
+        """stores: what the session reaches. front_in: of a Spark front, the directory that it publishes to.
+        Raises FilesError where the checkpoint is out of reach."""
+        location = planned.checkpoint
+        self.checkpoint = None if location is None else CheckpointLog(location, stores)
+        has_id = self.checkpoint is not None and self.checkpoint.exists()
+        self.id = self.checkpoint.query_id if self.checkpoint and has_id else str(uuid.uuid4())
+        self._is_new = not has_id
+        self.node_id, self._planned, self._take_over = node_id, planned, take_over
+        self._reads: ReaderOptions | None = None
+        self.planned_before = -1
+        """The last batch that an earlier run had planned, as of `join`, where state emits later."""
+        record = front_in or (self.checkpoint.root if self.checkpoint else None)
+        self.node = NodeClient(
+            target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
+            known=known_at(known_beside(record, pipeline, node_id), stores) if record else None,
+        )  # fmt: skip
+
+    def ask(self) -> Joined:
+        """What the node would get if it joined; nothing is begun. Raises TrackingError where Spark
+        will not start the query, because of one that runs, and RefusedError."""
+        spark, name = self._planned.session, self._planned.name
+        restarts = spark.conf.get("spark.sql.streaming.stopActiveRunOnRestart", "true") == "true"
+        for other in spark.streams.active:
+            same = str(other.id) == self.id
+            if (same and not restarts) or (not same and name is not None and other.name == name):
+                raise TrackingError(
+                    f"query {other.name or other.id} runs in this session, and Spark does not start "
+                    f"another of its {'checkpoint' if same else 'name'} beside it: stop it first"
+                )
+        return self.node.check_join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
+
+    def sources(self, asked: Joined) -> tuple[Source, ...] | None:
+        """Those of the plan, with the options that count (`ReaderOptions`), which are noted when the node
+        joins; None where they are not known. Raises as `ReaderOptions`."""
+        self._reads = ReaderOptions(
+            self.node_id, self.id, self.checkpoint, self._planned.sources, asked.last_batches
+        )
+        return self._reads.sources
+
+    def join(self, sink: TopicSink | None = None) -> Joined:
+        """Joins, having begun a new checkpoint as Spark would, so that the query gets the id that it
+        joins with, and claims the topic that it writes. Raises TrackingError where another query begins
+        the same checkpoint, and as `TopicSink.begin`."""
+        checkpoint = self.checkpoint
+        # Where metadata were lost behind batches, Spark has something to say about that.
+        if checkpoint and self._is_new and not (checkpoint.planned() or checkpoint.committed()):
+            files, root = checkpoint.files, checkpoint.root
+            files.delete(f"{root}/.metadata.crc")  # of a checkpoint that was here before
+            if not files.create_if_absent(f"{root}/metadata", json.dumps({"id": self.id}).encode()):
+                raise TrackingError(
+                    f"another query has begun the checkpoint {root} at this moment; start this one on a "
+                    f"checkpoint of its own, or again"
+                )
+        state = self._planned.state
+        if checkpoint and state is not None and state.emits_later:
+            self.planned_before = max(checkpoint.planned(), default=-1)
+        joined = self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
+        if self._reads is not None:
+            self._reads.note()
+        if sink is not None:
+            sink.begin()
+        return joined
+
+
+def check_admission(
+    node_id: str, starting: StartingQuery, admin: Admin, asked: Joined, routes: Routes
+) -> None:
+    """Raises TrackingError where checkpoint and tracker don't fit, or what the checkpoint logs is not
+    accounted for: as following it would, once the node has joined."""
+    node, checkpoint = starting.node, starting.checkpoint
+    if checkpoint is None or not checkpoint.exists():
+        where = checkpoint.root if checkpoint is not None else "(no checkpointLocation)"
+        refuse_another_query(f"query {node_id!r}", where, asked.last_batches)
+        return
+    ticks = QueryTicks(node, admin, routes, checkpoint)
+    ticks.check_sources(node_id)
+    Follower(
+        node_id, node, checkpoint, ticks, asked,
+        is_active=lambda: False, on_failure=lambda error: None,
+    )  # fmt: skip
+
+
+def topic_sink(
+    planned: PlannedQuery,
+    starting: StartingQuery,
+    routes: Routes,
+    place_of: Callable[[str], TopicPlace],
+    emits: str | EventTime | None,
+) -> TopicSink | None:
+    """The Kafka topic that a query writes, if what it creates is there; claims nothing. Raises
+    TrackingError where what its batches write cannot be told, TopicError as `TopicSink.check`, and
+    BrokerAwayError."""
+    if planned.sink.lower() != KAFKA or not routes.creates:
+        return None
+    if connect.is_remote(planned.session):
+        raise connect.refuse_kafka_sink(starting.node_id)
+    if refused := _refused_sink(planned, routes, emits):
+        raise TrackingError(
+            f"query {starting.node_id!r} writes to Kafka, and creates there: {refused}"
+        )
+    name = planned.options["topic"]
+    topic = JvmTopic(planned.session, name, planned.options)
+    names = {routes.spec.segments[number]: number for number in routes.creates}
+    sink = TopicSink(place_of(name), topic, names, starting.id, topic.close)
+    assert starting.checkpoint is not None
+    try:
+        sink.check(starting.checkpoint)
+    except BaseException:
+        sink.close()
+        raise
+    return sink
+
+
+def _refused_sink(planned: PlannedQuery, routes: Routes, emits: object) -> str | None:
+    """Why what a query's batches write to Kafka cannot be told; None if it can."""
+    options = {name.lower(): value for name, value in planned.options.items()}
+    if "topic" not in options:
+        return "name the one topic by .option('topic', ...), not by a column"
+    if planned.checkpoint is None:
+        return "it needs a checkpointLocation, by which it is known when it is started again"
+    if options.get("kafka.acks", "all") not in ("all", "-1"):
+        return "kafka.acks must be all, else records that a batch has written may be lost"
+    if planned.trigger == "RealTimeTrigger":
+        return "a real-time trigger plans its batches after they have written; use processingTime"
+    if options.get("asyncprogresstrackingenabled", "false").lower() == "true":
+        return "asyncProgressTrackingEnabled plans batches after they have written; leave it out"
+    if emits is not None:
+        return f"emits={emits!r} is for files and tracked.writer(...); leave it out"
+    if by_rows := [n for n in routes.creates if n in routes.rows]:
+        return f"segment {routes.spec.segments[by_rows[0]]!r} is tracked by rows, which files have"
+    if routes.leads_back():
+        return "what it creates leads back to what it reads; write files, or a topic of another pipeline"
+    return None
+
+
+def check_each_batch(holder: ForeachBatchFunction, check: Callable[[str, int], None]) -> None:
+    """From here on `check(query id, batch)` follows the function of `foreachBatch` in each batch, which
+    fails if it raises; once, however often the function's writer is started."""
+    before: Any = holder.func
+    function = getattr(before, "checked_function", before)
+
+    def each_batch(frame: DataFrame, batch: int) -> None:
+        function(frame, batch)
+        query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        check(str(query_id), batch)
+
+    each_batch.checked_function = function  # type: ignore[attr-defined]
+    holder.func = each_batch

@@ -1,0 +1,624 @@
+"""The ticks of a query: what each of its batches read, wrote and acked.
+
+By units, which need no look into files; for segments that are tracked by rows, by what stands in the
+files that were committed; for sources with partitioned offsets, by their ranges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from local_tracker.spark.formats.kafka_sink import Seen, TopicSink
+from local_tracker.spark.formats.outputs import Output
+from local_tracker.spark.formats.ranges import NotYetPublished, Range, range_cells, ranges
+from local_tracker.spark.formats.table_units import Taken
+from local_tracker.spark.query.compose import (
+    BatchUnits,
+    ComposeError,
+    CreatedUnit,
+    Evaluations,
+    compose,
+    count_contributions,
+    fingerprint,
+    label_slots,
+)
+from local_tracker.spark.query.emits import BatchTimes, Emission
+from local_tracker.spark.query.follow import Stopping, TrackingError
+from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
+from local_tracker.spark.query.plans import Routes, UnaccountedError
+from local_tracker.spark.query.rows import row_cells
+from local_tracker.spark.query.unit_slots import UnitSlots
+from local_tracker.spark.state.entries import Told
+from local_tracker.spark.state.holds import StateHolds
+from tracker.client import Admin, NodeClient
+from tracker.client.topics import BrokerAwayError, TopicError
+from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent, Unit
+from tracker.core.model.slots import HIGHEST_SLOT
+from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.files import STORES
+
+_AHEAD_NS = 10_000_000_000
+_LOOK_AGAIN_S = 0.02
+_LOOKS_PER_WARNING = 500
+_LOOKS_PER_REPORT = 50
+
+_Names = dict[int, tuple[str, ...]]
+"""Names of units by segment number."""
+
+log = logging.getLogger("lowmark.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRecord:
+    """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
+    those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the
+    segments in which it should have published, and has not. `seen`: the ends of the topic that the query
+    writes, if the brokers answered. `times`: of a query that is a front of what it emits. `told`: what is known of
+    the query's state, if that is held; `creates`: the segments in which it is held then."""
+
+    batch: int
+    fingerprint: bytes
+    consumed: Mapping[int, tuple[str, ...]]
+    created: tuple[CreatedUnit, ...]
+    published_by: str | None
+    ranges: tuple[tuple[str, Range], ...] = ()
+    times: BatchTimes | None = None
+    unpublished: tuple[int, ...] = ()
+    held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    seen: Seen | None = None
+    told: Told | None = None
+    creates: tuple[int, ...] = ()
+
+    @property
+    def had_input(self) -> bool:
+        return bool(self.consumed or self.held or self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What a batch has consumed: units, and the cells of rows and ranges. labels: all that its least slots are
+    told by, with what it has read in part."""
+
+    units: tuple[Unit, ...]
+    cells: Cells
+    labels: tuple[Unit, ...]
+
+
+class QueryTicks:
+    """`BatchTicks` of a query by units, with the acks of its user code."""
+
+    def __init__(
+        self,
+        node: NodeClient,
+        admin: Admin,
+        routes: Routes,
+        checkpoint: CheckpointLog | None,
+        outputs: Callable[[], Iterable[Output]] = tuple,
+        *,
+        evaluations: Evaluations | None = None,
+        twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
+        emits: Emission | None = None,
+        publishes: tuple[int, ...] = (),
+        scope: str | None = None,
+        sink: TopicSink | None = None,
+        state: StateHolds | None = None,
+        may_create: Iterable[int] = (),
+    ) -> None:
+        """evaluations: None where no user code acknowledges anything. twins: which sources list the same
+        directory. emits: the labels of the front that the query is of what it emits from its state; None
+        if it is none. publishes: the segments, by number, in which each batch that had
+        input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
+        to `read`. sink: the Kafka topic that the query writes. state: what its state holds, if it does; may_create: in
+        which segments, by number, beside those that the routes say."""
+        self._node, self._admin = node, admin
+        self._routes, self._spec, self._delays = routes, routes.spec, routes.delays()
+        self._log, self._outputs = checkpoint, outputs
+        self._evaluations, self._twins = evaluations, twins
+        self._emits, self._publishes, self._scope = emits, publishes, scope
+        self._sink, self._state, self._may_create = sink, state, tuple(may_create)
+        self._last: tuple[int, _Input, Cells] | None = None
+        """Of the newest tick: its batch and input, and what it has created in topics."""
+        self._stores = STORES if checkpoint is None else checkpoint.stores
+        self._units = UnitSlots(node, routes, self._stores)
+
+    @property
+    def checkpoint(self) -> CheckpointLog:
+        """The query's logs. A job has none."""
+        assert self._log is not None, "there is no checkpoint to read"
+        return self._log
+
+    @property
+    def routes(self) -> Routes:
+        return self._routes
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether what is in the query's state holds min time."""
+        return self._state is not None
+
+    def let_go(self) -> tuple[HoldMove, ...]:
+        """What lets go of all that the query's state holds, where no tick is on its way."""
+        return () if self._state is None else self._state.emptied()
+
+    @property
+    def _query_id(self) -> str:
+        return self._scope or self.checkpoint.query_id
+
+    def read(self, batch: int) -> QueryRecord:
+        seen = self._look()
+        offsets = self.checkpoint.offsets(batch)
+        taken = self._read_taken(offsets)
+        outputs = list(self._outputs())
+        created = tuple(unit for output in outputs for unit in output.created(batch))
+        runs = (output.run(batch) for output in outputs)
+        return replace(
+            taken,
+            fingerprint=fingerprint(offsets.text, taken.consumed, created),
+            created=created,
+            published_by=next((run for run in runs if run is not None), None),
+            unpublished=self._unpublished(batch) if taken.had_input else (),
+            seen=seen,
+            told=None if self._state is None else self._state.told(batch),
+            creates=() if self._state is None else self._creates(batch, outputs),
+        )
+
+    def _creates(self, batch: int, outputs: Iterable[Output]) -> tuple[int, ...]:
+        """The segments that the query creates in, also those that a writer of its own names."""
+        more = {segment for output in outputs for segment in output.segments if output.has(batch)}
+        return tuple(sorted({*self._routes.creates, *self._may_create, *more}))
+
+    def _read_taken(self, offsets: BatchOffsets) -> QueryRecord:
+        """What a batch has consumed, be it over or not."""
+        consumed, held, consumed_ranges = self._taken(offsets)
+        return QueryRecord(
+            offsets.batch, b"", consumed, (), None, consumed_ranges, self._times(offsets), held=held
+        )
+
+    def _times(self, offsets: BatchOffsets) -> BatchTimes | None:
+        if self._emits is None:
+            return None
+        before = self.checkpoint.previous_offsets(offsets.batch)
+        return BatchTimes(
+            offsets.batch, offsets.timestamp_ms, offsets.watermark_ms,
+            0 if before is None else before.watermark_ms,
+        )  # fmt: skip
+
+    def resume(self, last_durable: int) -> None:
+        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises LogError."""
+        if self._emits is not None and last_durable in self.checkpoint.planned():
+            self._emits.resume(self.checkpoint.offsets(last_durable).watermark_ms)
+
+    def _look(self) -> Seen | None:
+        """How far the topic has come that the query writes; None if it writes none, or if no broker answers:
+        then they are asked again."""
+        if self._sink is None:
+            return None
+        try:
+            return self._sink.look()
+        except BrokerAwayError as error:
+            log.warning("query %s: %s", self._query_id, error)
+            return None
+
+    def check_sources(self, name: str) -> None:
+        """Raises TrackingError, with the query's `name`, where a batch that is logged has read what nobody
+        accounts for: asked before a query is followed, of the newest one."""
+        planned, readable = self.checkpoint.planned(), self.checkpoint.readable()
+        try:
+            if planned:
+                self._routes.check_offsets(self.checkpoint.offsets(planned[-1]))
+            if readable:
+                for source, names in self.checkpoint.consumed(readable[-1]).items():
+                    if self._routes.is_tracked(source):
+                        self._routes.by_segment(names)
+        except UnaccountedError as error:
+            raise TrackingError(f"query {name!r} ({self._query_id}): {error}") from None
+
+    def check_published(self, batch: int) -> None:
+        """Raises ComposeError where a batch had input and did not publish what it is declared to create:
+        asked before Spark commits it."""
+        if self._publishes and any(self._taken(self.checkpoint.offsets(batch))):
+            self._check_unpublished(batch, self._unpublished(batch))
+
+    def _unpublished(self, batch: int) -> tuple[int, ...]:
+        """The segments in which a batch should have published, and has not."""
+        if not self._publishes:
+            return ()
+        there = {s for output in self._outputs() if output.has(batch) for s in output.segments}
+        return tuple(segment for segment in self._publishes if segment not in there)
+
+    def _check_unpublished(self, batch: int, unpublished: Sequence[int]) -> None:
+        if unpublished:
+            names = [self._spec.segments[segment] for segment in unpublished]
+            raise ComposeError(
+                f"batch {batch} had input and published nothing for {names}, where the query is said to "
+                f"create: call tracked.writer(...) (or note_commit) in every batch, with an empty "
+                f"DataFrame too, or start the query with may_publish_nothing=True, if what its readers "
+                f"wait for is complete without; of a query that is followed from outside, give the "
+                f"directory of its file sink, whose log lacks the batch"
+            )
+
+    def _taken(self, offsets: BatchOffsets) -> tuple[_Names, _Names, tuple[tuple[str, Range], ...]]:
+        """The units that a batch consumed, by segment number, those that it held, and the ranges. Raises
+        ComposeError where it has read what nobody accounts for."""
+        batch = offsets.batch
+        self._routes.check_offsets(offsets)
+        tables: dict[str, tuple[int, Taken]] = {}
+        for number, text in offsets.sources.items():
+            if text is None or not self._routes.is_tracked(number):
+                continue
+            if not self._routes.tables.reads(number, text):
+                continue
+            before, _ = self.checkpoint.offset_pair(batch, number)
+            if (taken := self._routes.tables.taken(number, before, text)) is not None:
+                tables[number] = taken
+        files = self.checkpoint.consumed(batch)
+        self._check_twins(batch, {n: Taken(names) for n, names in files.items()} | {
+            number: taken for number, (_, taken) in tables.items()
+        })  # fmt: skip
+        tracked = (names for source, names in files.items() if self._routes.is_tracked(source))
+        consumed = self._routes.by_segment(itertools.chain.from_iterable(tracked))
+        held: _Names = {}
+        for segment, units in tables.values():
+            for found, names in ((consumed, units.consumed), (held, units.held)):
+                if names:
+                    found[segment] = tuple(dict.fromkeys((*found.get(segment, ()), *names)))
+        return consumed, held, self._ranges(batch)
+
+    def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
+        """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
+        found: list[tuple[str, Range]] = []
+        for number, sources in self._routes.ranges.items():
+            before, after = self.checkpoint.offset_pair(batch, number)
+            is_first = self.checkpoint.is_first_of(batch, number)
+            what = f"batch {batch}, source {number}"
+            for source in sources:
+                segment = self._spec.segments.index(source.segment)
+                read = ranges(segment, source, before, after, what, is_first=is_first)
+                found += [(number, one) for one in read]
+        return tuple(found)
+
+    def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
+        self._check_unpublished(record.batch, record.unpublished)
+        read = self._input(record, stopping)
+        own = slots = label_slots(read.labels, self._delays, self._spec.times)
+        if self._state is not None:
+            slots = self._held(record, read.labels, self._state)
+        if self._emits is not None and record.times is not None:
+            label = self._emits.label(record.times, slots.values())
+            slots = {segment: label for unit in record.created for segment in unit.segments}
+        elif record.created and not own:
+            slots = self._min_times() | slots
+        in_topic = self._created_in_topic(record, slots, stopping)
+        self._last = record.batch, read, in_topic
+        return self._compose(record, read.units, slots, read.cells, in_topic)
+
+    def _held(
+        self, record: QueryRecord, labels: Sequence[Unit], state: StateHolds
+    ) -> dict[int, int]:
+        """Makes what the tick does to holds; returns the slots of what the batch creates, which may come of
+        anything that was held before it."""
+        assert record.told is not None
+
+        def allowed(units: Sequence[Unit]) -> dict[int, int]:
+            slots = label_slots(units, self._delays, self._spec.times)
+            return {segment: slots[segment] for segment in record.creates if segment in slots}
+
+        state.tick(record.batch, labels, allowed, record.told)
+        return state.labels(label_slots(labels, self._delays, self._spec.times))
+
+    def _created_in_topic(
+        self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
+    ) -> Cells:
+        """What the batch has created in topics, by their manifests, which are durable then. Raises
+        BrokerAwayError, AwayError, ComposeError."""
+        written = [
+            manifest.cells(sink.segments)
+            for sink in self._topics()
+            if (manifest := sink.covered(record.batch)) is not None
+        ]
+        if self._sink is not None:
+            written.append(self._covered_now(record, slots, stopping, self._sink))
+        return Cells.concatenate(written) if written else Cells.empty()
+
+    def _covered_now(
+        self,
+        record: QueryRecord,
+        slots: Mapping[int, int],
+        stopping: threading.Event,
+        sink: TopicSink,
+    ) -> Cells:
+        """What Kafka's own sink has written for a batch that is over."""
+        manifest = sink.covered(record.batch)
+        try:
+            if manifest is None:
+                seen = record.seen or sink.look()
+                oldest = self._oldest_slots(record, seen, slots, stopping)
+                labels = oldest
+                if not (oldest and record.had_input):  # nor may all segments be held
+                    labels = self._slots_of_the_moment() | oldest
+                named = {name: labels[s] for name, s in sink.segments.items() if s in labels}
+                self._check_labelled(record.batch, sink, named)
+                manifest = sink.cover(record.batch, seen, named, by_moment=not oldest)
+        except TopicError as error:
+            raise ComposeError(f"batch {record.batch}: {error}") from None
+        return manifest.cells(sink.segments)
+
+    def _oldest_slots(
+        self,
+        record: QueryRecord,
+        seen: Seen,
+        slots: Mapping[int, int],
+        stopping: threading.Event,
+    ) -> dict[int, int]:
+        """The least slots of a batch and of those that may have written beside it; by segment."""
+        oldest = dict(slots)
+        for batch in self.checkpoint.planned():
+            if record.batch < batch <= seen.newest:
+                later = self._least_slots(batch, stopping)
+                oldest |= {s: min(slot, oldest.get(s, slot)) for s, slot in later.items()}
+        return oldest
+
+    def _slots_of_the_moment(self) -> dict[int, int]:
+        """Slots for what came from no input. A manifest is not written anew, so they lie somewhat ahead of
+        min time, which goes on meanwhile."""
+        ahead = min(_AHEAD_NS // self._spec.slack_ns + 1, self._spec.horizon_slots // 2)
+        now = self._min_times()
+        return {segment: min(slot + ahead, HIGHEST_SLOT) for segment, slot in now.items()}
+
+    def _check_labelled(self, batch: int, sink: TopicSink, named: Mapping[str, int]) -> None:
+        if lacking := sorted(set(sink.segments) - set(named)):
+            raise ComposeError(
+                f"batch {batch} of query {self._query_id} wrote to topic {sink.topic.name!r} for segment "
+                f"{lacking[0]!r}, but no edge leads there from the segments that it read; register one"
+            )
+
+    def slots_to_write(self, batch: int, stopping: threading.Event) -> tuple[dict[int, int], bool]:
+        """The slots under which a batch that is going on may write, by segment, and whether they are by the
+        moment, since it had no input. Waits, and raises, as `tick` does."""
+        slots = self._least_slots(batch, stopping)
+        if self._state is not None:
+            before = [over for over in self.checkpoint.committed() if over < batch]
+            self._state.wait_durable(max(before, default=-1), stopping)
+            held = self._state.labels(slots)
+            slots = held if slots or not held else self._slots_of_the_moment() | held
+        return (slots, False) if slots else (self._slots_of_the_moment(), True)
+
+    def _least_slots(self, batch: int, stopping: threading.Event) -> dict[int, int]:
+        """As `least_slots`, of a batch that is planned."""
+        return self.least_slots(self._read_taken(self.checkpoint.offsets(batch)), stopping)
+
+    def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
+        """The least slot that a batch may create in, by segment, from what it consumed; waits, and
+        raises, as `tick` does."""
+        return label_slots(self._input(record, stopping).labels, self._delays, self._spec.times)
+
+    def check_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> None:
+        """Raises ComposeError or RowsError where the rows of created files cannot be tracked: for
+        those who can still take them back. slots: as `least_slots` gives them."""
+        self._created_rows(record, slots)
+
+    def _input(self, record: QueryRecord, stopping: threading.Event) -> _Input:
+        consumed = self._units.of(self._query_id, record.batch, record.consumed, stopping)
+        held = self._units.of(self._query_id, record.batch, record.held, stopping)
+        cells = Cells.concatenate(
+            [self._consumed_rows(record), self._consumed_ranges(record, stopping)]
+        )
+        oldest = [Unit(segment, "", slot) for segment, slot, _, _ in cells.rows()]
+        return _Input(consumed, cells, (*consumed, *held, *oldest))
+
+    def _consumed_rows(self, record: QueryRecord) -> Cells:
+        return Cells.concatenate(
+            row_cells(segment, names, self._routes.rows[segment], self._stores)
+            for segment, names in record.consumed.items()
+            if segment in self._routes.rows
+        )
+
+    def _consumed_ranges(self, record: QueryRecord, stopping: threading.Event) -> Cells:
+        """Waits until whoever publishes the ranges has published their slots."""
+        looks = 0
+        while True:
+            try:
+                return Cells.concatenate(
+                    range_cells(
+                        source,
+                        [r for at, r in record.ranges if at == number and source.has(r.partition)],
+                    )
+                    for number, sources in self._routes.ranges.items()
+                    for source in sources
+                )
+            except NotYetPublished as error:
+                looks += 1
+                if looks % _LOOKS_PER_WARNING == 0:
+                    log.warning(
+                        "batch %d of query %s waits for %s: does their front run?",
+                        record.batch, self._query_id, error,
+                    )  # fmt: skip
+                if looks % _LOOKS_PER_REPORT == 0:
+                    by_number = self._routes.ranges.values()
+                    reported_by = {source.segment for sources in by_number for source in sources}
+                    segment = (
+                        self._spec.segments.index(min(reported_by)) if len(reported_by) == 1 else -1
+                    )
+                    self._waits(WaitKind.NOT_TOLD, str(error), segment, record.batch)
+            if stopping.wait(_LOOK_AGAIN_S):
+                raise Stopping
+
+    def _in_time(self, record: QueryRecord, made: Cells, now: Mapping[int, int]) -> Cells:
+        """What a batch has written without that which lies below min time: it is counted when it is consumed."""
+        late = made.below([now[number] for number in range(len(self._spec.segments))])
+        if late is None:
+            return made
+        log.warning(
+            "batch %d of query %s: of %d cells that it has written, %d come too late, since what it read did",
+            record.batch, self._query_id, len(made), int(late.sum()),
+        )  # fmt: skip
+        return made.select(~late)
+
+    def _created_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> Cells:
+        parts = []
+        for segment, column in self._routes.rows.items():
+            names = dict.fromkeys(u.name for u in record.created if segment in u.segments)
+            cells = row_cells(segment, names, column, self._stores)
+            least = slots.get(segment)
+            if least is not None and len(cells) and int(cells.slots.min()) < least:
+                raise ComposeError(
+                    f"batch {record.batch}: a row in column {column!r} for segment "
+                    f"{self._spec.segments[segment]!r} has slot {int(cells.slots.min())}, but the "
+                    f"oldest that the batch consumed allows {least} and later; keep the slots of the "
+                    f"rows that a row comes from, and the delay of the edge"
+                )
+            parts.append(cells)
+        return Cells.concatenate(parts)
+
+    def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
+        """A batch that read nothing creates at the min time of the moment, which may move on, where it is not
+        held; one that read what is late holds nothing for that."""
+        if self._by_moment(record.batch):
+            return self._without_created(record, refusal)
+        if refusal.code != RefusalCode.BELOW_MIN_TIME or self._emits is not None:
+            return None
+        now = self._min_times()
+        for number, slot in enumerate(refusal.min_times):
+            now[number] = max(slot, now[number])
+        if self._state is not None:
+            content = self._without_late(record, self._state, now)
+            if content is not None:
+                return content
+        if record.had_input or not record.created:
+            return None
+        held = {} if self._state is None else self._state.labels({})
+        return self._compose(record, (), now | held, Cells.empty())
+
+    def _without_late(
+        self, record: QueryRecord, state: StateHolds, now: Mapping[int, int]
+    ) -> TickContent | None:
+        """The tick where some of what it consumes is below min time, or of what was held for what it consumed: that
+        is counted and told of. It neither holds nor says under which slots the batch creates; what the batch has
+        written there already comes too late, too. None where nothing is. now: min times, by segment number."""
+        assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
+        _, read, in_topic = self._last
+        let_go = state.let_go_late(now)
+        in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
+        if not let_go and len(in_time) == len(read.labels):
+            return None
+        slots = dict(now) | self._held(record, in_time, state)
+        return self._compose(record, read.units, slots, read.cells, in_topic, now)
+
+    def _by_moment(self, batch: int) -> bool:
+        """Whether what a batch has written to topics came from no input."""
+        sinks = [*self._topics(), *([] if self._sink is None else [self._sink])]
+        found = (sink.covered(batch) for sink in sinks)
+        return any(manifest is not None and manifest.by_moment for manifest in found)
+
+    def _topics(self) -> list[TopicSink]:
+        """Those that the query writes in `foreachBatch`."""
+        return [output.topic for output in self._outputs() if output.topic is not None]
+
+    def _without_created(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
+        """Where min time has passed the slots that a manifest got by the moment: what it covers is late, and
+        is counted so when it is consumed."""
+        if refusal.code != RefusalCode.BELOW_MIN_TIME:
+            return None
+        log.warning(
+            "batch %d of query %s: what it wrote to topics came from no input, and is late: %s",
+            record.batch, self._query_id, refusal.message,
+        )  # fmt: skip
+        return self._compose(replace(record, created=()), (), {}, Cells.empty())
+
+    def durable(self, batch: int) -> None:
+        if self._state is not None:
+            self._state.durable(batch)
+        if self._sink is not None:
+            self._sink.durable(batch, self._min_times)
+        if self._emits is not None:
+            self._emits.durable(batch)
+        for output in self._outputs():
+            output.durable(batch)
+            if output.topic is not None:
+                output.topic.durable(batch, self._min_times)
+
+    def check_acks(self, batch: int, run: str) -> None:
+        """Raises ComposeError if the acks of a batch's evaluations in a run contradict each other, or
+        cover none of them whole: asked before the batch is published, since nothing can be told of it
+        afterwards."""
+        self._acked(batch, run, lambda: bool(self.checkpoint.consumed(batch)))
+
+    def _acked(
+        self, batch: int, run: str | None, had_input: Callable[[], bool]
+    ) -> tuple[Cells, Cells]:
+        """What user code created and consumed in a batch, of which a run was published, if that is
+        known. Raises ComposeError."""
+        if self._evaluations is None:
+            return Cells.empty(), Cells.empty()
+        known = self._evaluations
+        staged = self._node.list_contributions(self._query_id, batch)
+        expected = known.operators if had_input() else ()
+        evaluations = Evaluations(known.runs, run, known.stage_tasks, expected)
+        return count_contributions(self._query_id, batch, staged, evaluations)
+
+    def _check_twins(self, batch: int, by_source: Mapping[str, Taken]) -> None:
+        """A unit that two sources of the query read (a self-join) is consumed once. Raises ComposeError if
+        they don't read it in one batch."""
+        by_source = {s: taken for s, taken in by_source.items() if self._routes.is_tracked(s)}
+        # From outside it cannot be seen which sources list one directory, but what they took can.
+        units = {source: {*taken.consumed, *taken.held} for source, taken in by_source.items()}
+        overlapping = [
+            pair
+            for pair in itertools.combinations(sorted(units), 2)
+            if not units[pair[0]].isdisjoint(units[pair[1]])
+        ]
+        for sources in (*self._twins(), *self._routes.tables.twins(), *overlapping):
+            tracked = [source for source in sources if self._routes.is_tracked(source)]
+            took = [by_source.get(source, Taken()) for source in tracked]
+            read = [(set(taken.consumed), set(taken.held)) for taken in took]
+            if any(names != read[0] for names in read):
+                raise ComposeError(
+                    f"batch {batch}: sources {sources} read the same directory and took different "
+                    f"files of it, so that what is done cannot be told; read the directory once, or "
+                    f"with one maxFilesPerTrigger and latestFirst for both"
+                )
+
+    def _waits(self, kind: WaitKind, text: str, segment: int, batch: int) -> None:
+        self._node.report_waits([WaitCause(kind, text, segment, batch)])
+
+    def _min_times(self) -> dict[int, int]:
+        state = self._admin.pipeline(self._spec.name).state
+        return {number: segment.min_time for number, segment in enumerate(state.segments)}
+
+    def _compose(
+        self,
+        record: QueryRecord,
+        consumed: tuple[Unit, ...],
+        slots: Mapping[int, int],
+        consumed_rows: Cells,
+        created_ranges: Cells | None = None,
+        now: Mapping[int, int] | None = None,
+    ) -> TickContent:
+        """now: min times by segment number, where some of what the batch has written may come too late; None
+        where that is an error."""
+        by_rows = self._routes.rows
+        created = tuple(
+            CreatedUnit(unit.name, tuple(s for s in unit.segments if s not in by_rows))
+            for unit in record.created
+        )
+        units = BatchUnits(
+            self._query_id, record.batch, record.fingerprint, consumed, created, slots
+        )
+        acked = self._acked(record.batch, record.published_by, lambda: bool(record.consumed))
+        least = slots if now is None else {}
+        made = Cells.concatenate(
+            [acked[0], self._created_rows(record, least), created_ranges or Cells.empty()]
+        )
+        if now is not None:
+            made = self._in_time(record, made, now)
+        more = made, Cells.concatenate([acked[1], consumed_rows])
+        content = compose(units, more)
+        return (
+            content
+            if self._state is None
+            else replace(content, holds=self._state.moves(record.batch))
+        )
