@@ -17,15 +17,17 @@ from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
 from local_tracker.spark.query.follow import Follower, FollowerLimits, Stopping, TrackingError
 from local_tracker.spark.query.logs import CheckpointLog, LogError
 from local_tracker.spark.session.attached import AttachedQuery
+from local_tracker.spark.state.rules import HeldFor
 from tests.cluster.children import WAIT_S, discard, until
 from tests.cluster.tracker import lowmark
 from tests.fronts.fake_topic import FakeTopic
 from tests.fronts.support import start_all
 from tests.spark.support import Attach
 from tests.spark.written_logs import QUERY, Logs, source_file
-from tracker.client import LowmarkError
+from tracker.client import LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.errors import RefusedError, TickRefusedError
+from tracker.client.state_names import bound_of
 from tracker.core.log import Joined
 from tracker.core.model import (
     Cells,
@@ -578,3 +580,17 @@ def test_the_command_follows_a_query_that_reads_topics(
     assert told.returncode == 0, told.stderr
     with running.subscriber("log") as subscriber:
         assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+def test_state_is_held_only_where_it_is_given_how_far_event_times_run_ahead(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    logs.batch(0, 1)
+    with pytest.raises(TrackingError, match="ahead=1m"):
+        attached(running, logs, state=HeldFor(5_000, 10_000))
+    query = attached(running, logs, state=HeldFor(5_000, 10_000, 60_000)).start()
+    assert query.wait_durable(WAIT_S)
+    assert query.close()
+    with NodeClient(running.target, "p", "parse") as node:
+        (held,) = node.check_join(WAIT_S).holds
+    assert bound_of(held.name) == 1_700_000_000_000 + 60_000 + 10_001  # when its batch was planned

@@ -43,7 +43,8 @@ class Checkpoint:
             (directory / name).mkdir()
 
     def commit(self, batch: int, at_ms: int, next_ms: int) -> None:
-        header = {"batchWatermarkMs": at_ms, "batchTimestampMs": 1, "conf": {POLICY: self._policy}}
+        clock = {"batchTimestampMs": batch * 1_000}
+        header = {"batchWatermarkMs": at_ms, **clock, "conf": {POLICY: self._policy}}
         (self._root / "offsets" / str(batch)).write_text(
             f'v1\n{json.dumps(header)}\n{{"logOffset":0}}'
         )
@@ -360,3 +361,34 @@ def test_a_batch_that_was_found_in_the_sink_is_unseen_unless_it_was_evaluated_af
     evaluated = LogBounds(plan, checkpoint.log, Asked(was_evaluated=True))
     assert evaluated.told(0) == Told(0, bound_ms, bound_ms)
     assert LogBounds(plan, checkpoint.log, Asked(is_empty=True)).told(1).is_empty
+
+
+def test_from_outside_a_batch_that_did_not_move_the_watermark_is_bound_by_the_clock(
+    checkpoint: Checkpoint,
+) -> None:
+    """It may have been found in the sink after a crash: then no watermark knows of its rows, whatever comes later."""
+    plan = StatePlan.given(HeldFor(7_000, 10_000, ahead_ms=60_000))
+    checkpoint.commit(0, 0, 0)
+    checkpoint.commit(1, 0, 20_000)
+    checkpoint.commit(2, 20_000, 20_000)
+    bounds = LogBounds(plan, checkpoint.log)
+    assert [bounds.told(batch).bound_ms for batch in range(3)] == [70_001, 37_001, 72_001]
+    assert bounds.told(1).earlier_ms == 37_001  # of what an earlier run did not know, and evaluated
+    # In a run that this process sees, what it did not evaluate is recorded, and nothing else is doubted.
+    seen = LogBounds(plan, checkpoint.log, Asked())
+    assert [seen.told(batch).bound_ms for batch in range(3)] == [UNKNOWN, 37_001, 37_001]
+
+
+def test_what_was_found_in_the_sink_is_bound_by_the_clock_where_that_is_given(
+    checkpoint: Checkpoint,
+) -> None:
+    record, plan = StateRecord(checkpoint.log), StatePlan.given(HeldFor(7_000, 10_000, 60_000))
+    checkpoint.commit(1, 20_000, 20_000)
+    (Path(checkpoint.log.root.removeprefix("file://")) / "commits/1").unlink()
+    record.begun(record.read(), plan, lambda batch: True)
+    checkpoint.commit(1, 20_000, 20_000)
+    assert LogBounds(plan, checkpoint.log, Asked()).told(1).bound_ms == 71_001
+    longer = StatePlan.given(HeldFor(7_000, 20_000, 60_000))
+    record.begun(record.read(), longer, None)
+    bound_ms = LogBounds(longer, checkpoint.log, Asked()).told(1).bound_ms
+    assert isinstance(bound_ms, int) and bound_ms > 61_000 + 2 * 20_000

@@ -50,7 +50,9 @@ from tracker.wire.nodes import joined_from_pb
 
 COUNT, REPORT, AUDIT = range(3)
 SEGMENTS = ("count", "report", "audit")
-STATE = HeldFor(delay_ms=5_000, span_ms=10_000)
+STATE = HeldFor(delay_ms=5_000, span_ms=10_000, ahead_ms=0)
+PLANNED_MS = 1_700_000_000_000
+"""When batch 0 was planned, by the clock; those after it a millisecond later each."""
 T0_MS = 1_000_000
 
 
@@ -201,15 +203,15 @@ def test_each_segment_that_is_created_in_is_held_by_the_delay_of_its_edge(world:
     }
 
 
-def test_before_the_first_watermark_what_was_absorbed_is_held_until_one_tells_its_bound(
-    world: World,
-) -> None:
+def test_what_no_watermark_tells_of_a_batch_is_bound_by_when_it_was_planned(world: World) -> None:
+    """From outside it is not known whether a batch was evaluated that moved no watermark."""
     world.batch(*range(1, 20), next_ms=0)
     world.tell()
-    assert world.held() == {"state:1:unknown": 1}
-    world.batch(next_ms=T0_MS)
+    planned = f"state:1:{PLANNED_MS + STATE.span_ms + 1}"
+    assert world.held() == {planned: 1}
+    world.batch(next_ms=T0_MS)  # of rows that came after it
     world.tell()
-    assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1}
+    assert world.held() == {planned: 1}
 
 
 def test_what_is_read_too_late_holds_nothing_and_blocks_nobody(world: World) -> None:
@@ -298,7 +300,8 @@ def test_batches_that_wait_for_the_tracker_hold_one_after_the_other(world: World
 def test_a_batch_that_was_found_in_the_sink_is_held_whatever_the_watermark_says(
     world: World,
 ) -> None:
-    """The driver was killed behind the sink's commit: Spark takes the batch from there, without evaluating it."""
+    """The driver was killed behind the sink's commit: Spark takes the batch from there, without evaluating it. What it
+    absorbed was there when it was planned."""
     log = CheckpointLog(str(world.logs.checkpoint))
     world.batch(*range(1, 10), next_ms=T0_MS)
     world.batch(*range(10, 20), next_ms=T0_MS, written=1)
@@ -313,14 +316,14 @@ def test_a_batch_that_was_found_in_the_sink_is_held_whatever_the_watermark_says(
     world.batch(next_ms=10 * T0_MS)
     world.batch(next_ms=10 * T0_MS)
     world.tell()
-    assert list(world.held()) == ["state:1:unseen"]
+    assert list(world.held()) == [f"state:1:{PLANNED_MS + 1 + STATE.span_ms + 1}"]
 
 
 def test_a_query_that_gets_another_plan_holds_for_as_long_as_either_may_take(world: World) -> None:
     world.batch(*range(1, 10), next_ms=T0_MS)
     world.tell()
     world.batch(*range(10, 20), next_ms=T0_MS + 60_000)  # by the old one, and told by the new one
-    longer = HeldFor(delay_ms=1_000, span_ms=100_000)
+    longer = HeldFor(delay_ms=1_000, span_ms=100_000, ahead_ms=0)
     world.tell(state=longer)
     held = {slot: bound_of(name) for name, slot in world.held().items()}
     assert held[1] == out_ms(T0_MS) + 100_001 + 1, "rows that were absorbed may wait by the new one"
@@ -432,7 +435,9 @@ def test_the_command_that_follows_takes_the_same(world: World) -> None:
         "--creates", "report", "--once", "--state",
     )  # fmt: skip
     refused = lowmark(*follow, "an hour")
-    assert refused.returncode == 2 and "delay=5s,span=1h" in refused.stderr
-    told = lowmark(*follow, "delay=5s,span=10s")
+    assert refused.returncode == 2 and "delay=5s,span=1h,ahead=1m" in refused.stderr
+    refused = lowmark(*follow, "delay=5s,span=10s")
+    assert refused.returncode == 1 and "ahead=1m" in refused.stderr
+    told = lowmark(*follow, "delay=5s,span=10s,ahead=1m")
     assert told.returncode == 0, told.stderr
     assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1}

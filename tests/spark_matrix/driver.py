@@ -109,15 +109,15 @@ class Killer:
 
         return stage
 
-    def watch(self, point: str) -> None:
+    def watch(self, point: str, out: str = "out", checkpoint: str = "cp") -> None:
         """For a file sink, which has no place for our code: looks without a pause, since the gaps are
         some milliseconds wide."""
-        offsets = self.directory / "cp/offsets" / str(self.batch)
-        listed = self.directory / "out/_spark_metadata" / str(self.batch)
-        over = self.directory / "cp/commits" / str(self.batch)
+        offsets = self.directory / checkpoint / "offsets" / str(self.batch)
+        listed = self.directory / out / "_spark_metadata" / str(self.batch)
+        over = self.directory / checkpoint / "commits" / str(self.batch)
         while not offsets.exists():
             time.sleep(0.002)
-        before = set(os.listdir(self.directory / "out"))
+        before = set(os.listdir(self.directory / out))
         if point == "commit":
             while not os.path.exists(listed):
                 pass

@@ -3,8 +3,9 @@
     python -m tests.spark_matrix.state_driver TARGET PIPELINE DIRECTORY POINT BATCH HELD OPERATOR...
 
 DIRECTORY has the directories of the sources, by segment, in `inputs.json`. POINT says where the queries find their
-end: `tick`, when `commits/BATCH` of each is there and the tick of none was handed over; or `tasks`, when a task of each
-is reading input. HELD is `held`, or `unheld` for queries that are to hold nothing.
+end: `tick`, when `commits/BATCH` of each is there and the tick of none was handed over; `tasks`, when a task of each
+is reading input; or `commit`, for one query that knows nothing of Lowmark, when its sink has committed BATCH and Spark
+has not: it ends with status 3 where that was missed. HELD is `held`, or `unheld` for queries that are to hold nothing.
 """
 
 from __future__ import annotations
@@ -83,7 +84,13 @@ def main(
     if point == "tick":
         die_before_ticks(killer, len(names))
     with recording(lambda _: recorder):
-        tracked = Tracked(spark, target, pipeline)
+        tracked = None if point == "commit" else Tracked(spark, target, pipeline)
+        if point == "commit":
+            (name,) = names
+            watching = threading.Thread(
+                target=killer.watch, args=(point, f"out-{name}", f"cp-{name}"), daemon=True
+            )
+            watching.start()
         for name in names:
             stage = stop_in_task(markers[name], killer.jvm) if point == "tasks" else None
             start_operator(

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from examples.history import read
+from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state.rules import HeldFor
 from tests.spark_matrix.events import EVENT_SCHEMA, EventFronts
@@ -58,11 +59,12 @@ def after(operator: Operator) -> str:
 
 
 def start_operator(
-    spark: SparkSession, tracked: Tracked, operator: Operator, directory: Path,
+    spark: SparkSession, tracked: Tracked | None, operator: Operator, directory: Path,
     inputs: Mapping[str, str], *, unheld: bool = False, stage: Any = None,
     trigger: Mapping[str, Any] | None = None, files: int = 1,
-) -> TrackedQuery:  # fmt: skip
-    """Its query. inputs: the directories of its sources, by segment; stage: for `mapInArrow`, above them."""
+) -> Any:  # fmt: skip
+    """Its query, a plain one without `tracked`. inputs: the directories of its sources, by segment; stage: for
+    `mapInArrow`, above them."""
     frames = {}
     for source in operator.inputs:
         frame = spark.readStream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", files)
@@ -74,6 +76,7 @@ def start_operator(
     if operator.mode == "append":
         writer = writer.format("parquet").option("path", out)
     else:
+        assert tracked is not None, "its writer is Lowmark's"
         writer = writer.foreachBatch(tracked.writer(out))
     if operator.by_clock:  # its batches never end: not more than Spark keeps the logs of
         trigger = {"processingTime": "1 second"}
@@ -81,6 +84,8 @@ def start_operator(
         writer = writer.trigger(**trigger)
     segments = [segment_of(operator, source) for source in operator.inputs]
     with setting(spark, STATE_STORE, operator.state_store or spark.conf.get(STATE_STORE)):
+        if tracked is None:
+            return writer.start()
         return tracked.start(
             writer, node_id=operator.name, creates=[after(operator)],
             reads={inputs[segment]: segment for segment in segments}, **held(operator, unheld),
@@ -139,14 +144,26 @@ class Stateful:
 
     # --- a life -----------------------------------------------------------------------------------
 
-    def start(self, tracked: Tracked, **options: Any) -> None:
-        """Starts the queries, or starts them again."""
+    def start(self, tracked: Tracked | None, **options: Any) -> None:
+        """Starts the queries, or starts them again; without `tracked`, queries that know nothing of Lowmark."""
         world = self.world
         for operator in self.operators:
             self.queries[operator.name] = start_operator(
                 world.spark, tracked, operator, world.directory, self.inputs,
                 unheld=world.unheld, **options,
             )  # fmt: skip
+
+    def attach(self, operator: Operator, ahead_ms: int) -> AttachedQuery:
+        """Follows a query that has been started without Lowmark, from outside."""
+        world, state = self.world, held(operator, self.world.unheld).get("state")
+        attached = AttachedQuery(
+            world.target, world.name, operator.name, world.path(f"cp-{operator.name}"),
+            reads={self.inputs[s]: s for s in (segment_of(operator, o) for o in operator.inputs)},
+            creates=[after(operator)], sink=world.path(f"out-{operator.name}"),
+            state=replace(state, ahead_ms=ahead_ms) if isinstance(state, HeldFor) else None,
+        )  # fmt: skip
+        world.at_end(attached.close)
+        return attached.start()
 
     def publish(self, by_source: Mapping[str, Events], *, late: Iterable[int] = ()) -> None:
         """A file in each source of each operator, under the next slot but one; a source that is not named has

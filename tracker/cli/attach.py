@@ -73,8 +73,8 @@ Starting = Annotated[
 State = Annotated[
     str | None,
     typer.Option(
-        help="delay=5s,span=1h: by how much the query's watermark is behind, and how long after its event time "
-        "a row has been emitted that is in its state; without it, min time does not wait for what is there"
+        help="delay=5s,span=1h,ahead=1m: by how much the query's watermark is behind, how long after its event time "
+        "a row has been emitted that is in its state, and how far event times may be ahead of the clock; without it, min time does not wait for what is there"
     ),
 ]
 

@@ -65,12 +65,18 @@ class AttachedQuery(Followed):
         where to begin if the tracker has nothing of the query yet; what it consumed before does not
         count. first_versions: by the sources' numbers, the versions with which readers of tables were told
         to begin (startingVersion), which no log records. state: for how long what the query has absorbed may be
-        only in its state, in append mode; None holds nothing, since no log says what a query does. Raises
-        TrackingError."""
+        only in its state, in append mode, with `ahead_ms`; None holds nothing, since no log says what a query does.
+        Raises TrackingError."""
         if creates and sink is None:
             raise TrackingError(
                 f"query {node_id!r} creates in {list(creates)}, so its file sink's directory must be "
                 f"given"
+            )
+        if state is not None and state.ahead_ms is None:
+            raise TrackingError(
+                f"query {node_id!r}: its state is to be held for {state}, and from outside nothing says whether Spark "
+                f"evaluated a batch again that it found in its sink after a crash, so that no watermark may know of its "
+                f"rows; say how far their event times may be ahead of the clock, too: ahead=1m (ahead_ms=60000)"
             )
         self._checkpoint = CheckpointLog(checkpoint)
         if not self._checkpoint.exists():

@@ -96,16 +96,32 @@ class LogBounds:
         return None if latest is None else in_state_ms(plan, latest)
 
     def _by_logs(self, batch: int) -> Told:
-        told = self._by_plan(batch, self._log.watermarks(batch), self._under_policy(batch))
+        marks, plan = self._log.watermarks(batch), self._under_policy(batch)
+        told = self._by_plan(batch, marks, plan)
+        if not told.is_empty and self._may_be_unseen(batch, marks, plan):
+            told = replace(told, bound_ms=self._by_clock(batch, plan))
         if not self._recorded.unseen or told.is_empty:
             return told
-        if batch in self._recorded.unseen and not self._was_evaluated(batch):
-            told = replace(told, bound_ms=UNSEEN)
         return replace(told, is_empty=self._running is not None and self._running.is_empty(batch))
 
-    def _was_evaluated(self, batch: int) -> bool:
-        """Whether a batch, of which that could not be told before, was evaluated by this run after all."""
-        return self._running is not None and self._running.was_evaluated(batch)
+    def _may_be_unseen(self, batch: int, marks: Watermarks, plan: StatePlan) -> bool:
+        """Whether Spark may have found a batch in its sink and not evaluated it again, so that its rows are in the state
+        and in no watermark, of any batch. Where nobody was there to record it, a batch that moved the watermark was
+        evaluated, and any other may not have been."""
+        if batch in self._recorded.unseen:
+            return self._running is None or not self._running.was_evaluated(batch)
+        is_bounded = plan.held_for is not None and plan.held_for.ahead_ms is not None
+        return self._running is None and is_bounded and marks.next_ms <= marks.at_ms
+
+    def _by_clock(self, batch: int, plan: StatePlan) -> Bound:
+        """The watermark by which all is out that a batch absorbed which was not evaluated: its rows were there when Spark
+        planned it, and how far event times run ahead of the clock is given, or not known. Raises LogError."""
+        if plan.held_for is None or plan.held_for.ahead_ms is None:
+            return UNSEEN
+        latest_ms = self._log.offsets(batch).timestamp_ms + plan.held_for.ahead_ms
+        if self._recorded.has_changed_since(batch):
+            latest_ms = self._recorded.out_ms(latest_ms)
+        return plan.bound_ms(latest_ms)
 
     def _by_plan(self, batch: int, marks: Watermarks, plan: StatePlan) -> Told:
         if plan.kind is StateKind.USER:  # its code alone knows, until nothing is left

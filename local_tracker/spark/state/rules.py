@@ -158,22 +158,28 @@ class HeldFor:
 
     With several streams under policy min, `delay_ms` is the longest delay and how far one stream may be ahead
     of another, together.
+
+    ahead_ms: no row's event time is later than the clock by which Spark plans the row's batch and so much more.
+    It bounds what Spark found in its sink after a crash, and did not evaluate again. None: nothing is known of that.
     """
 
     delay_ms: int
     span_ms: int
+    ahead_ms: int | None = None
 
     def __post_init__(self) -> None:
+        if self.ahead_ms is not None:
+            check_ms("ahead_ms of HeldFor", self.ahead_ms)
         check_ms("delay_ms of HeldFor", self.delay_ms)
         check_ms("span_ms of HeldFor", self.span_ms)
 
     @classmethod
     def parse(cls, text: str) -> HeldFor:
-        """From the text form, `delay=5s,span=1h`. Raises ValueError."""
-        wanted = f"{text!r} does not say how long state is held: write delay=5s,span=1h"
+        """From the text form, `delay=5s,span=1h` or `delay=5s,span=1h,ahead=1m`. Raises ValueError."""
+        wanted = f"{text!r} does not say how long state is held: write delay=5s,span=1h,ahead=1m"
         found: dict[str, int] = {}
         for part in text.split(","):
-            match = re.fullmatch(r"\s*(delay|span)\s*=\s*(.*?)\s*", part)
+            match = re.fullmatch(r"\s*(delay|span|ahead)\s*=\s*(.*?)\s*", part)
             if match is None or match[1] in found:
                 raise ValueError(wanted)
             try:
@@ -181,13 +187,14 @@ class HeldFor:
             except ValueError as error:
                 raise ValueError(f"{wanted}; {error}") from None
             found[match[1]] = -(-duration_ns // 10**6)
-        if len(found) != 2:
+        if not {"delay", "span"} <= set(found):
             raise ValueError(wanted)
-        return cls(found["delay"], found["span"])
+        return cls(found["delay"], found["span"], found.get("ahead"))
 
     def __str__(self) -> str:
         """The text form, which `parse` takes."""
-        return f"delay={duration_text(self.delay_ms)},span={duration_text(self.span_ms)}"
+        ahead = "" if self.ahead_ms is None else f",ahead={duration_text(self.ahead_ms)}"
+        return f"delay={duration_text(self.delay_ms)},span={duration_text(self.span_ms)}{ahead}"
 
 
 @dataclass(frozen=True, slots=True)
