@@ -79,7 +79,7 @@ def run_query(spark: SparkSession, run: Run, recorder: Recorder) -> None:
     """The query, until it has taken all that there is."""
     connector = next(kind for kind in CONNECTORS if kind.name == run.connector)
     if run.dies_at >= 0:
-        Killer.of(spark, Path(run.directory), run.dies_at).plant("tick", "")
+        Killer.of(Path(run.directory), run.dies_at).plant("tick", "")
     with recording(lambda _: recorder):
         site = Site(**run.site)
         tracked = Tracked(spark, run.target, run.pipeline, **connector.options(site))

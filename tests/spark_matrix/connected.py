@@ -33,7 +33,7 @@ NOWHERE = "sc://127.0.0.1:9"
 """A server that is not there: PySpark 3.5 comes without one, and is refused before it is asked."""
 
 
-def connected(directory: Path) -> SparkSession:
+def connected(directory: Path, cores: int = 2) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -42,7 +42,7 @@ def connected(directory: Path) -> SparkSession:
         from pyspark.sql.connect.session import SparkSession as Client
 
         return Client(NOWHERE)  # a builder would ask the server
-    builder = SparkSession.builder.remote("local[2]")
+    builder = SparkSession.builder.remote(f"local[{cores}]")
     settings = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
     for setting, value in settings.items():
         builder = builder.config(setting, value)

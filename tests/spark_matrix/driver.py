@@ -26,6 +26,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.history import Recorder
@@ -79,9 +80,9 @@ class Killer:
         self.jvm, self.directory, self.batch = jvm, directory, batch
 
     @classmethod
-    def of(cls, spark: SparkSession, directory: Path, batch: int) -> Killer:
-        """Of the driver that has this session."""
-        gateway = spark.sparkContext._gateway
+    def of(cls, directory: Path, batch: int) -> Killer:
+        """Of the driver that has this session, or the server of this session beside it."""
+        gateway = SparkContext._gateway
         assert gateway is not None
         return cls(gateway.proc.pid, directory, batch)
 
@@ -186,7 +187,7 @@ def main(
 ) -> None:  # fmt: skip
     profile = Profile("driver", master, {"spark.sql.shuffle.partitions": partitions})
     spark = make_session(profile, directory / "spark")
-    killer = Killer.of(spark, directory, batch)
+    killer = Killer.of(directory, batch)
     recorder = Recorder(directory / "history" / f"driver-{os.getpid()}.jsonl")
     killer.plant(point, sink)
     with recording(lambda _: recorder):

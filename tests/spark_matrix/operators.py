@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -46,8 +46,8 @@ Results: TypeAlias = dict[str, frozenset[int]]
 @dataclass(frozen=True)
 class Operator:
     """inputs: its fronts. build: its frame, of columns `result` and `rows`, from theirs with watermarks. until_ms: of
-    a row among all rows, the watermark by which all has left the state that it is in. span_ms: what its user says
-    of how long it keeps rows, where no plan does. state_store: the provider of its state, where it must be another than
+    a row among all rows, the watermark by which all has left the state that it is in. span_ms, delay_ms, ahead_ms: what
+    its user says (`HeldFor`) of how long it keeps rows, where no plan does. state_store: the provider of its state, where it must be another than
     the session's. by_clock: of the time of batches, not of events, is how long it keeps rows after the batch that took
     them, `CLOCK_MS`."""
 
@@ -58,6 +58,8 @@ class Operator:
     inputs: tuple[str, ...] = ("rows",)
     mode: str = "append"
     span_ms: int | None = None
+    delay_ms: int = DELAY_MS
+    ahead_ms: int | None = None
     state_store: str = ""
     by_clock: bool = False
 
@@ -523,3 +525,9 @@ OPERATORS = {
         TIMERS, PYTHON_CLOCK, TIMERS_CLOCK, TTL, DISTINCT, DISTINCT_WITHIN, UPDATE, COMPLETE,
     )
 }  # fmt: skip
+
+
+def outside(operator: Operator) -> Operator:
+    """One whose plan nobody sees, with what its user says of it: more than it takes, and how far event times may be ahead
+    of the clock, and one stream of the other."""
+    return replace(operator, span_ms=60_000, delay_ms=60_000, ahead_ms=180_000)

@@ -1,11 +1,14 @@
 """A driver of stateful queries that kills itself and its JVM by SIGKILL when all of them have come to one place.
 
-    python -m tests.spark_matrix.state_driver TARGET PIPELINE DIRECTORY POINT BATCH HELD OPERATOR...
+    python -m tests.spark_matrix.state_driver TARGET PIPELINE DIRECTORY POINT BATCH HELD HOW OPERATOR...
 
 DIRECTORY has the directories of the sources, by segment, in `inputs.json`. POINT says where the queries find their
 end: `tick`, when `commits/BATCH` of each is there and the tick of none was handed over; `tasks`, when a task of each
 is reading input; or `commit`, for one query that knows nothing of Lowmark, when its sink has committed BATCH and Spark
-has not: it ends with status 3 where that was missed. HELD is `held`, or `unheld` for queries that are to hold nothing.
+has not: it ends with status 3 where that was missed. At `none` they take in all that there is, and end. HELD is `held`,
+or `unheld` for queries that are to hold nothing. HOW is `classic`; or `connect`, in a Spark Connect session, whose server is
+killed, too; or `plain`, for queries that know nothing of Lowmark. What a user has to say of such queries is said, as `outside`
+does.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from examples.history import Recorder
 from local_tracker.spark.query.follow import Follower
 from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import Batches
+from tests.spark_matrix.connected import connected
 from tests.spark_matrix.driver import MISSED, Killer
-from tests.spark_matrix.operators import OPERATORS
+from tests.spark_matrix.operators import OPERATORS, outside
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
@@ -73,18 +77,23 @@ def main(
     point: str,
     batch: int,
     is_held: bool,
+    how: str,
     names: list[str],
 ) -> int:
     # Each query's task stays where it is, and none is to wait for a core.
-    spark = make_session(Profile("driver", f"local[{len(names) * 2}]"), directory / "spark")
-    killer = Killer.of(spark, directory, batch)
+    cores = len(names) * 2
+    if how == "connect":
+        spark = connected(directory, cores)
+    else:
+        spark = make_session(Profile("driver", f"local[{cores}]"), directory / "spark")
+    killer = Killer.of(directory, batch)
     inputs = json.loads((directory / "inputs.json").read_text())
     recorder = Recorder(directory / "history" / f"driver-{os.getpid()}.jsonl")
     markers = {name: directory / f"in-task-{name}-{os.getpid()}" for name in names}
     if point == "tick":
         die_before_ticks(killer, len(names))
     with recording(lambda _: recorder):
-        tracked = None if point == "commit" else Tracked(spark, target, pipeline)
+        tracked = None if how == "plain" else Tracked(spark, target, pipeline)
         if point == "commit":
             (name,) = names
             watching = threading.Thread(
@@ -93,9 +102,16 @@ def main(
             watching.start()
         for name in names:
             stage = stop_in_task(markers[name], killer.jvm) if point == "tasks" else None
-            start_operator(
-                spark, tracked, OPERATORS[name], directory, inputs, unheld=not is_held, stage=stage
+            operator = OPERATORS[name] if how == "classic" else outside(OPERATORS[name])
+            query = start_operator(
+                spark, tracked, operator, directory, inputs, unheld=not is_held, stage=stage
             )
+            if point == "none":
+                query.processAllAvailable()
+                query.stop()
+        if point == "none":
+            spark.stop()
+            return 0
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline and all(q.isActive for q in spark.streams.active):
             if point == "tasks" and all(marker.exists() for marker in markers.values()):
@@ -112,6 +128,6 @@ if __name__ == "__main__":
     sys.exit(
         main(
             sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]),
-            sys.argv[6] == "held", sys.argv[7:],
+            sys.argv[6] == "held", sys.argv[7], sys.argv[8:],
         )
     )  # fmt: skip

@@ -17,7 +17,7 @@ from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state.rules import HeldFor
 from tests.spark_matrix.events import EVENT_SCHEMA, EventFronts
-from tests.spark_matrix.operators import DELAY_MS, RESULT_SCHEMA, Operator, timed
+from tests.spark_matrix.operators import RESULT_SCHEMA, Operator, timed
 from tests.spark_matrix.recording import Line, settled
 from tests.spark_matrix.truth import Followed
 from tests.spark_matrix.waiting import Waiting
@@ -98,7 +98,7 @@ def held(operator: Operator, unheld: bool) -> dict[str, Any]:
         return {"state": "free"}
     if operator.span_ms is None:
         return {}
-    return {"state": HeldFor(delay_ms=DELAY_MS, span_ms=operator.span_ms)}
+    return {"state": HeldFor(operator.delay_ms, operator.span_ms, operator.ahead_ms)}
 
 
 class Stateful:
@@ -153,17 +153,19 @@ class Stateful:
                 unheld=world.unheld, **options,
             )  # fmt: skip
 
-    def attach(self, operator: Operator, ahead_ms: int) -> AttachedQuery:
-        """Follows a query that has been started without Lowmark, from outside."""
-        world, state = self.world, held(operator, self.world.unheld).get("state")
-        attached = AttachedQuery(
-            world.target, world.name, operator.name, world.path(f"cp-{operator.name}"),
-            reads={self.inputs[s]: s for s in (segment_of(operator, o) for o in operator.inputs)},
-            creates=[after(operator)], sink=world.path(f"out-{operator.name}"),
-            state=replace(state, ahead_ms=ahead_ms) if isinstance(state, HeldFor) else None,
-        )  # fmt: skip
-        world.at_end(attached.close)
-        return attached.start()
+    def attach(self) -> None:
+        """Follows the queries, which have been started without Lowmark, from outside."""
+        world = self.world
+        for operator in self.operators:
+            segments = [segment_of(operator, source) for source in operator.inputs]
+            attached = AttachedQuery(
+                world.target, world.name, operator.name, world.path(f"cp-{operator.name}"),
+                reads={self.inputs[segment]: segment for segment in segments},
+                creates=[after(operator)], sink=world.path(f"out-{operator.name}"),
+                state=None if world.unheld else held(operator, unheld=False)["state"],
+            )  # fmt: skip
+            world.at_end(attached.close)
+            attached.start()
 
     def publish(self, by_source: Mapping[str, Events], *, late: Iterable[int] = ()) -> None:
         """A file in each source of each operator, under the next slot but one; a source that is not named has

@@ -130,7 +130,7 @@ def start(spark: SparkSession, tracked: Tracked, directory: Path, shape: str) ->
 def main(target: str, pipeline: str, directory: Path, shape: str, point: str, batch: int) -> None:
     profile = Profile("driver", "local[2]", {"spark.sql.shuffle.partitions": "2"})
     spark = make_session(profile, directory / "spark")
-    Killer.of(spark, directory, batch).plant(point, "file")
+    Killer.of(directory, batch).plant(point, "file")
     recorder = Recorder(directory / "history" / f"driver-{os.getpid()}.jsonl")
     with recording(lambda _: recorder):
         query = start(spark, Tracked(spark, target, pipeline), directory, shape)

@@ -58,7 +58,7 @@ def main(
 ) -> None:
     spark = lake_session(directory / "driver")
     spark.conf.set(f"spark.sql.catalog.{CATALOG}.warehouse", warehouse)
-    killer = Killer.of(spark, directory, batch)
+    killer = Killer.of(directory, batch)
     tracked = Tracked(spark, target, pipeline)
     query = start(spark, tracked, directory, fmt, table, killer.die_at)
     query.processAllAvailable()

@@ -25,8 +25,6 @@ from tests.spark_matrix.world import World
 DRIVER_TIMEOUT_S = 240.0
 TRIES = 4
 """To kill a driver in a place that may be missed."""
-AHEAD_MS = 180_000
-"""How far event times may be ahead of the clock."""
 
 Rows = Sequence[Events]
 Sides = Sequence[Mapping[str, Events]]
@@ -255,20 +253,23 @@ def left_in_state(run: Stateful) -> None:
 # --- the driver killed ----------------------------------------------------------------------------
 
 
-def run_driver(world: World, run: Stateful, point: str, batch: int) -> bool:
-    """Runs a driver until it kills itself with all queries at one place. False where it missed the place, which is
+def run_driver(
+    world: World, run: Stateful, point: str, batch: int = 0, how: str = "classic"
+) -> bool:
+    """Runs a driver until it kills itself with all queries at one place, or to its end at `none`. False where it missed the place, which is
     some milliseconds wide for `commit`."""
     (world.directory / "inputs.json").write_text(json.dumps(run.inputs))
     command = [
         sys.executable, "-m", "tests.spark_matrix.state_driver", world.target, world.name,
         str(world.directory), point, str(batch), "unheld" if world.unheld else "held",
-        *(operator.name for operator in run.operators),
+        how, *(operator.name for operator in run.operators),
     ]  # fmt: skip
     ended = subprocess.run(
         command, cwd=ROOT, timeout=DRIVER_TIMEOUT_S, capture_output=True, check=False
     )
     is_missed = point == "commit" and ended.returncode == MISSED
-    if ended.returncode != -signal.SIGKILL and not is_missed:
+    wanted = 0 if point == "none" else -signal.SIGKILL
+    if ended.returncode != wanted and not is_missed:
         said = ended.stderr.decode(errors="replace")
         world.fail(f"the driver ended with status {ended.returncode}: {said[-3000:]}")
     return not is_missed
@@ -369,36 +370,111 @@ def clocks_killed(world: World) -> None:
     run.end_by_clock()
 
 
+def outside(world: World, *operators: Operator) -> Stateful:
+    """Queries whose plans nobody sees. Their event times are near the clock, which bounds what no watermark tells."""
+    said = map(of.outside, operators)
+    return Stateful(world, *said, base_ms=time.time_ns() // 10**6)
+
+
+def follow_plain(run: Stateful, first: Mapping[str, Events]) -> None:
+    """Starts queries that know nothing of Lowmark, lets them take in the first rows, and follows them."""
+    run.publish(first)
+    run.start(None)
+    for query in run.queries.values():
+        query.processAllAvailable()
+    run.attach()
+
+
 @row(
     "11.30",
-    "a window followed from outside, its driver killed between the sink's commit and Spark's",
+    "a window followed from outside, its driver killed between its sink's and Spark's commits",
 )
-def attached_killed(world: World) -> None:
+def attached_killed_between(world: World) -> None:
     """Spark does not evaluate the batch again, so that no watermark ever knows of its rows, and no log says so. Rows
     after it move the watermark beyond all that it says of the batch, and not to the end of the batch's window."""
-    operator = replace(of.TUMBLING, span_ms=of.WINDOW_MS)
-    run = Stateful(world, operator, base_ms=time.time_ns() // 10**6)
-
-    def go_on() -> None:
-        run.start(None)
-        run.settle()
-
-    run.publish({"rows": [(1_000, 0), (3_000, 1)]})
-    run.start(None)
-    run.queries[operator.name].processAllAvailable()
-    run.attach(operator, AHEAD_MS)
+    run = outside(world, of.TUMBLING)
+    (operator,) = run.operators
+    run.operators = (replace(operator, span_ms=of.WINDOW_MS, delay_ms=of.DELAY_MS),)
+    follow_plain(run, {"rows": [(1_000, 0), (3_000, 1)]})
     run.step([(7_000, 0), (12_000, 2)])
     offsets = world.directory / f"cp-{operator.name}" / "offsets"
     for later_ms in range(0, TRIES * 40_000, 40_000):
         run.queries[operator.name].stop()
         run.publish({"rows": [(later_ms + 33_000, 5)]})
         planned = [int(path.name) for path in offsets.glob("[0-9]*")]
-        if run_driver(world, run, "commit", max(planned) + 1):
+        if run_driver(world, run, "commit", max(planned) + 1, "plain"):
             break
-        go_on()
+        run.start(None)
+        run.settle()
     else:
         world.fail("the driver was never caught between the two commits")
-    go_on()
+    run.start(None)
+    run.settle()
     run.step([(later_ms + 29_000, 6)])
     run.step([(later_ms + 29_500, 7)])
     run.finish()
+
+
+def attached_killed(world: World, steps: Sides, *operators: Operator) -> None:
+    """Followed from outside; their driver is killed in the middle of a batch, and they go on elsewhere."""
+    run = outside(world, *operators)
+    follow_plain(run, steps[0])
+    run.step(steps[1])
+    for query in run.queries.values():
+        query.stop()
+    run.publish(steps[2])
+    run_driver(world, run, "tasks", how="plain")
+    run.start(None)
+    run.settle()
+    for step in steps[3:]:
+        run.step(step)
+    run.finish()
+
+
+@row("11.31", "windows and Python state followed from outside, their driver killed in a batch")
+def attached_windows(world: World) -> None:
+    steps = [{"rows": step} for step in STEPS]
+    attached_killed(world, steps, of.TUMBLING, of.SLIDING, of.AT, of.CHAIN, of.SESSION, of.PYTHON)
+
+
+@row("11.32", "joins followed from outside, their driver killed in a batch")
+def attached_joins(world: World) -> None:
+    attached_killed(world, SIDES, of.INNER, of.OUTER, of.RIGHT, of.FULL, of.JOIN_WINDOW)
+
+
+@row("11.33", "transformWithState, timers of event time, followed from outside, killed in a batch")
+def attached_timers(world: World) -> None:
+    attached_killed(world, [{"rows": step} for step in STEPS], of.TIMERS)
+
+
+def connect_killed(world: World, steps: Sides, *operators: Operator) -> None:
+    """In Spark Connect sessions: program and server are killed before the ticks of a batch, and in the middle of the
+    next."""
+    run = outside(world, *operators)
+    for step in steps[:2]:
+        run.publish(step)
+    run_driver(world, run, "tick", 1, "connect")
+    run.start_readers()
+    run.publish(steps[2])
+    run_driver(world, run, "tasks", 2, "connect")
+    for step in steps[3:]:
+        run.publish(step)
+    run.publish_far()
+    run_driver(world, run, "none", how="connect")
+    run.read_on()
+    run.end()
+
+
+@row(
+    "11.34",
+    "windows and Python state of a Spark Connect session, killed with its server",
+    since="4.0",
+)
+def connect_windows(world: World) -> None:
+    steps = [{"rows": step} for step in STEPS]
+    connect_killed(world, steps, of.TUMBLING, of.SLIDING, of.AT, of.CHAIN, of.SESSION, of.PYTHON)
+
+
+@row("11.35", "joins of a Spark Connect session, killed with its server", since="4.0")
+def connect_joins(world: World) -> None:
+    connect_killed(world, SIDES, of.INNER, of.OUTER, of.RIGHT, of.FULL, of.JOIN_WINDOW)
