@@ -85,7 +85,8 @@ def joined(world: World) -> None:
     reads = {world.pipeline.input: "parse", world.pipeline.input_of("second"): "more"}
     world.publish(3)
     world.publish(4, front="second")
-    query = world.copy(tracked, both, reads=reads, creates=["after"])
+    # Without event times rows stay in state for good, and any of them may be matched at any time.
+    query = world.copy(tracked, both, reads=reads, creates=["after"], state="free")
     query.processAllAvailable()
     world.publish(6)
     query.processAllAvailable()
