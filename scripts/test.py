@@ -30,8 +30,8 @@ SPARK = ("spark", "spark_matrix", "examples")
 CONNECTORS = ("connectors",)
 BESIDE = {
     "inputs": ("core", "fuzz"),
-    "clients": ("client", "consumers", "dashboard", "dev", "docs", "explain", "faults", "public"),
-    "systems": ("chart", "processes"),
+    "clients": ("client", "consumers", "dashboard", "dev", "docs", "explain", "public"),
+    "systems": ("chart", "faults", "processes"),
     "matrix": ("spark_matrix",),
     "rows": ("connectors/test_quick.py",),
 }
