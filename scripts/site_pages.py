@@ -1,4 +1,4 @@
-"""Pages of the site that are other files of the project: the README, ARCHITECTURE.md, the chart's README, each example
+"""Pages of the site that are other files of the project: the README, ARCHITECTURE.md, CONTRIBUTING.md, the chart's README, each example
 with its files, and the public names by the module that offers them. mkdocs calls the `on_` functions (its hooks).
 
 The pages under docs/ are read in the repository too, so their links lead to files there (`../examples/lake`); here
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WHOLE = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
     "helm/lowmark/README.md": "chart.md",
 }
 """Pages of the project, and where the site has them."""
