@@ -215,10 +215,34 @@ class Stateful:
             self.world.wait(
                 f"nothing of {operator.name} is held", partial(self._holds_nothing, operator)
             )
-        for query in self.queries.values():
-            query.stop()
+        self._stop_between_batches()
         self.read_on()
         self.end()
+
+    def _stop_between_batches(self) -> None:
+        """A query whose batches never end may be stopped when its sink has one that Spark has not committed, which nobody
+        creates then, and its reader waits for it: it goes on until it has."""
+        while True:
+            for query in self.queries.values():
+                query.stop()
+            if all(map(self._is_between_batches, self.operators)):
+                return
+            self.start(self.world.tracked())
+            for operator in self.operators:
+                self.world.wait(
+                    f"the batch of {operator.name} is committed that it was stopped in",
+                    partial(self._is_between_batches, operator),
+                )
+
+    def _is_between_batches(self, operator: Operator) -> bool:
+        """Whether Spark has committed all batches that its sink has."""
+
+        def last(*folder: str) -> int:
+            names = self.world.directory.joinpath(*folder).glob("[0-9]*")
+            return max((int(path.name.partition(".")[0]) for path in names), default=-1)
+
+        name = operator.name
+        return last(f"out-{name}", "_spark_metadata") <= last(f"cp-{name}", "commits")
 
     def read_on(self) -> None:
         """The readers take in what there is."""
