@@ -219,6 +219,22 @@ class Stateful:
         self.read_on()
         self.end()
 
+    def rest_by_clock(self) -> None:
+        """The end of queries whose batches never end, while they go on: when the fronts have left, they and their readers
+        come to rest by themselves."""
+        for operator in self.operators:
+            self.world.wait(
+                f"nothing of {operator.name} is held", partial(self._holds_nothing, operator)
+            )
+        self.end()
+        for name, query in self.queries.items():
+            self.world.wait(f"{name} is at rest", lambda query=query: query.rest is not None)
+            query.awaitTermination()
+        for name, reader in self._readers.items():
+            self.world.wait(
+                f"the reader of {name} is at rest", lambda reader=reader: reader.rest is not None
+            )
+
     def _stop_between_batches(self) -> None:
         """A query whose batches never end may be stopped when its sink has one that Spark has not committed, which nobody
         creates then, and its reader waits for it: it goes on until it has."""
