@@ -73,7 +73,9 @@ class LateHold:
             self._place = None
             return
         self._node.sim.count("holds_late_elsewhere")
-        self._node.world.exact_late = False  # what the hold itself leaves behind is counted late, too
+        self._node.world.exact_late = (
+            False  # what the hold itself leaves behind is counted late, too
+        )
         self._place = move.segment, move.slot
         self._soon()
 
