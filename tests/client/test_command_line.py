@@ -20,7 +20,8 @@ from tests.client.support import WAIT_S, consume, create, done, joined_front, pr
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, lowmark
 from tracker.cli.app import app
-from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
+from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
+from tracker.cli.shared import DEFAULT_TARGET
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.process import ProcessConfig

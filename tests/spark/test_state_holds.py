@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,6 @@ from tracker.core.model import (
 )
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
-from tracker.wire.nodes import joined_from_pb
 
 COUNT, REPORT, AUDIT = range(3)
 SEGMENTS = ("count", "report", "audit")
@@ -268,20 +266,6 @@ def test_a_query_that_holds_is_not_started_so_that_it_would_let_go_of_nothing(wo
     with pytest.raises(TrackingError, match=r"1 holds stand for rows in its state, .*state:1:"):
         world.attached(state=None).start()
     world.stands_at(1)
-
-
-def test_a_tracker_of_an_older_release_is_refused_by_name(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "tracker.client.node.joined_from_pb",
-        lambda answer: replace(joined_from_pb(answer), takes_holds=False),
-    )
-    world.batch(*range(1, 20), next_ms=T0_MS)
-    with pytest.raises(TrackingError, match=r"older release, which knows of no holds"):
-        world.attached().start()
-    with NodeClient(world.running.target, world.name, "counts") as node:
-        assert node.check_join(WAIT_S).key.incarnation == 0, "nothing was begun"
 
 
 def test_batches_that_wait_for_the_tracker_hold_one_after_the_other(world: World) -> None:

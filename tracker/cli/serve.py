@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tracker.cli.common import show
+from tracker.cli.common import print_json, say
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     DEFAULT_LISTEN,
@@ -108,7 +108,10 @@ def _show(settings: ServeSettings) -> None:
     import yaml
 
     shown = settings.shown()
-    show(settings.as_json, shown, yaml.safe_dump(shown, sort_keys=False).rstrip("\n"))
+    if settings.as_json:
+        print_json(shown)
+    else:
+        say(yaml.safe_dump(shown, sort_keys=False), nl=False)
 
 
 def _options() -> list[inspect.Parameter]:
