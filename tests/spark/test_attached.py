@@ -14,7 +14,7 @@ import tracker
 from fronts.kafka import KafkaFront
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
-from local_tracker.spark.query.follow import Follower, FollowerLimits, Stopping, TrackingError
+from local_tracker.spark.query.follow import Follower, Stopping, TrackingError
 from local_tracker.spark.query.logs import CheckpointLog, LogError
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.state.rules import HeldFor
@@ -393,7 +393,7 @@ def test_a_query_far_ahead_says_why_it_was_stopped(running: EmbeddedTracker, log
         node.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, "1 files, such as stray.csv")])
         follower = Follower(
             "parse", node, CheckpointLog(str(logs.checkpoint)), NeverTicks(), joined,
-            is_active=lambda: True, on_failure=lambda error: None, limits=FollowerLimits(1),
+            is_active=lambda: True, on_failure=lambda error: None, max_batches_behind=1,
         )  # fmt: skip
         follower.start()
         for batch in range(1, 4):

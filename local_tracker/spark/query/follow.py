@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +32,10 @@ from tracker.core.log import Joined
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.files import AwayError
+
+MAX_BATCHES_BEHIND = 90
+"""How far a query may run ahead of the tracker before it is stopped; fewer than
+`spark.sql.streaming.minBatchesToRetain`, or a killed driver could find the logs purged."""
 
 _LISTING_EVERY_S = 0.5  # batch ids may skip: the directory is listed now and then
 _POLLS_PER_LISTING = 30  # at least, where requests cost
@@ -80,14 +83,6 @@ class BatchTicks(Protocol):
         """A batch's tick is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerLimits:
-    """max_batches_behind: how far a query may run ahead of the tracker before it is stopped; must be
-    below `spark.sql.streaming.minBatchesToRetain`, or a killed driver could find the logs purged."""
-
-    max_batches_behind: int = 90
-
-
 class Follower:
     """Commits the ticks of one query. `start()`, then `close()`; `failure` says why it gave up."""
 
@@ -100,8 +95,8 @@ class Follower:
         joined: Joined,
         is_active: Callable[[], bool],
         on_failure: Callable[[TrackingError], None],
-        limits: FollowerLimits | None = None,
         *,
+        max_batches_behind: int = MAX_BATCHES_BEHIND,
         one_query: bool = True,
         first_batch: int = 0,
         progress: Callable[[], tuple[int, str] | None] | None = None,
@@ -115,7 +110,7 @@ class Follower:
         self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
         self._joined = joined
         self._is_active, self._on_failure = is_active, on_failure
-        self._limits = limits or FollowerLimits()
+        self._max_behind = max_batches_behind
         self._progress = progress if checkpoint.files.MAY_LAG else None
         self._changed = threading.Condition()
         self._ending, self._stopping = threading.Event(), threading.Event()
@@ -310,10 +305,10 @@ class Follower:
 
     def _check_behind(self) -> None:
         behind = self._records.qsize()
-        if behind > self._limits.max_batches_behind and not self._ending.is_set():
+        if behind > self._max_behind and not self._ending.is_set():
             known = "".join(f" (it waits for {wait.text})" for wait in self._node.waits)
             raise TrackingError(
-                f"{self._about()}: {behind} batches wait for the tracker{known}, the limit is {self._limits.max_batches_behind}, beyond which a restart might find "
+                f"{self._about()}: {behind} batches wait for the tracker{known}, the limit is {self._max_behind}, beyond which a restart might find "
                 f"their logs purged; the query is stopped and goes on where it was when it is "
                 f"started again; to allow more, raise spark.sql.streaming.minBatchesToRetain"
             )
