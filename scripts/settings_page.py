@@ -32,7 +32,8 @@ def declared() -> dict[str, Any]:
     for name, one in schema["properties"].items():
         extra = ServeSettings.model_fields[name].json_schema_extra
         if not (isinstance(extra, dict) and extra.get("hidden")):
-            chosen = next((each for each in one.get("anyOf", ()) if each["type"] != "null"), {})
+            choices: list[dict[str, Any]] = one.get("anyOf", [])
+            chosen = next((each for each in choices if each["type"] != "null"), {})
             found[name] = {"description": one["description"], **chosen, **one}
     return found
 
