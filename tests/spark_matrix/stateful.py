@@ -101,6 +101,10 @@ def held_for(operator: Operator) -> HeldFor | None:
     return HeldFor(operator.delay_ms, operator.span_ms, operator.ahead_ms)
 
 
+def _is_at_rest(query: TrackedQuery) -> bool:
+    return query.rest is not None
+
+
 class Stateful:
     """The operators of a row, in one pipeline; each step is taken in by all of them, and by their readers."""
 
@@ -227,13 +231,9 @@ class Stateful:
                 f"nothing of {operator.name} is held", partial(self._holds_nothing, operator)
             )
         self.end()
-        for name, query in self.queries.items():
-            self.world.wait(f"{name} is at rest", lambda query=query: query.rest is not None)
+        for name, query in (*self.queries.items(), *self._readers.items()):
+            self.world.wait(f"{name}, or its reader, is at rest", partial(_is_at_rest, query))
             query.awaitTermination()
-        for name, reader in self._readers.items():
-            self.world.wait(
-                f"the reader of {name} is at rest", lambda reader=reader: reader.rest is not None
-            )
 
     def _stop_between_batches(self) -> None:
         """A query whose batches never end may be stopped when its sink has one that Spark has not committed, which nobody
