@@ -100,7 +100,7 @@ def _core(chosen: list[Mutation], options: argparse.Namespace) -> Result:
         shown["survivors"] = ",".join(survived)
     ok = bool(outcomes) and len(found) == len(outcomes) and shown["control"] == control.limit
     rules = {mutation.name: mutation for mutation in chosen}
-    details = {
+    details: dict[str, object] = {
         "by_mutation": [
             {"rule": rules[o.name].rule, "what": rules[o.name].what, **asdict(o)} for o in outcomes
         ],
@@ -118,9 +118,10 @@ def _shells(chosen: list[ShellMutation], options: argparse.Namespace) -> Result:
         shown["shells_not_found"] = ",".join(not_found)
     if not (fine := not control.found and not control.error):
         shown["shells_control"] = "failed"
-    details = {
-        "by_shell_mutation": [asdict(o) for o in outcomes], "shells_unchanged": asdict(control)
-    }  # fmt: skip
+    details: dict[str, object] = {
+        "by_shell_mutation": [asdict(outcome) for outcome in outcomes],
+        "shells_unchanged": asdict(control),
+    }
     return fine and bool(outcomes) and not not_found, shown, details
 
 

@@ -73,7 +73,9 @@ def _mutation(name: str, row: dict[str, str | list[str]]) -> ShellMutation:
         raise MutationError(
             f"{name} has {', '.join(sorted(row))}; it needs {', '.join(sorted(_FIELDS))}"
         )
-    what, file, symbol, old, new = (str(row[key]) for key in ("what", "file", "symbol", "old", "new"))
+    what, file, symbol, old, new = (
+        str(row[key]) for key in ("what", "file", "symbol", "old", "new")
+    )
     if not what.endswith("."):
         raise MutationError(f"{name}: what it breaks is a sentence: {what!r}")
     if not file.startswith(_CHANGED):

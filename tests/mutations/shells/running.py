@@ -86,8 +86,8 @@ def _run(
     if mutation is not None:
         try:
             text = mutation.changed(copy)
-        except MutationError as error:
-            return ShellOutcome(name, error=str(error))
+        except MutationError as unfit:
+            return ShellOutcome(name, error=str(unfit))
         # The file is a link to the one of all copies.
         (copy / mutation.file).unlink()
         (copy / mutation.file).write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -22,7 +23,7 @@ ROW = {
 
 def written(directory: Path, **changed: object) -> ShellMutation:
     """The mutation of a file with this one row."""
-    lines = [f"{key} = {value!r}" for key, value in {**ROW, **changed}.items()]
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {**ROW, **changed}.items()]
     (directory / "room.toml").write_text("\n".join(["[made-for-a-test]", *lines]))
     (mutation,) = all_shell_mutations(directory)
     return mutation
