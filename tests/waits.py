@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-HANG_S = int(os.environ.get("LOWMARK_HANG_S", "600"))
+HANG_S: float = int(os.environ.get("LOWMARK_HANG_S", "600"))
 """What has not come after so many seconds never will. LOWMARK_HANG_S in the environment makes it shorter, for
 whoever looks for something that hangs."""
 PROGRAM_S = 3 * HANG_S
