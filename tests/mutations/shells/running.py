@@ -100,11 +100,13 @@ def _run(
 def _pytest(copy: Path, tests: Iterable[str], most_s: int) -> tuple[bool, str, str]:
     """Whether one of the tests fails, the first that does, and why there is no answer."""
     path = os.pathsep.join([str(copy), str(copy / "proto")])
+    # pytest cuts its lines at the width of a terminal.
+    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "500"}
     options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *tests], check=False, cwd=copy, text=True,
-            capture_output=True, timeout=most_s, env={**os.environ, "PYTHONPATH": path},
+            capture_output=True, timeout=most_s, env=environment,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return False, "", f"its tests took more than {most_s} s"

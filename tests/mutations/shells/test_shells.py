@@ -70,7 +70,7 @@ def test_a_test_that_is_gone_is_named_with_the_mutations_that_need_it(tmp_path: 
         "tests/fronts/test_core.py::test_nobody, which is to find made-for-a-test",
         "tests/x.py, which is to find made-for-a-test",
     ]
-    with pytest.raises(MutationError, match="there is no tests/fronts/test_core.py::test_nobody"):
+    with pytest.raises(MutationError, match=r"there is no tests/fronts/test_core\.py::test_nobody"):
         run_shells([gone], 1, lambda outcome: None)
 
 
