@@ -12,10 +12,10 @@ import pytest
 
 from fronts.files import FileFront
 from local_tracker.worker.handle import Handle
-from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import Tracker, local_tracker
 from tests.local_tracker.fakes import one_cell
 from tests.processes.everything import PIPELINE
+from tests.waits import HANG_S, until
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
 from tracker.client.known import known_beside
 from tracker.core.model import Cells, PipelineSpec, RefusalCode, TickContent
@@ -74,7 +74,7 @@ def alone(tmp_path: Path) -> Iterator[Alone]:
 def commit(node: NodeClient, *slots: int) -> None:
     for slot in slots:
         node.commit(TickContent(created=Cells.of([(0, slot, slot, 1)])))
-    node.flush(WAIT_S)
+    node.flush(HANG_S)
 
 
 def test_a_front_that_knows_more_than_an_older_store_says_so(alone: Alone, tmp_path: Path) -> None:
@@ -85,17 +85,17 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(alone: Alone, tmp_p
 
     with front() as first:
         first.write([{"row": 1}])
-        assert first.wait_durable(WAIT_S)
+        assert first.wait_durable(HANG_S)
         older = alone.keep_whole("older")
         first.write([{"row": 2}])
-        assert first.wait_durable(WAIT_S)
+        assert first.wait_durable(HANG_S)
     alone.process.kill()
     newer = alone.keep("newer")
     alone.put(older)
     alone.process.start()
     for _ in range(2):
         with pytest.raises(RefusedError, match="node 'f' was acknowledged ticks") as refused:
-            front().start(WAIT_S)
+            front().start(HANG_S)
         assert refused.value.refusal.code is RefusalCode.LOST
         assert str(known_beside(out, PIPELINE, "f")) in str(refused.value), (
             "what to do if it may be"
@@ -105,12 +105,12 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(alone: Alone, tmp_p
     alone.process.start()
     with front() as last:
         last.write([{"row": 3}])
-        assert last.wait_durable(WAIT_S)
+        assert last.wait_durable(HANG_S)
 
 
 def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
     node = alone.node("n")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     commit(node, 10)
     older = alone.keep_whole("older")
     commit(node, 11, 12)
@@ -118,19 +118,19 @@ def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
     alone.put(older)
     alone.process.start()
     with pytest.raises(LowmarkError, match="tracker has lost what it acknowledged"):
-        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(WAIT_S)
+        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(HANG_S)
 
 
 def test_a_node_whose_joining_is_gone_is_told_so(alone: Alone) -> None:
     older = alone.keep_whole("older")
     node = alone.node("n")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     commit(node, 10)
     alone.process.kill()
     alone.put(older)
     alone.process.start()
     with pytest.raises(LowmarkError, match="this tracker knows of no such joining"):
-        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(WAIT_S)
+        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(HANG_S)
 
 
 def test_an_eager_local_tracker_whose_flushes_are_gone_does_not_start(
@@ -140,7 +140,7 @@ def test_an_eager_local_tracker_whose_flushes_are_gone_does_not_start(
     alone.stack.callback(local.discard)
     local.start()
     until((tmp_path / "local-tracker").exists)
-    handle = Handle(f"unix:{tmp_path}/local-tracker", PIPELINE, WAIT_S)
+    handle = Handle(f"unix:{tmp_path}/local-tracker", PIPELINE, HANG_S)
     alone.stack.callback(handle.close)
     handle.step(one_cell(0, 10, 1), Cells.empty())
     older = alone.keep_whole("older")
