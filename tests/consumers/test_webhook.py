@@ -259,7 +259,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     node = joined_front(running.node("two", "n"))
     done(node.commit(promise(TEN + HOUR)))
     secret_file = tmp_path / "made.secret"
-    command = ["webhook", "secret", "--out", str(secret_file)]
+    command = ["credentials", "token", "--webhook", "--out", str(secret_file)]
     made = CliRunner().invoke(app, command)
     assert made.exit_code == 0 and not made.output and secret_file.stat().st_mode & 0o077 == 0
     assert CliRunner().invoke(app, command).exit_code == 2

@@ -14,20 +14,11 @@ from tracker.cli.common import (
     SegmentName,
     exit_when_told,
     fail,
-    write_secret,
 )
 from tracker.cli.periods import Every, Since, periods_by
 from tracker.client.moments import parse_duration_ns
 from tracker.consumers.periods.once import ActionError
-from tracker.consumers.periods.signing import new_secret
 from tracker.consumers.periods.webhook import Patience, Webhook
-
-
-def secret(
-    out: Annotated[Path, typer.Option(help="new file for the secret, which is shown nowhere else")],
-) -> None:
-    """Make a secret that messages are signed with, for the sender and for the receiver."""
-    write_secret(out, new_secret())
 
 
 def follow(
@@ -40,7 +31,10 @@ def follow(
         ),
     ],
     secret_file: Annotated[
-        Path, typer.Option(help="file of secrets, one a line: `lowmark webhook secret` makes one")
+        Path,
+        typer.Option(
+            help="file of secrets, one a line: `lowmark credentials token --webhook` makes one"
+        ),
     ],
     record: Annotated[str, typer.Option(help="the webhook's own file: which period is next")],
     every: Every = "1h",
