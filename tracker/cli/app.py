@@ -27,7 +27,6 @@ from tracker.cli import (
     store,
     wait,
     watch,
-    webhook,
 )
 from tracker.cli.common import EXIT_UNAVAILABLE, fail
 from tracker.cli.shared import Asks, Follows, Prints
@@ -97,9 +96,6 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
     ("periods", "Hours, or other periods, and when they were complete."): [
         ("list", periods.periods_list, Asks),
         ("follow", periods.periods_follow, Follows),
-    ],
-    ("webhook", "Post each hour to a URL when it is complete, signed."): [
-        ("follow", webhook.follow, Follows),
     ],
     ("barrier", "Write rows of tracked queries into a sink in the order of time, each once."): [
         ("run", barrier.run, Follows),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
-from tracker.client.settings import Settings, SettingsError, read_layers
+from tracker.client.settings import Settings, SettingsError, from_words, read_layers
 
 Given = TypeVar("Given", bound=Settings)
 
@@ -18,16 +20,20 @@ _SHORT = {"pipeline": ["-p"], "segment": ["-s"]}
 
 
 def by_settings(
-    model: type[Given], typed: Sequence[str]
+    model: type[Given], typed: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Callable[[typer.Context, Given], None]], Callable[..., None]]:
-    """Makes a command of a function that takes its settings. typed: those that are options."""
+    """Makes a command of a function that takes its settings. typed: those that are options; variables: those that the
+    environment may have, with their names there."""
 
     def decorate(run: Callable[[typer.Context, Given], None]) -> Callable[..., None]:
         def command(
             context: typer.Context, config: str, assigned: list[str], **options: Any
         ) -> None:
             try:
-                settings = read_layers(model, *read_text(config), {}, assigned, options)
+                texts = {field: os.environ.get(name) for field, name in variables.items()}
+                said = {field: text for field, text in texts.items() if text}
+                found = from_words(model, said, lambda name: variables[name])
+                settings = read_layers(model, *read_text(config), found, assigned, options)
             except SettingsError as error:
                 raise typer.BadParameter(str(error)) from None
             run(context, settings)
@@ -71,16 +77,21 @@ def parameters(
     for field in typed:
         declared = model.model_fields[field]
         default = declared.get_default(call_default_factory=True)
-        kind: Any = int if default is None else type(default)
+        kind, many = _kind(declared.annotation), isinstance(default, list)
         option = typer.Option(
             f"--{field.replace('_', '-')}", *_SHORT.get(field, ()), help=declared.description,
             show_default=str(default) if default else False,
         )  # fmt: skip
-        many = kind is list
-        found.append(
-            parameter(field, [] if many else None, list[str] if many else kind | None, option)
-        )
+        found.append(parameter(field, [] if many else None, kind if many else kind | None, option))
     return found
+
+
+def _kind(annotation: Any) -> Any:
+    """What an option is read as; it is checked by the model."""
+    inner = [each for each in get_args(annotation) if each is not type(None)]
+    if get_origin(annotation) is list or not inner:
+        return annotation
+    return type(inner[0]) if get_origin(annotation) is Literal else inner[0]
 
 
 def parameter(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:
