@@ -119,7 +119,7 @@ class Declared:
 
     def attach(self, *more: str) -> tuple[str, ...]:
         return (
-            "query", "query", "attach", "--storage", str(self.top / "storage"), "--pipeline", "copies",
+            "query", "attach", "--storage", str(self.top / "storage"), "--pipeline", "copies",
             "--warehouse", str(self.top / "spark-warehouse"), *more,
         )  # fmt: skip
 
