@@ -130,6 +130,12 @@ def test_functions_with_state_are_not_understood() -> None:
     with_timers.group_map.timeout_conf = "EventTimeTimeout"
     for plan in (with_timers, above("apply_in_pandas_with_state", stream("/in"))):
         assert state_of(plan).kind is StateKind.UNKNOWN
+        assert not state_of(plan).by_clock
+    with_timers.group_map.timeout_conf = "ProcessingTimeTimeout"
+    assert state_of(with_timers).by_clock
+    with_timers.group_map.ClearField("timeout_conf")
+    with_timers.group_map.transform_with_state_info.time_mode = "ProcessingTime"
+    assert state_of(with_timers).by_clock
 
 
 def test_where_a_query_writes_and_keeps_its_checkpoint() -> None:

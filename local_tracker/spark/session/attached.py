@@ -22,6 +22,7 @@ from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.state.chosen import check_nothing_left, chosen_plan
+from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS, by_clock
 from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import HeldFor, StatePlan
 from tracker.client import Admin, NodeClient
@@ -120,6 +121,8 @@ class AttachedQuery(Followed):
             if self._state is None:
                 check_nothing_left(self._name, asked)
             else:
+                if operator := by_clock(self._checkpoint):
+                    raise TrackingError(f"query {self._name!r}: {operator} {NO_WATERMARK_TELLS}")
                 chosen_plan(self._name, self._state, None, "Append", self._creates, None, asked)
             ticks = self._ticks(asked)
             ticks.check_sources(self._name)
