@@ -131,6 +131,9 @@ def test_functions_with_state_are_not_understood() -> None:
     for plan in (with_timers, above("apply_in_pandas_with_state", stream("/in"))):
         assert state_of(plan).kind is StateKind.UNKNOWN
         assert not state_of(plan).by_clock
+    of_pandas = above("apply_in_pandas_with_state", stream("/in"))
+    of_pandas.apply_in_pandas_with_state.timeout_conf = "ProcessingTimeTimeout"
+    assert state_of(of_pandas).by_clock
     with_timers.group_map.timeout_conf = "ProcessingTimeTimeout"
     assert state_of(with_timers).by_clock
     with_timers.group_map.ClearField("timeout_conf")

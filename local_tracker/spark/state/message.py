@@ -51,11 +51,11 @@ def _emits_at_once(relation: Any, kind: str, mode: str, streams: int) -> bool:
 
 
 def _is_by_clock(relation: Any) -> bool:
-    if relation.WhichOneof("rel_type") != "group_map":
-        return False
-    group = relation.group_map
-    modes = (group.timeout_conf, group.transform_with_state_info.time_mode)
-    return not BY_CLOCK.isdisjoint(modes)
+    kind = relation.WhichOneof("rel_type")
+    if kind == "apply_in_pandas_with_state":
+        return relation.apply_in_pandas_with_state.timeout_conf in BY_CLOCK
+    modes = (relation.group_map.timeout_conf, relation.group_map.transform_with_state_info.time_mode)
+    return kind == "group_map" and not BY_CLOCK.isdisjoint(modes)
 
 
 def _has_state(relation: Any) -> bool:

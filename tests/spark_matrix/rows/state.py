@@ -269,7 +269,8 @@ def run_driver(
     is_missed = point == "commit" and ended.returncode == MISSED
     wanted = 0 if point in ("none", "refused") else -signal.SIGKILL
     if ended.returncode != wanted and not is_missed:
-        said = ended.stderr.decode(errors="replace")
+        lines = ended.stderr.decode(errors="replace").splitlines()
+        said = "\n".join(line for line in lines if not line.lstrip().startswith(("at ", "org.apache.")))
         world.fail(f"the driver ended with status {ended.returncode}: {said[-3000:]}")
     return not is_missed
 
