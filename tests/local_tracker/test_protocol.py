@@ -23,6 +23,7 @@ from local_tracker.worker.protocol import (
     receive_frame,
     send_frame,
 )
+from tests.waits import HANG_S
 from tracker.core.model import Cells
 
 CELLS = Cells.of([(0, -5, 2**64 - 1, 3), (1, 2**62, 1, -1)])
@@ -31,8 +32,8 @@ CELLS = Cells.of([(0, -5, 2**64 - 1, 3), (1, 2**62, 1, -1)])
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     one, other = socket.socketpair()
-    one.settimeout(5)
-    other.settimeout(5)
+    one.settimeout(HANG_S)
+    other.settimeout(HANG_S)
     with one, other:
         yield one, other
 

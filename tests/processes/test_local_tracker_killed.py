@@ -26,7 +26,7 @@ from tracker.core.model.routing import RoutingTable
 
 Ack = tuple[str, int, int]
 """Segment, slot and ack value."""
-SHORT_DEADLINE_S = 2.0
+SHORT_DEADLINE_S = 2.0  # expires: nobody is there to answer
 each_number_of_shards = pytest.mark.parametrize(
     "shard_count", [1, 3], ids=["one shard", "three shards"]
 )

@@ -14,6 +14,7 @@ import pytest
 from local_tracker.spark.formats.published import Manifest, PublishedBatches
 from local_tracker.spark.query.logs import LogError
 from tests.files.stores import EXCLUSIVE, STORES, Store
+from tests.waits import HANG_S
 from tracker.core.model.units import unit_name
 from tracker.files import Files, LocalFiles, Stores
 
@@ -161,7 +162,7 @@ def test_a_loser_that_comes_late_shows_nothing(store: Store, batches: PublishedB
 
     def late(directory: str) -> None:
         looked.set()
-        assert done.wait(60)
+        assert done.wait(HANG_S)
         store.files.create(f"{directory}/k=1/part-0-late", b"late")
 
     with ThreadPoolExecutor(1) as pool:
@@ -169,7 +170,7 @@ def test_a_loser_that_comes_late_shows_nothing(store: Store, batches: PublishedB
             PublishedBatches(store.root, Fixed(store.files)).publish,
             "q", 0, "o", "late", late, lambda name, _: f"b0-{name}",
         )  # fmt: skip
-        assert looked.wait(60)
+        assert looked.wait(HANG_S)
         publish(batches, store, 0, "first")
         done.set()
         assert losing.result().run == "first"
