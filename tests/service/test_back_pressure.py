@@ -52,10 +52,10 @@ async def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
         for _ in range(50):
             await served.pipelines.ListShards(pipeline_pb.ListShardsRequest(), timeout=HANG_S)
             assert LIMIT <= process.position - process.committed <= LIMIT + 1
-            store.open.set()
-            await sending
-            while (await ticks.answer()).committed.number < TICKS:
-                pass
+        store.open.set()
+        await sending
+        while (await ticks.answer()).committed.number < TICKS:
+            pass
 
 
 async def test_a_tick_over_the_limit_is_refused_and_its_number_stays_free() -> None:
