@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from local_tracker.spark.formats.interface import Source, TopicsSource
 from local_tracker.spark.formats.kafka import TopicReads, topic_reads
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import BatchOffsets
-from local_tracker.spark.query.plans import KafkaSource, Routes, Source, UnaccountedError
+from local_tracker.spark.query.plans import Routes, UnaccountedError
 from tracker.client.topics import TopicPlace
 from tracker.core.model import PipelineSpec
 
@@ -20,7 +21,7 @@ FILES = Source("1", "FileSource[/in]", "/in")
 
 def kafka(*topics: str, pattern: str | None = None, number: str = "0", start: str = "") -> Source:
     options = {"startingOffsets": start} if start else {}
-    return Source(number, "kafka", kafka=KafkaSource(topics, pattern, options))
+    return Source(number, "kafka", topics=TopicsSource(topics, pattern, options))
 
 
 def read(

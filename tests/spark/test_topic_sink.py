@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from local_tracker.spark.formats.kafka import TopicLabels
-from local_tracker.spark.formats.kafka_sink import TopicSink
+from local_tracker.spark.formats.kafka_sink import SunkTopic, TopicSink, topic_output
 from local_tracker.spark.formats.ranges import NotYetPublished, OffsetRanges, RangesError
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.follow import Stopping
@@ -109,7 +109,8 @@ class Run:
         )
         node: Any = SimpleNamespace(report_waits=lambda waits: None)
         admin: Any = SimpleNamespace(pipeline=state)
-        self.ticks = QueryTicks(node, admin, routes, checkpoint, sink=self.sink, state=holds)
+        output = topic_output(self.sink, routes.creates, SunkTopic(self.sink))
+        self.ticks = QueryTicks(node, admin, routes, checkpoint, lambda: [output], state=holds)
 
     def tick(self, batch: int) -> TickContent:
         return self.ticks.tick(self.ticks.read(batch), threading.Event())

@@ -7,6 +7,7 @@ knows; they are read as they grow.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
@@ -14,7 +15,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from local_tracker.spark.formats.interface import Format, Leaf, Source, TopicsSource
 from local_tracker.spark.formats.manifests import ManifestLog
 from local_tracker.spark.formats.ranges import (
     Journal,
@@ -26,11 +29,15 @@ from local_tracker.spark.formats.ranges import (
     journal_of,
     published_pieces,
 )
+from local_tracker.spark.formats.sinks import Sink, SinkPlan
 from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.plans import KafkaSource, Routes, Source
+from local_tracker.spark.query.plans import Routes
 from tracker.client.topics import TopicClaim, TopicError, TopicPlace
 from tracker.core.model import PipelineSpec
 from tracker.files import STORES, AwayError, Stores, child
+
+if TYPE_CHECKING:
+    from local_tracker.spark.writers.each_batch import BatchWriter, Writing
 
 _LISTED_AFTER_LOOKS = 50
 """Looks for the next manifest in vain, after which all are listed: another one may be the next."""
@@ -251,9 +258,9 @@ def topic_reads(
     passed: set[str] = set()
     names: set[str] = set()
     for source in sources:
-        if source.kafka is None or source.number in ranges or source.number in untracked:
+        if source.topics is None or source.number in ranges or source.number in untracked:
             continue
-        topics = _topics(source.kafka, reads, untracked)
+        topics = _topics(source.topics, reads, untracked)
         if twice := names.intersection(topics):
             raise TrackingError(
                 f"topic {min(twice)!r} is read by two sources of the query, so that its records would be "
@@ -261,7 +268,7 @@ def topic_reads(
             )
         names.update(topics)
         segments = {name: _segment(source, name, reads, untracked) for name in topics}
-        options = source.kafka.options
+        options = source.topics.options
         first = {key.lower(): value for key, value in options.items()}.get("startingoffsets", "")
         found[source.number] = tuple(
             TopicLabels(place_of(name), segment, topic_id(name, options)).ranges(
@@ -285,13 +292,13 @@ def topic_reads(
 
 
 def _topics(
-    kafka: KafkaSource, reads: str | Mapping[str, str], untracked: Sequence[str]
+    asked: TopicsSource, reads: str | Mapping[str, str], untracked: Sequence[str]
 ) -> tuple[str, ...]:
     """The topics of a source, as far as they are known before it reads: of a pattern, those named."""
-    if kafka.pattern is None:
-        return kafka.topics
+    if asked.pattern is None:
+        return asked.topics
     named = [*untracked, *(() if isinstance(reads, str) else reads)]
-    return tuple(name for name in named if re.fullmatch(kafka.pattern, name))
+    return tuple(name for name in named if re.fullmatch(asked.pattern, name))
 
 
 def _segment(
@@ -308,3 +315,33 @@ def _segment(
             f"there"
         )
     return segment
+
+
+class KafkaFormat(Format):
+    """Topics of Kafka's, whose records are numbered by the offsets of their partitions."""
+
+    name = "kafka"
+
+    def source(self, leaf: Leaf) -> Source | None:
+        if leaf.what != self.name or not leaf.has("extraOptions"):
+            return None
+        options = leaf.node.extraOptions().asCaseSensitiveMap()
+        given = {str(entry.getKey()): str(entry.getValue()) for entry in options.entrySet()}
+        lower = {name.lower(): value for name, value in given.items()}
+        topics: list[str] = []
+        if "subscribe" in lower:
+            topics = [name.strip() for name in lower["subscribe"].split(",")]
+        elif "assign" in lower:
+            topics = list(json.loads(lower["assign"]))
+        asked = TopicsSource(tuple(t for t in topics if t), lower.get("subscribepattern"), given)
+        return Source(leaf.number, leaf.what, topics=asked)
+
+    def sink(self, plan: SinkPlan) -> Sink:
+        from local_tracker.spark.formats.kafka_starting import KafkaSink
+
+        return KafkaSink(plan)
+
+    def writer(self, writing: Writing) -> BatchWriter:
+        from local_tracker.spark.writers.topic_writer import TopicWriter
+
+        return TopicWriter(writing)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from local_tracker.spark import jvm
-from local_tracker.spark.query.plans import Source
+from local_tracker.spark.formats.interface import Source
+from local_tracker.spark.formats.registry import table_format
 from tracker.files import Stores
 
 
@@ -27,7 +27,7 @@ class TableNames:
         if "/" in table or table.isdigit():
             return name
         for fmt in self._formats:
-            found = jvm.table_of(self._spark, table, fmt)
+            found = table_format(fmt).table(self._spark, table)
             if found is not None and self._stores.location(found.location) in self._locations:
                 return self._stores.location(found.location) + at + versions
         return name

@@ -11,16 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from local_tracker.spark.formats.interface import Source, TableRefused
 from local_tracker.spark.formats.ranges import OffsetRanges, partitions
-from local_tracker.spark.formats.table_units import TableRefused
-from local_tracker.spark.formats.tables import (
-    Tables,
-    TableSource,
-    names_versions,
-    untracked_versions,
-)
+from local_tracker.spark.formats.tables import Tables, names_versions, untracked_versions
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import BatchOffsets
@@ -33,30 +27,6 @@ _WILDCARD = re.compile(r"[*?\[{\\]")
 
 class UnaccountedError(ComposeError):
     """A source is in no segment, and nobody declared that it is not tracked. Names source and plan."""
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaSource:
-    """What a source reads from Kafka. topics: by their names, or all that match `pattern`; options: of the
-    reader, as given."""
-
-    topics: tuple[str, ...]
-    pattern: str | None
-    options: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A streaming source of a plan. number: what the checkpoint calls it, its index in the plan from
-    "0", or the name that `readStream.name()` gave it. what: as Spark shows it. directory: of a source
-    of files, perhaps with wildcards, or of a table; else None. kafka, table: what it reads of these; else
-    None."""
-
-    number: str
-    what: str
-    directory: str | None = None
-    kafka: KafkaSource | None = None
-    table: TableSource | None = None
 
 
 class Routes:
