@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.kafka import TopicLabels
 from local_tracker.spark.formats.kafka_sink import SunkTopic, TopicSink, topic_output
 from local_tracker.spark.formats.ranges import NotYetPublished, OffsetRanges, RangesError
@@ -99,7 +100,7 @@ class Run:
             return [(offset, offset + 1, query.slots[offset]) for offset in range(begin, end)]
 
         ranges = {"0": OffsetRanges("in", slots), "1": OffsetRanges("side", slots)}
-        routes = Routes(SPEC, {}, tuple(segments), "q", None, ranges)
+        routes = Routes(SPEC, QueryReads({}, (), ranges), tuple(segments), "q")
         state = lambda name: SimpleNamespace(  # noqa: E731
             state=SimpleNamespace(
                 segments=[

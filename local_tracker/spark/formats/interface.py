@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.scala import items, iterated
+from tracker.client.topics import TopicPlace
 from tracker.files import Files, Stores
 
 if TYPE_CHECKING:
@@ -61,6 +63,28 @@ class Source:
     directory: str | None = None
     topics: TopicsSource | None = None
     table: TableSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReads:
+    """What a query's arguments say of its sources: reads, untracked and ranges as for `Tracked.start`, ranges also
+    those of topics. untracked_topics: of sources that read tracked ones too."""
+
+    reads: str | Mapping[str, str]
+    untracked: Sequence[str] = ()
+    ranges: Mapping[str, OffsetRanges | Sequence[OffsetRanges]] = field(default_factory=dict)
+    untracked_topics: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """What is known of where a query that is going to start reads. place_of: where it is recorded who labels a
+    topic."""
+
+    session: Any
+    sources: Sequence[Source]
+    stores: Stores
+    place_of: Callable[[str], TopicPlace]
 
 
 class Leaf:
@@ -154,6 +178,11 @@ class Format(ABC):
         """The source that reads there; None if it is not of this format."""
         return None
 
+    def reads(self, read: QueryReads, plan: SourcePlan) -> QueryReads:
+        """What arguments say of a query's sources, with the names that are this format's put into other terms:
+        places, and numbers of sources. Raises TrackingError for what is not accounted for."""
+        return read
+
     @abstractmethod
     def sink(self, plan: SinkPlan) -> Sink:
         """Where a query writes whose sink is of this format."""
@@ -204,6 +233,27 @@ class TableFormat(Format):
     @abstractmethod
     def table(self, session: Any, name: str) -> TableSource | None:
         """A table by its name in the session's catalogs or, with a `/`, by where it is; None if there is none."""
+
+    def reads(self, read: QueryReads, plan: SourcePlan) -> QueryReads:
+        """Tables go by where they are: a name, perhaps with versions (`name@versions`), that means one of the plan's
+        is put so."""
+        tables = [
+            s.table for s in plan.sources if s.table is not None and s.table.format == self.name
+        ]
+        known = {plan.stores.location(table.location) for table in tables}
+
+        def located(name: str) -> str:
+            table, at, versions = name.partition("@")
+            if not known or "/" in table or table.isdigit():
+                return name
+            found = self.table(plan.session, table)
+            where = None if found is None else plan.stores.location(found.location)
+            return name if where is None or where not in known else where + at + versions
+
+        reads = read.reads
+        if not isinstance(reads, str):
+            reads = {located(name): segment for name, segment in reads.items()}
+        return replace(read, reads=reads, untracked=tuple(map(located, read.untracked)))
 
     def refused_mode(self, mode: str) -> str | None:
         """Why a query that creates may not write a table in an output mode (`Append`, ...); None if it may."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from local_tracker.spark.formats.interface import Format, TableFormat
+from local_tracker.spark.formats.interface import Format, QueryReads, SourcePlan, TableFormat
 from local_tracker.spark.query.follow import TrackingError
 
 GROUP = "lowmark.formats"
@@ -44,6 +44,13 @@ def format_named(name: str) -> Format:
     """By the name that Spark's `format()` has for it, in letters of any case; files, where no other has the name."""
     known = {each.name: each for each in formats()}
     return known.get(name.lower(), known["files"])
+
+
+def accounted(read: QueryReads, plan: SourcePlan) -> QueryReads:
+    """As `Format.reads`, by all of them."""
+    for each in formats():
+        read = each.reads(read, plan)
+    return read
 
 
 def table_formats() -> tuple[TableFormat, ...]:

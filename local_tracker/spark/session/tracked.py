@@ -18,8 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,10 @@ from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark import jvm
-from local_tracker.spark.formats.brokers import JvmTopic
 from local_tracker.spark.formats.hadoop_files import session_stores
-from local_tracker.spark.formats.interface import Source
-from local_tracker.spark.formats.kafka import TopicReads, topic_reads
-from local_tracker.spark.formats.registry import format_named
+from local_tracker.spark.formats.interface import QueryReads, SourcePlan
+from local_tracker.spark.formats.registry import accounted, format_named
 from local_tracker.spark.formats.sinks import NotedSink, RunningSink, Sink, SinkPlan
-from local_tracker.spark.formats.table_names import TableNames
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.query.compose import Evaluations
 from local_tracker.spark.query.emits import EmittingFront, EventTime, emitting_front
@@ -173,31 +169,33 @@ class Tracked:
         planned, given = check_planned(writer, node_id, creates), options or TrackingOptions()
         emits = given.emits
         with ExitStack() as undoing:
-            starting = self._starting(planned, node_id, given.take_over)
+            starting = StartingQuery(
+                self.target, self.pipeline, node_id, planned, given.take_over, self._stores
+            )
             undoing.callback(starting.node.close)
             undoing.callback((admin := Admin(self.target)).close)
             asked = starting.ask()
-            read = self._read_topics(sources := starting.sources(asked), reads, untracked, given)
-            routes = read.routes(asked.spec, creates, node_id, rows, sources, self._stores, bool(emits))  # fmt: skip
-            sink = self._sink(
-                SinkPlan(
-                    node_id, starting.id, planned, routes, starting.checkpoint, self._stores,
-                    self._place, emits, to_table,
-                ), given.noted,
+            sources = starting.sources(asked)
+            read = QueryReads(reads, untracked, given.ranges)
+            read = accounted(read, SourcePlan(self.spark, sources or (), self._stores, self._place))
+            routes = Routes(
+                asked.spec, read, creates, node_id, rows, sources, self._stores, as_front=bool(emits)
             )  # fmt: skip
+            sink = self._sink(planned, starting, routes, given, to_table)
             sink.check()
             front = self._front(emits, creates, routes, planned.mode, writer)
             check_admission(node_id, starting, admin, asked, routes)
             held_in = self._may_create(planned, routes, creates)
-            plan = chosen_plan(
-                node_id, given.state, planned.state, planned.mode, held_in, emits, asked
-            )
+            state, mode = planned.state, planned.mode
+            plan = chosen_plan(node_id, given.state, state, mode, held_in, emits, asked)
             sink.open()
             undoing.callback(sink.close)
             joined = starting.join(sink)
             emission = front.join(starting.node, joined.spec) if front else None
             publishes = self._publishes(sink, given.may_publish_nothing)
-            held = self._begin_state(plan, starting, sink) if plan else []
+            held: list[HeldSlot] = []
+            if plan and starting.checkpoint:  # without one nothing is found again
+                held = begin_state(plan, starting.checkpoint, starting.node, sink.has)
             with self._task_settings(node_id):
                 query = writer.toTable(to_table) if to_table else writer.start()
             undoing.push(partial(self._not_started, query, node_id))
@@ -273,27 +271,6 @@ class Tracked:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _starting(self, planned: PlannedQuery, node_id: str, take_over: bool) -> StartingQuery:
-        return StartingQuery(self.target, self.pipeline, node_id, planned, take_over, self._stores)
-
-    def _read_topics(
-        self,
-        sources: Sequence[Source] | None,
-        reads: str | Mapping[str, str],
-        untracked: Sequence[str],
-        options: TrackingOptions,
-    ) -> TopicReads:
-        given = sources or ()
-        read = topic_reads(given, reads, untracked, options.ranges, self._place, self._topic_id)
-        if self._is_remote:
-            return read
-        where = TableNames(self.spark, self._stores, given)
-        reads = read.reads
-        if not isinstance(reads, str):
-            reads = {where.location(name): segment for name, segment in reads.items()}
-        untracked = tuple(where.location(name) for name in read.untracked)
-        return replace(read, reads=reads, untracked=untracked)
-
     def _place(self, topic: str) -> TopicPlace:
         """Where it is kept what is known of a topic."""
         if self._topics is None:
@@ -303,17 +280,24 @@ class Tracked:
             )
         return TopicPlace(self._topics, self.pipeline, topic, self._stores)
 
-    def _topic_id(self, topic: str, options: Mapping[str, str]) -> str:
-        with closing(JvmTopic(self.spark, topic, options)) as asked:
-            return asked.ends().topic_id
-
-    def _sink(self, plan: SinkPlan, noted: str | None) -> Sink:
+    def _sink(
+        self,
+        planned: PlannedQuery,
+        starting: StartingQuery,
+        routes: Routes,
+        given: TrackingOptions,
+        to_table: str | None,
+    ) -> Sink:
         """Where a query writes."""
-        if noted is not None:
-            return NotedSink(plan, noted)
-        if plan.planned.each_batch is not None:
+        plan = SinkPlan(
+            starting.node_id, starting.id, planned, routes, starting.checkpoint, self._stores,
+            self._place, given.emits, to_table,
+        )  # fmt: skip
+        if given.noted is not None:
+            return NotedSink(plan, given.noted)
+        if planned.each_batch is not None:
             return EachBatchSink(plan, self._all_writers, acknowledge=self._tasks_acknowledge)
-        return format_named(plan.planned.sink).sink(plan)
+        return format_named(planned.sink).sink(plan)
 
     def _all_writers(self) -> list[BatchWriter]:
         with self._changed:
@@ -351,13 +335,6 @@ class Tracked:
         if planned.each_batch is not None and segments:
             check_each_batch(planned.each_batch, self._check_published)
         return segments
-
-    def _begin_state(self, plan: StatePlan, starting: StartingQuery, sink: Sink) -> list[HeldSlot]:
-        """As `begin_state`. Of a table it is not asked whether it has a batch: there it is taken to."""
-        checkpoint = starting.checkpoint
-        if checkpoint is None:  # of which nothing is found again
-            return []
-        return begin_state(plan, checkpoint, starting.node, sink.has)
 
     def _not_started(
         self, query: StreamingQuery, node_id: str, _: object, error: object, *__: object
