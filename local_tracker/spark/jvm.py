@@ -113,11 +113,6 @@ class StageTasks:
         return int(attempt._1().numTasks())
 
 
-def repartition(spark: SparkSession, checkpoint: str, partitions: int) -> None:
-    """Repartitions the state in a checkpoint, as Spark does it since 4.2, where it is private."""
-    spark._streamingCheckpointManager.repartition(checkpoint, partitions)
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
     """What is known of a query before it is started. sources: None where they are only known from its

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.scala import items, iterated
+from local_tracker.spark.scala import items, iterated, methods_of
+from local_tracker.spark.versions import source_names
 from tracker.client.topics import TopicPlace
 from tracker.files import Files, Stores
 
@@ -95,14 +96,9 @@ class Leaf:
         """index: of the source. Spark numbers sources in the order of leaves, or calls them by the name that the
         reader has given them."""
         self.session, self.node = session, node
-        self._methods = {method.getName() for method in node.getClass().getMethods()}
-        self.number, self.what = str(index), str(node.nodeName())
-        if self.has("sourceIdentifyingName"):
-            given = node.sourceIdentifyingName()
-            if given.getClass().getSimpleName() == "UserProvided":
-                self.number = str(given.name())
-        if self.has("sourceName"):
-            self.what = str(node.sourceName())
+        self._methods = methods_of(node)
+        given, self.what = source_names(node)
+        self.number = str(index) if given is None else given
 
     def has(self, method: str) -> bool:
         """Whether the leaf has a method."""

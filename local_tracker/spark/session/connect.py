@@ -21,9 +21,6 @@ from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.state.message import message_state
 from tracker.wire.fields import is_repeated
 
-FIRST_PYSPARK = (4, 0)
-"""Of Spark Connect; the 3.5 that is on PyPI comes without its server."""
-
 _CLASSIC = "use a classic session, in the driver"
 NO_BROKERS = (
     f"its brokers are asked by the driver, which a Spark Connect session does not reach; {_CLASSIC}"
@@ -41,15 +38,6 @@ def is_remote(thing: object) -> bool:
 def is_writer(thing: object) -> bool:
     """Whether something is what `frame.writeStream` gives in a Connect session."""
     return is_remote(thing) and hasattr(thing, "_write_proto")
-
-
-def check_session(version: str) -> None:
-    """Raises TrackingError for a version of PySpark whose Connect sessions have not been tried."""
-    if tuple(int(part) for part in version.split(".")[:2]) < FIRST_PYSPARK:
-        raise TrackingError(
-            f"PySpark {version} in a Spark Connect session is not supported, 4.0 is the first: {_CLASSIC}, or "
-            f"follow the query from outside (lowmark attach)"
-        )
 
 
 def refuse_writer() -> TrackingError:

@@ -54,7 +54,7 @@ from local_tracker.spark.state.chosen import chosen_plan, may_create
 from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import StatePlan
 from local_tracker.spark.state.running import RunningQuery
-from local_tracker.spark.versions import check_version
+from local_tracker.spark.versions import check_connect, check_version
 from local_tracker.spark.writers.each_batch import (
     BatchWriter,
     EachBatchSink,
@@ -96,7 +96,7 @@ class Tracked:
         check_version(pyspark.__version__, untried_pyspark)
         self._is_remote = connect.is_remote(spark)
         if self._is_remote:
-            connect.check_session(pyspark.__version__)
+            check_connect(pyspark.__version__)
         self.spark, self.target, self.pipeline = spark, target, pipeline
         self._topics, self._stores = topics, session_stores(spark)
         self._tasks_acknowledge = False
