@@ -57,7 +57,7 @@ def check_connect(version: str) -> None:
     if _minor(version) < _minor(FIRST_WITH_CONNECT):
         raise TrackingError(
             f"PySpark {version} in a Spark Connect session is not supported, {FIRST_WITH_CONNECT} is the first: use a "
-            f"classic session, in the driver, or follow the query from outside (lowmark attach)"
+            f"classic session, in the driver, or follow the query from outside (lowmark query attach)"
         )
 
 

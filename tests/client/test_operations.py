@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, FencedError, NodeClient, RefusedError, Subscriber
@@ -43,7 +44,7 @@ def lost(running: EmbeddedTracker, front: NodeClient) -> NodeClient:
     """A worker that has done one item of the front's, and dies."""
     done(front.commit(create(20, 1)))
     node = NodeClient(running.target, "two", "lost", kind="local-tracker")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     done(node.commit(consume(20, 1)))
     node.close()
     return node
@@ -56,7 +57,7 @@ def at(slot: int) -> str:
 
 def reached(running: EmbeddedTracker, slot: int) -> bool:
     with Subscriber(running.target, "two") as subscriber:
-        return subscriber.wait_until(slot, timeout_s=WAIT_S) and subscriber.min_time() == slot
+        return subscriber.wait_until(slot, timeout_s=HANG_S) and subscriber.min_time() == slot
 
 
 def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient) -> None:
@@ -89,11 +90,11 @@ def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient)
 
 
 def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient) -> None:
-    result = run(running, "nodes", "retire", "lost", "-p", "two", "--wait", "--yes")
+    result = run(running, "nodes", "retire", "lost", "-p", "two", "--yes")
     assert result.exit_code == 0 and "lost is retired" in result.stdout
     assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == "retired"
     with NodeClient(running.target, "two", "other") as other:
-        other.join(WAIT_S)
+        other.join(HANG_S)
         for slot in (3, 4, 7):
             done(other.commit(consume(slot, slot * 11)))
     assert reached(running, 20)
@@ -103,7 +104,7 @@ def test_what_a_retired_node_holds_stays_held_or_is_let_go_of(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
     with NodeClient(running.target, "two", "lost") as again:
-        again.join(WAIT_S)
+        again.join(HANG_S)
         done(again.commit(consume(4, 44)))
         again.hold("second", 3, "state", content=consume(3, 33))
     assert run(running, "nodes", "retire", "lost", "-p", "two", "--yes").exit_code == 0
@@ -119,7 +120,7 @@ def test_what_a_retired_node_holds_stays_held_or_is_let_go_of(
     assert (
         result.exit_code == 0 and f"let go of: {at(3)} (slot 3) of second (state)" in result.stdout
     )
-    assert running.subscriber("two").wait_until(7, "second", WAIT_S)
+    assert running.subscriber("two").wait_until(7, "second", HANG_S)
 
 
 def test_a_node_that_was_not_gone_hears_that_it_is_retired(
@@ -133,7 +134,7 @@ def test_a_node_that_was_not_gone_hears_that_it_is_retired(
 def test_what_is_lost_is_shown_and_asked_for_and_listed(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
-    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "--slots", "first=3..5"]
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "first=3..5"]
     environment = {"LOWMARK_TARGET": running.target}
     refused = CliRunner().invoke(app, words, env=environment, input="n\n")
     assert refused.exit_code == EXIT_REFUSED
@@ -148,16 +149,16 @@ def test_what_is_lost_is_shown_and_asked_for_and_listed(
     listed = [(c["segment"], c["slot"], c["items"], c["node_id"]) for c in shown["written_off"]]
     assert sorted(listed) == [("first", 3, 1, "lost"), ("first", 4, 1, "lost")]
     assert "because of lost" in run(running, "explain", "-p", "two").stdout
-    state = run_json(running, "pipelines", "show", "two")["state"]
+    state = run_json(running, "watch", "--once", "-p", "two")["state"]
     assert (state["written_off_items"], state["late_items"]) == (2, 0)
-    assert "2 items written off" in run(running, "pipelines", "show", "two").stdout
+    assert "2 items written off" in run(running, "watch", "--once", "-p", "two").stdout
 
 
 def test_a_script_gets_what_was_written_off_as_json(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
-    words = ["nodes", "retire", "lost", "-p", "two", "--write-off"]
-    words += ["--slots", "first=3", "--slots", "first=7..9", "--yes", "--json"]
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "first=3"]
+    words += ["--write-off", "first=7..9", "--yes", "--json"]
     result = run(running, *words)
     assert result.exit_code == 0, result.output
     told: dict[str, Any] = json.loads(result.stdout)
@@ -172,18 +173,16 @@ def test_wrong_words_are_refused_before_anything_happens(
 ) -> None:
     retire = ["nodes", "retire", "lost", "-p", "two", "--yes"]
     for words in (
-        [*retire, "--wait", "--write-off", "--slots", "first=3"],
         [*retire, "--write-off"],
-        [*retire, "--slots", "first=3"],
-        [*retire, "--write-off", "--slots", "3..4"],
-        [*retire, "--write-off", "--slots", "first=4..3"],
+        [*retire, "--write-off", "3..4"],
+        [*retire, "--write-off", "first=4..3"],
         ["nodes", "retire", "lost", "-p", "two", "--json"],
         ["explain", "-p", "two", "--slots", "x"],
     ):
         assert run(running, *words).exit_code == WRONG_USAGE, words
     nobody = run(running, "nodes", "retire", "nobody", "-p", "two", "--yes")
     assert nobody.exit_code == EXIT_REFUSED and "has no node 'nobody'" in nobody.stderr
-    nowhere = run(running, *retire, "--write-off", "--slots", "third=3")
+    nowhere = run(running, *retire, "--write-off", "third=3")
     assert nowhere.exit_code == EXIT_REFUSED and "has no segment 'third'" in nowhere.stderr
     assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == ""
 
@@ -204,7 +203,7 @@ def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
     assert [part.shard for part in explained.parts] == [home]
     assert list(explained.silent_shards) == [1 - home]
     assert f"shard {1 - home} does not answer" in run(running, "explain", "-p", "two").stdout
-    words = ["--write-off", "--slots", "first=3..5", "--yes"]
+    words = ["--write-off", "first=3..5", "--yes"]
     refused = run(running, "nodes", "retire", "lost", "-p", "two", *words)
     assert refused.exit_code == EXIT_REFUSED and "does not answer" in refused.stderr
     running.start_shard(1 - home)
@@ -237,9 +236,9 @@ def test_a_pipeline_is_restarted_where_min_time_is(
     assert "restarted: generation 1" in run(running, "explain", "-p", "two").stdout
 
     with NodeClient(running.target, "two", "front", kind="front") as again:
-        joined = again.join(WAIT_S)
+        joined = again.join(HANG_S)
         assert (joined.generation, joined.replay_from) == (1, 3)
-        assert again.join_front("front", "first", WAIT_S).slot == 3
+        assert again.join_front("front", "first", HANG_S).slot == 3
         done(again.commit(promise(30)))
         assert reached(running, 30)
 

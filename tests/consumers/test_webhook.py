@@ -15,10 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.client.support import done, joined_front, promise
 from tests.consumers.receiver import Receiver, receiving
 from tests.consumers.test_periods import HOUR, HOURS, SPEC, TEN, kill
 from tests.security.certificates import Authority
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT
 from tracker.client.embedded import EmbeddedTracker
@@ -41,7 +42,7 @@ from tracker.consumers.periods.webhook import (
 
 SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 NOW_S = 1_649_367_553
-HASTY = Patience(attempt_s=WAIT_S, give_up_s=WAIT_S, first_pause_s=0.001, longest_pause_s=0.01)
+HASTY = Patience(attempt_s=HANG_S, give_up_s=HANG_S, first_pause_s=0.001, longest_pause_s=0.01)
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_a_receiver_that_answers_byte_by_byte_does_not_hold_the_sender(secret_fi
         while not over.wait(0.05):
             handler.wfile.write(b"x")
 
-    patience = Patience(attempt_s=1.0, give_up_s=WAIT_S, first_pause_s=0.001)
+    patience = Patience(attempt_s=1.0, give_up_s=HANG_S, first_pause_s=0.001)
     try:
         with receiving(SECRET, drip) as receiver:
             Webhook(receiver.url, secret_file, patience=patience).deliver("msg_a", {})
@@ -259,7 +260,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     node = joined_front(running.node("two", "n"))
     done(node.commit(promise(TEN + HOUR)))
     secret_file = tmp_path / "made.secret"
-    command = ["webhook", "secret", "--out", str(secret_file)]
+    command = ["credentials", "token", "--webhook", "--out", str(secret_file)]
     made = CliRunner().invoke(app, command)
     assert made.exit_code == 0 and not made.output and secret_file.stat().st_mode & 0o077 == 0
     assert CliRunner().invoke(app, command).exit_code == 2
@@ -268,7 +269,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     def follow(receiver: Receiver, *more: str) -> tuple[int, str]:
         ran = CliRunner().invoke(
             app,
-            ["webhook", "follow", "-p", "two", "-s", "first", "--url", receiver.url, "--since",
+            ["periods", "follow", "-p", "two", "-s", "first", "--webhook", receiver.url, "--since",
              "2026-03-02T10:00", "--secret-file", str(secret_file), "--record",
              str(tmp_path / "record"), "--timeout", "1", "--target", running.target, *more],
         )  # fmt: skip
@@ -278,7 +279,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     with receiving(secret, 404, 503) as receiver:
         status, said = follow(receiver)
         assert status == EXIT_REFUSED and "status 404" in said
-        status, said = follow(receiver, "--give-up-after", "1ms")
+        status, said = follow(receiver, "--set", "give_up_after=1ms")
         assert status == EXIT_TIMED_OUT and "status 503" in said
         assert follow(receiver)[0] == 0
         assert receiver.events.get_nowait()["data"]["key"] == key_of(0)

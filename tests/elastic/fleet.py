@@ -25,7 +25,7 @@ class Fleet(Tracker):
     def __init__(self, directory: Path, shards: int, sabotage: str = "") -> None:
         super().__init__(
             directory, shards, fault=sabotage, metrics=True,
-            options=("--rescale-margin-ms", str(MARGIN_MS)),
+            options=("--set", f"rescale_margin_ms={MARGIN_MS}"),
         )  # fmt: skip
         self._listeners: list[Running] = []
 
@@ -61,7 +61,7 @@ class Fleet(Tracker):
         before = self.metrics(MOVED)[MOVED]
         if by_command:
             more = ["--evacuate"] if evacuate else []
-            said = lowmark("rescale", "--shards", str(shards), "--target", self.target, *more)
+            said = lowmark("shards", "rescale", str(shards), "--target", self.target, *more)
             assert said.returncode == 0, f"{said.stdout[-2000:]}{said.stderr[-2000:]}"
         else:
             self.rescale(shards, evacuate=evacuate)

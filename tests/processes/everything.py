@@ -1,4 +1,4 @@
-"""A tracker of some shards, three fronts, a reader and a subscriber: all that a test kills parts of."""
+"""A tracker of some shards, two fronts, a reader and a subscriber: all that a test kills parts of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracker.client import Admin
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER
 
-FRONTS = ("a", "b", "c")
+FRONTS = ("a", "b")
 PIPELINE = "p"
 MORE_FILES = 30
 
@@ -53,15 +53,6 @@ class Everything:
         for process in (*self.fronts, self.listener):
             process.start()
         self.reader.start()
-
-    def victims(self, name: str) -> list[Running]:
-        victims: dict[str, list[Running]] = {
-            "subscriber": [self.listener],
-            "front": [self.fronts[0]],
-            "shard": [self.shards[-1]],
-            "everything": [*self.shards, *self.fronts, self.listener],
-        }
-        return victims[name]
 
     def hears_of(self, slot: int) -> None:
         """Waits until the subscriber has heard that all before a slot is complete."""

@@ -111,7 +111,7 @@ class AttachedQuery(Followed):
             raise TrackingError(
                 f"query {self._name!r} ({query_id}): {self._checkpoint.root} tells batches from "
                 f"{readable[0]} on, those before have been purged, and {self._first_batch} was to be the "
-                f"first; begin at {readable[0]} or later (first_batch, --from-batch), if what the others "
+                f"first; begin at {readable[0]} or later (first_batch, --set from_batch=N), if what the others "
                 f"consumed need not be told"
             )
 
@@ -170,7 +170,7 @@ class AttachedQuery(Followed):
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:
         return Follower(
             self._name, self._node, self._checkpoint, ticks, joined,
-            is_active=lambda: True, on_failure=lambda error: None,
+            is_active=lambda: True, on_end=lambda: None,
             max_batches_behind=MAX_BATCHES_BEHIND, first_batch=self._first_batch,
             one_query=self._one_query,
         )  # fmt: skip
