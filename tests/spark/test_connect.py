@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 
+from local_tracker.spark.formats.interface import Source
 from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.plans import Source
 from local_tracker.spark.session import connect
 from local_tracker.spark.state.rules import StateKind, StatePlan
 
@@ -173,9 +173,3 @@ def test_a_query_that_cannot_be_asked_is_followed_on() -> None:
     assert connect.is_active(query)
     query.running = False
     assert connect.is_active(query)
-
-
-def test_a_version_without_a_server_is_refused() -> None:
-    with pytest.raises(TrackingError, match=r"PySpark 3\.5\.9 .* Connect session"):
-        connect.check_session("3.5.9")
-    connect.check_session("4.0.0")

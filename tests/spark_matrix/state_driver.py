@@ -63,7 +63,7 @@ def stop_in_task(marker: Path, jvm: int) -> Any:
         next(batches, None)
         open(path, "w").close()
         while os.path.exists(f"/proc/{jvm}"):
-            time.sleep(poll_s)
+            time.sleep(poll_s)  # paces: its looks, in a worker without these tests
         os._exit(1)
         yield from batches
 
@@ -123,7 +123,7 @@ def main(
         while time.monotonic() < deadline and all(q.isActive for q in spark.streams.active):
             if point == "tasks" and all(marker.exists() for marker in markers.values()):
                 killer.die()
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # paces: its looks at several events
         for query in spark.streams.active:
             print(query.id, query.exception(), query.lastProgress, file=sys.stderr)
     # Missed: nothing may outlive this process.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
+from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.outputs import Output, sink_output, table_output
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.formats.tables import table_at, table_writer
@@ -89,7 +90,12 @@ class AttachedQuery(Followed):
         self._name, self._sink, self._take_over = node_id, sink, take_over
         self._state, self._creates = state, creates
         self._routes: Callable[[PipelineSpec], Routes] = lambda spec: Routes(
-            spec, reads, creates, node_id, rows, ranges, untracked, first_versions=first_versions
+            spec,
+            QueryReads(reads, untracked, ranges or {}),
+            creates,
+            node_id,
+            rows,
+            first_versions=first_versions,
         )
         known = known_beside(self._checkpoint.root, pipeline, node_id)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.QUERY, known=known)
