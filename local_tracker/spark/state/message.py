@@ -54,7 +54,10 @@ def _is_by_clock(relation: Any) -> bool:
     kind = relation.WhichOneof("rel_type")
     if kind == "apply_in_pandas_with_state":
         return relation.apply_in_pandas_with_state.timeout_conf in BY_CLOCK
-    modes = (relation.group_map.timeout_conf, relation.group_map.transform_with_state_info.time_mode)
+    modes = (
+        relation.group_map.timeout_conf,
+        relation.group_map.transform_with_state_info.time_mode,
+    )
     return kind == "group_map" and not BY_CLOCK.isdisjoint(modes)
 
 

@@ -270,7 +270,9 @@ def run_driver(
     wanted = 0 if point in ("none", "refused") else -signal.SIGKILL
     if ended.returncode != wanted and not is_missed:
         lines = ended.stderr.decode(errors="replace").splitlines()
-        said = "\n".join(line for line in lines if not line.lstrip().startswith(("at ", "org.apache.")))
+        said = "\n".join(
+            line for line in lines if not line.lstrip().startswith(("at ", "org.apache."))
+        )
         world.fail(f"the driver ended with status {ended.returncode}: {said[-3000:]}")
     return not is_missed
 
