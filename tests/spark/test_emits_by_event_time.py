@@ -217,6 +217,14 @@ def test_a_batch_that_is_being_committed_holds_the_promise_before_it() -> None:
     assert emission.promise() == 100
 
 
+def test_nothing_is_promised_past_a_label_whose_tick_is_to_come() -> None:
+    labels = FrontLabels(0)
+    assert labels.label(7, 50) == 50
+    assert labels.promise(90) == 50
+    labels.close(7)
+    assert labels.promise(90) == 90
+
+
 def test_a_front_that_comes_after_its_time_was_announced_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
