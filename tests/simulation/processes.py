@@ -40,6 +40,8 @@ from tracker.core.log import (
     PeerConnected,
     PeerDisconnected,
     PipelineCompleted,
+    PipelineDeleted,
+    PipelineRegistered,
     PipelineRestarted,
     Record,
     Restart,
@@ -427,6 +429,10 @@ class Processes(Base):
                 self.limits_changed(entry)
             elif isinstance(entry, PipelineRestarted):
                 self.restarted(entry.pipeline, entry.restart)
+            elif isinstance(entry, PipelineDeleted):
+                self.deleted(entry.pipeline, entry.restart)
+            elif isinstance(entry, PipelineRegistered) and entry.restart is not None:
+                self.registered_anew(entry.spec, entry.restart)
             elif isinstance(entry, KeyTick) and entry.tick.content.batch is not None:
                 batch = entry.tick.content.batch
                 self.batch_durable(entry.tick.pipeline, entry.tick.key.node_id, batch.id)
