@@ -491,8 +491,9 @@ class Simulator(Processes):
             return None
         try:
             return running.process.resolve_units(world.spec.name, segment, [name])[0]
-        except Refused:
-            self.not_at_home()
+        except Refused as refused:
+            if refused.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:  # else it was deleted
+                self.not_at_home()
             return None
 
     def read_staged(self, node: Node, batch: int) -> tuple[StagedContribution, ...] | None:
@@ -504,8 +505,6 @@ class Simulator(Processes):
         try:
             return running.process.staged(name, node.name, node.name, batch)
         except Refused as refused:
-            if refused.refusal.code is RefusalCode.UNKNOWN_PIPELINE:
-                return None  # it was deleted
             self.not_at_home()
             node.home = node.home if refused.refusal.home < 0 else refused.refusal.home
             return None
@@ -670,12 +669,8 @@ class Simulator(Processes):
         assert isinstance(effect.request, tuple)
         name: str = effect.request[0]
         if name == "register":
-            if isinstance(effect.result, PipelineSpec):
-                # An answer may still be of the one that was deleted.
-                if effect.result == self.worlds[effect.result.name].spec.with_limits(
-                    effect.result.limits
-                ):
-                    self._is_registered(effect.result.name)
+            if isinstance(effect.result, PipelineSpec) and self.is_wanted(effect.result):
+                self._is_registered(effect.result.name)
             return  # else it is asked again later
         if name == self.operator.name:
             self.operator.hear(effect)
@@ -806,6 +801,11 @@ class Simulator(Processes):
         self.checkers[pipeline].begin_anew(world)
         self._begin_world(world)
         self._register(spec)
+
+    def is_wanted(self, spec: PipelineSpec) -> bool:
+        """Whether a pipeline that somebody registers is not one that was deleted."""
+        is_older = spec.start_slot < self.worlds[spec.name].spec.start_slot
+        return not (is_older and deletes(self.plan, self._pipelines[spec.name]))
 
     def registered_anew(self, spec: PipelineSpec, restart: Restart) -> None:
         """It is durable that a pipeline is registered under the name of one that was deleted."""
