@@ -104,6 +104,7 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
         ("list", pipelines.pipelines_list, Asks),
         ("show", pipelines.pipelines_show, Asks),
         ("restart", pipelines.restart, Asks),
+        ("delete", pipelines.delete, Asks),
     ],
     ("nodes", "Look after nodes that are gone."): [("retire", nodes.retire, Asks)],
     ("store", "Export and import the stores of shards whose processes are stopped."): [

@@ -260,6 +260,16 @@ class Admin(Closing):
         answer = self._call(lambda stub: stub.RestartPipeline, request)
         return answer.generation, answer.from_slot
 
+    def delete(self, pipeline: str, generation: int, *, drop_open: bool = False) -> None:
+        """Ends a pipeline that is in that generation, for good, when every shard has ended it: its nodes are refused, its
+        subscribers are told, what was kept of it goes, and its name is free. drop_open: also where something is open
+        or a front may still label, which is lost then. May be repeated. Raises RefusedError, with what is open, and
+        where there is no such pipeline; UnavailableError where a shard is away, which ends it when it is back."""
+        request = pipeline_pb.DeletePipelineRequest(
+            pipeline=pipeline, generation=generation, drop_open=drop_open
+        )
+        self._call(lambda stub: stub.DeletePipeline, request)
+
     def ask_shards(
         self,
         make: Callable[[grpc.Channel], Callable[..., Answer]],

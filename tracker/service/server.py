@@ -18,6 +18,7 @@ from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
 from tracker.client.credentials import CredentialsError
+from tracker.core.log import PipelineEnded
 from tracker.core.log.steps import SEQUENCER
 from tracker.core.model.routing import RoutingTable
 from tracker.service.cluster.addresses import Addresses, nobody_reaches
@@ -89,6 +90,11 @@ class TrackerServer:
         self.engine: Engine
         self.sampler: Sampler
 
+    def _end_pipeline(self, effect: PipelineEnded) -> None:
+        """A pipeline was deleted: whoever listens to it or samples it lets go of it."""
+        self._hub.ended(effect.pipeline)
+        self.sampler.forget(effect.pipeline)
+
     async def start(self) -> None:
         """Recovers, listens, dials the other shards. Raises StoreError, LogLost or OSError, with
         nothing left open."""
@@ -102,6 +108,7 @@ class TrackerServer:
         hooks = Hooks(
             send=self._links.send,
             announced=lambda effect: self._hub.announced(effect.pipeline),
+            ended=self._end_pipeline,
             units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
             members_changed=self._links.members_changed,
             left=self._leave,

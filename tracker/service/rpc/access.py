@@ -58,6 +58,7 @@ CALLS: dict[str, tuple[Right | None, Callable[[Any], str]]] = {
     "/acker.v1.PipelineService/GetFreshness": (_LOOK, lambda r: r.pipeline),
     "/acker.v1.PipelineService/RetireNode": (Right.ADMINISTER, lambda r: r.pipeline),
     "/acker.v1.PipelineService/RestartPipeline": (Right.ADMINISTER, lambda r: r.pipeline),
+    "/acker.v1.PipelineService/DeletePipeline": (Right.ADMINISTER, lambda r: r.pipeline),
     "/acker.v1.NodeService/JoinNode": (Right.COMMIT, lambda r: r.pipeline),
     "/acker.v1.NodeService/LeaveNode": (Right.COMMIT, lambda r: r.pipeline),
     "/acker.v1.NodeService/StageContributions": (Right.COMMIT, lambda r: r.pipeline),
