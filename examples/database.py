@@ -8,7 +8,7 @@ from contextlib import closing
 from pyspark.sql import DataFrame
 
 from lowmark import Tracked, TrackedQuery
-from lowmark.spark import note_commit
+from lowmark.spark import TrackingOptions, note_commit
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (slot INTEGER, row INTEGER);
@@ -41,4 +41,5 @@ def write_database(
         note_commit(notes, batch, [f"orders/{batch}"])
 
     writer = frame.writeStream.foreachBatch(each_batch).option("checkpointLocation", checkpoint)
-    return tracked.start(writer, node_id="write", reads="write", creates=["read"], noted=notes)
+    options = TrackingOptions(noted=notes)
+    return tracked.start(writer, node_id="write", reads="write", creates=["read"], options=options)

@@ -23,7 +23,12 @@ from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, newest_progress
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit, compose, fingerprint
-from local_tracker.spark.query.follow import Followed, Follower, FollowerLimits, TrackingError
+from local_tracker.spark.query.follow import (
+    MAX_BATCHES_BEHIND,
+    Followed,
+    Follower,
+    TrackingError,
+)
 from local_tracker.spark.query.labels import FrontLabels, Promises
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.starting import StartingQuery, check_planned
@@ -64,7 +69,7 @@ class SparkFront(Followed):
         fmt: str = "parquet",
         heartbeat_interval_ms: int = 50,
         clock: Callable[[], int] = time.time_ns,
-        limits: FollowerLimits | None = None,
+        max_batches_behind: int = MAX_BATCHES_BEHIND,
         pass_over_late: bool = False,
         untried_pyspark: str | None = None,
         **options: str,
@@ -76,7 +81,7 @@ class SparkFront(Followed):
         self._target, self._pipeline, self._node_id = target, pipeline, node_id or front
         self._format, self._options = fmt, options
         self._heartbeat_interval_ms, self._clock = heartbeat_interval_ms, clock
-        self._limits, self._pass_over_late = limits, pass_over_late
+        self._max_behind, self._pass_over_late = max_batches_behind, pass_over_late
         self.late_batches: list[int] = []
         """The batches that were passed over: published before an eviction, and too late to be created."""
         self._ready, self._stopping = threading.Event(), threading.Event()
@@ -132,8 +137,8 @@ class SparkFront(Followed):
         return Follower(
             self.front, self._node, checkpoint, self, joined,
             is_active=lambda: self._query is not None and bool(self._query.isActive),
-            on_failure=lambda error: self._query and self._query.stop(),
-            limits=self._limits,
+            on_end=lambda: self._query and self._query.stop(),
+            max_batches_behind=self._max_behind,
             one_query=False,  # what is published again are new items
             progress=lambda: None if self._query is None else newest_progress(self._query),
         )  # fmt: skip

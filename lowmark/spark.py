@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from local_tracker.spark.formats.ranges import OffsetRanges as OffsetRanges
     from local_tracker.spark.formats.ranges import PublishedRanges as PublishedRanges
     from local_tracker.spark.query.emits import EventTime as EventTime
-    from local_tracker.spark.query.follow import FollowerLimits as FollowerLimits
     from local_tracker.spark.session.completed import Taken as Taken
     from local_tracker.spark.session.completed import slot_of_timestamp as slot_of_timestamp
+    from local_tracker.spark.session.options import TrackingOptions as TrackingOptions
     from local_tracker.spark.session.progress_listener import ProgressListener as ProgressListener
     from local_tracker.spark.session.rescaling import ROCKSDB as ROCKSDB
     from local_tracker.spark.session.rescaling import Rescaled as Rescaled

@@ -2,7 +2,7 @@
 
     python -m examples.windows.driver TARGET ROOT STATE
 
-STATE is that of `tracked.start`: `hold`, or `free`. Says `ready` on standard output when both run. Runs until its
+STATE is that of `TrackingOptions`: `hold`, or `free`. Says `ready` on standard output when both run. Runs until its
 standard input is closed; `failed` if a query ends before.
 """
 
@@ -20,6 +20,7 @@ from examples.children import tell
 from examples.sessions import make_session
 from examples.windows.flights import DELAY_HOURS
 from lowmark import Tracked, TrackedQuery
+from lowmark.spark import TrackingOptions
 
 NAME = "windows"
 FLIGHT_SCHEMA = "row BIGINT, at TIMESTAMP, origin STRING, cancelled BOOLEAN"
@@ -51,8 +52,9 @@ def start_queries(
         .option("checkpointLocation", str(root / "checkpoints" / "hours"))
     )  # fmt: skip
     counting = tracked.start(
-        hours, node_id="hours", reads="flights", creates=["hours"], state=state
-    )
+        hours, node_id="hours", reads="flights", creates=["hours"],
+        options=TrackingOptions(state=state),
+    )  # fmt: skip
     emitted = spark.readStream.schema(HOUR_SCHEMA).parquet(str(root / "hours"))
     load = tracked.writer(str(root / "loaded"))
     loaded = emitted.writeStream.queryName("load").foreachBatch(

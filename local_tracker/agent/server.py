@@ -327,7 +327,6 @@ class Server:
             "node_id": self._node_id,
             "spool": "" if self._flusher is None else self._flusher.spool_identity,
             "generation": None if self._flusher is None else self._flusher.generation,
-            "holds": True,
         }
 
     def _stage(self, fields: Fields, cells: CellReader) -> Header:

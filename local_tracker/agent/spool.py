@@ -104,8 +104,7 @@ class Spool:
 
     def begin_generation(self, generation: int) -> int:
         """The pipeline is in this generation: nothing of an older one may count in it, so the record begins
-        anew, under another name, where it was of one. A record that does not know, of an older release, is
-        of this one. Returns how many flushes are given up."""
+        anew, under another name, where it was of one. Returns how many flushes are given up."""
         given_up = 0
         if self.generation not in (None, generation):
             given_up = len(self.pending)
@@ -168,14 +167,14 @@ class Spool:
         match header["kind"]:
             case "identity":
                 self.identity, self.last_number = header["identity"], header["number"]
-                self.generation = header.get("generation")
+                self.generation = header["generation"]
                 self.fresh = False
             case "sender":
                 last = LastStep(header["number"], header["settled"], error)
                 self.senders[header["sender"]] = last
             case "flush" | "more":
                 steps = _steps(header["steps"], body)
-                self._take_flush(header["number"], steps, header.get("above", ""))
+                self._take_flush(header["number"], steps, header["above"])
             case "split":
                 self._take_split(header["number"])
             case "done":
@@ -296,22 +295,19 @@ def _steps(headers: list[Any], body: bytes) -> tuple[Step, ...]:
         Step(
             sender, number, cells.read(created), cells.read(consumed),
             tuple(Heartbeat(front, slot) for front, slot in heartbeats),
-            tuple(HoldMove(name, segment, slot) for held in holds for name, segment, slot in held),
+            tuple(HoldMove(name, segment, slot) for name, segment, slot in holds),
         )
-        for sender, number, created, consumed, heartbeats, *holds in headers
+        for sender, number, created, consumed, heartbeats, holds in headers
     )  # fmt: skip
 
 
 def _step_header(step: Step) -> list[Any]:
-    """A step but for its cells. Holds are written where there are any: a version that does not know of them
-    then says that it cannot read the record, and goes on with any other."""
-    header: list[Any] = [
+    """A step but for its cells."""
+    return [
         step.sender, step.number, len(step.created), len(step.consumed),
         [[h.front, h.slot] for h in step.heartbeats],
+        [[h.name, h.segment, h.slot] for h in step.holds],
     ]  # fmt: skip
-    if step.holds:
-        header.append([[h.name, h.segment, h.slot] for h in step.holds])
-    return header
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

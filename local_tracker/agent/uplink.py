@@ -44,7 +44,7 @@ class Uplink(Protocol):
     segments: tuple[str, ...]
     slack_ns: int
     rounds: int
-    """How many slots each time has; 0 where an older local tracker above does not say."""
+    """How many slots each time has."""
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         """Stages contributions at the home of a query's node; they are durable on return."""

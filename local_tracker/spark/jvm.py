@@ -9,13 +9,13 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.formats.tables import TableSource
 from local_tracker.spark.query.plans import KafkaSource, Source
-from local_tracker.spark.scala import class_name, items, iterated, optional
+from local_tracker.spark.scala import class_name, items, iterated, optional, private_field
 from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
@@ -146,27 +146,32 @@ class PlannedQuery:
 def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     """What a writer would start, by its fields and the analysed plan; starts nothing."""
     spark, plan = writer._spark, writer._df._jdf.queryExecution().analyzed()
-    options = _field(writer._jwrite, "extraOptions")
+    options = private_field(writer._jwrite, "extraOptions")
     name = _option(options, "queryName")
-    trigger = class_name(_field(writer._jwrite, "trigger"))
-    mode = str(_field(writer._jwrite, "outputMode").toString())
+    trigger = class_name(private_field(writer._jwrite, "trigger"))
+    mode = str(private_field(writer._jwrite, "outputMode").toString())
     leaves = plan.collectLeaves()
     streams = [leaf for leaf in items(leaves) if leaf.isStreaming()]
     return PlannedQuery(
         spark,
         tuple(_source(spark, index, leaf) for index, leaf in enumerate(streams)),
-        str(_field(writer._jwrite, "source")),
+        str(private_field(writer._jwrite, "source")),
         _option(options, "path"),
         name,
         _checkpoint_location(spark, _option(options, "checkpointLocation"), name),
         trigger == "ContinuousTrigger",
-        _each_batch(spark, _field(writer._jwrite, "foreachBatchWriter")),
+        _each_batch(spark, private_field(writer._jwrite, "foreachBatchWriter")),
         {str(pair._1()): str(pair._2()) for pair in iterated(options)},
         trigger,
         mode,
         state_plan(spark, plan, mode, str(spark.conf.get(POLICY, "min"))),
         event_times(plan),
     )
+
+
+def written_frame(writer: DataFrameWriter) -> tuple[DataFrame, str]:
+    """The frame that a writer of a batch writes, and the format."""
+    return writer._df, str(private_field(writer._jwrite, "source")).lower()
 
 
 def timed_operators(writer: DataStreamWriter) -> tuple[str, ...]:
@@ -253,7 +258,7 @@ def _each_batch(spark: SparkSession, function: Any) -> ForeachBatchFunction | No
     captured = function.getClass().getDeclaredFields()[0]
     captured.setAccessible(True)
     handler = jvm.java.lang.reflect.Proxy.getInvocationHandler(captured.get(function))
-    found = gateway.gateway_property.pool[str(_field(handler, "id"))]
+    found = gateway.gateway_property.pool[str(private_field(handler, "id"))]
     assert isinstance(found, ForeachBatchFunction), found
     return found
 
@@ -306,12 +311,6 @@ def _iceberg_source(table: Any, spark: SparkSession) -> TableSource:
 
 def _scala_map(given: Any) -> dict[str, str]:
     return {str(entry._1()): str(entry._2()) for entry in iterated(given)}
-
-
-def _field(thing: Any, name: str) -> Any:
-    field = thing.getClass().getDeclaredField(name)
-    field.setAccessible(True)
-    return field.get(thing)
 
 
 def _option(options: Any, name: str) -> str | None:

@@ -26,3 +26,15 @@ def optional(option: Any) -> Any:
 def class_name(thing: Any) -> str:
     """The simple name of its class, of an object without the `$`."""
     return str(thing.getClass().getSimpleName()).removesuffix("$")
+
+
+def private_field(thing: Any, name: str) -> Any:
+    """A private field of a Java object, of its class or of one above it. Raises LookupError."""
+    of = thing.getClass()
+    while of is not None:
+        for field in of.getDeclaredFields():
+            if field.getName() == name:
+                field.setAccessible(True)
+                return field.get(thing)
+        of = of.getSuperclass()
+    raise LookupError(f"{class_name(thing)} has no {name}")

@@ -49,15 +49,12 @@ class Welcome:
     slack_ns: int
     mode: str
     node_id: str
-    spool: str = ""
-    """The name of its durable record of steps; empty where it has none, or is of an older release."""
-    generation: int | None = None
-    """How often the pipeline had been restarted when it joined; None where it does not join, or is of an
-    older release."""
-    takes_holds: bool = False
-    """Whether it knows of holds; one of an older release would pass over them."""
-    rounds: int = 0
-    """How many slots each time of the pipeline has; 0 where it is of an older release."""
+    spool: str
+    """The name of its durable record of steps; empty where it has none."""
+    generation: int | None
+    """How often the pipeline had been restarted when it joined; None where it does not join."""
+    rounds: int
+    """How many slots each time of the pipeline has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +109,7 @@ class Handle:
 
     def rounds(self) -> Rounds:
         """How the pipeline's slots are packed. Raises HandOverError."""
-        found = self.welcome().rounds
-        if not found:
-            raise HandOverError(
-                "protocol",
-                f"the local tracker at {self.address}, or the one above it, is of an older release and does not "
-                "say how many rounds a time has; start it anew",
-            )
-        return Rounds(found)
+        return Rounds(self.welcome().rounds)
 
     def stage(
         self, node_id: str, contributions: Sequence[HandedOver], deadline_s: float | None = None
@@ -146,7 +136,6 @@ class Handle:
     ) -> None:
         """Hands over a whole step; returns when it is durable. Raises HandOverError; after one with
         code `deadline` or `unreachable` the step may still become durable."""
-        self._check_takes(holds)
         with self._lock:
             self._check_process()
             self._number += 1
@@ -166,7 +155,6 @@ class Handle:
         """A step under a name and number of the caller's own, as one local tracker flushes into
         another. It may be repeated under the same number; `again` says that it is, and `first_to` what
         `Welcome.spool` was then."""
-        self._check_takes(content.holds)
         header, body = _step_frame(sender, number, content)
         header |= {"again": again, "first_to": first_to}
         self._ask(header, body, f"flush {number}", deadline_s)
@@ -177,12 +165,6 @@ class Handle:
         wait_ms = min(int(wait_s * 1000), _MAX_WAIT_MS)
         header: Header = {"type": "min_times", "after": after, "wait_ms": wait_ms}
         answer, _ = self._ask(header, b"", "min time", self.deadline_s + wait_s)
-        if "pipeline_min_time" not in answer:
-            raise HandOverError(
-                "protocol",
-                f"the local tracker at {self.address} is of an older release, and does not relay the min "
-                f"time of the whole pipeline; start it anew",
-            )
         return Relayed(
             int(answer["version"]),
             tuple(int(slot) for slot in answer["min_times"]),
@@ -210,18 +192,8 @@ class Handle:
 
     def holds(self, deadline_s: float | None = None) -> tuple[HoldMove, ...]:
         """What the local tracker's node holds, by ticks that are durable. Raises HandOverError."""
-        self._check_takes(None)
         answer, _ = self._ask({"type": "holds"}, b"", "holds", deadline_s)
         return tuple(HoldMove(str(name), int(s), int(slot)) for name, s, slot in answer["holds"])
-
-    def _check_takes(self, holds: tuple[HoldMove, ...] | None) -> None:
-        """Raises HandOverError where there are holds, and they would be passed over."""
-        if holds != () and not self.welcome().takes_holds:
-            raise HandOverError(
-                "protocol",
-                f"the local tracker at {self.address} is of an older release, and knows of no holds; start it "
-                "anew",
-            )
 
     def close(self) -> None:
         """Ends the connection; the next call opens another."""
@@ -323,8 +295,7 @@ class Handle:
         )
         self._welcome = Welcome(
             answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
-            answer["mode"], answer["node_id"], answer.get("spool", ""), answer.get("generation"),
-            bool(answer.get("holds")), int(answer.get("rounds", 0)),
+            answer["mode"], answer["node_id"], answer["spool"], answer["generation"], answer["rounds"],
         )  # fmt: skip
         return connection
 

@@ -20,7 +20,8 @@ from tests.client.support import WAIT_S, consume, create, done, joined_front, pr
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, lowmark
 from tracker.cli.app import app
-from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
+from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
+from tracker.cli.shared import DEFAULT_TARGET
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.process import ProcessConfig
@@ -263,10 +264,10 @@ def test_serving_asks_for_what_belongs_together(running: EmbeddedTracker) -> Non
         ["--shard", "0"],
         ["--peers", "a:1"],
         ["--shard", "0", "--peers", "a:1,b:2", "--shards", "2"],
-        ["--log-level", "loud"],
-        ["--member", "0"],
-        ["--member", "0", "--shard", "0", "--peers", "a:1"],
-        ["--health-listen", "127.0.0.1:0"],
+        ["--set", "log_level=loud"],
+        ["--set", "member=0"],
+        ["--set", "member=0", "--shard", "0", "--peers", "a:1"],
+        ["--set", "health_listen=127.0.0.1:0"],
     ):
         assert run(running, "serve", *words).exit_code == WRONG_USAGE, words
     for words in (
@@ -306,7 +307,9 @@ def test_what_people_serve_is_what_is_measured(run_configs: list[ServerConfig]) 
     assert served_with(run_configs, "--shard", "1", *peers) == ServerConfig(1, ("a:1", "b:2"))
     for words in (("--standby", "--listen", "c:3", *peers), ("--join", "a:1", "--listen", "c:3")):
         assert served_with(run_configs, *words).process == ProcessConfig(), words
-    changed = served_with(run_configs, "--join-timeout-ms", "700", "--rescale-margin-ms", "70")
+    changed = served_with(
+        run_configs, "--set", "join_timeout_ms=700", "--set", "rescale_margin_ms=70"
+    )
     assert changed.process == ProcessConfig(join_timeout_ms=700, rescale_margin_ms=70)
 
 
@@ -322,7 +325,7 @@ def test_processes_of_one_command_are_served_as_one_is(
     monkeypatch.setattr("tracker.service.supervisor.supervise", take)
     assert CliRunner().invoke(app, ["serve", "--shards", "2", "--listen", "a:7"]).exit_code == 0
     for shard, settings in enumerate(started):
-        said = settings.model_dump_json(by_alias=True)
+        said = settings.model_dump_json()
         assert CliRunner().invoke(app, ["serve", "--config", "-"], input=said).exit_code == 0
         config = replace(run_configs.pop(), left_status=0)
         assert config == ServerConfig(shard, ("a:7", "a:8"))

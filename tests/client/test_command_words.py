@@ -50,6 +50,16 @@ def test_help_has_a_short_word_everywhere(words: list[str]) -> None:
     assert short.exit_code == 0 and short.stdout == long.stdout and "Usage" in short.stdout
 
 
+def test_what_every_command_takes_counts_before_it_and_behind_it(running: EmbeddedTracker) -> None:
+    for words in (
+        ["--json", "--target", running.target, "pipelines", "list"],
+        ["pipelines", "list", "--json", "-t", running.target],
+        ["--target", nobody(), "--json", "pipelines", "list", "-t", running.target],
+    ):
+        result = run(nobody(), *words)
+        assert (result.exit_code, result.stdout) == (0, "[]\n"), result.output
+
+
 def test_shells_complete_commands() -> None:
     asked = {"_LOWMARK_COMPLETE": "complete_bash", "COMP_WORDS": "lowmark pip", "COMP_CWORD": "1"}
     assert "pipelines" in CliRunner().invoke(app, [], env=asked, prog_name="lowmark").stdout

@@ -9,13 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 import tracker
-from acker.v1 import node_service_pb2 as node_pb
 from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError, TickRefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import HOLD_FRONT, Cells, HoldMove, PipelineSpec, RefusalCode, TickContent
+from tracker.core.model import HOLD_FRONT, Cells, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
-from tracker.wire.nodes import joined_from_pb
 
 FED = TWO_SEGMENTS.segments[0]
 
@@ -199,38 +197,6 @@ def test_a_node_that_holds_cannot_leave(running: EmbeddedTracker, pipeline: str)
         done(hold.release())
         timers.leave(WAIT_S)
     node.close()
-
-
-def test_an_older_tracker_is_not_sent_what_it_would_pass_over(
-    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "tracker.client.node.joined_from_pb",
-        lambda answer: replace(joined_from_pb(answer), takes_holds=False),
-    )
-    with NodeClient(running.target, pipeline, "n") as node:
-        joined_front(node)
-        with pytest.raises(TickRefusedError, match="of an older release, which knows of no holds"):
-            node.commit(TickContent(holds=(HoldMove("own", 0, 20),)))
-        assert done(node.commit(TickContent())) == 2
-
-
-def test_a_node_that_holds_sends_nothing_to_a_home_of_an_older_release(
-    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which it may come to when shards change, or a process is put back."""
-    with NodeClient(running.target, pipeline, "n") as first:
-        joined_front(first)
-        first.hold(FED, 20, "own")
-    attached = node_pb.Attached
-    monkeypatch.setattr(
-        node_pb, "Attached", lambda **fields: attached(**(fields | {"takes_holds": False}))
-    )
-    with NodeClient(running.target, pipeline, "n") as node:
-        node.join(WAIT_S)
-        with pytest.raises(LowmarkError, match=r"older release.* the node holds \['own'\]"):
-            done(node.commit(promise(60)))
-        assert node.durable == 0
 
 
 def test_one_that_min_time_has_passed_begins_anew_by_a_front(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -424,22 +423,3 @@ def test_what_a_node_says_is_cut_and_what_cannot_be_is_refused(
         for wrong in (WaitCause(WaitKind.OTHER, ""), WaitCause(WaitKind.OTHER, "x", 2)):
             with pytest.raises(ValueError, match="segment number within -1 and 1"):
                 node.report_waits([wrong])
-
-
-def test_a_home_that_does_not_take_it_is_not_told(
-    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with NodeClient(running.target, pipeline, "n") as node:
-        take = node._take
-
-        def older(stream: int, response: Any) -> Any:
-            if response.HasField("attached"):
-                response.attached.takes_status = False
-            return take(stream, response)
-
-        monkeypatch.setattr(node, "_take", older)
-        node.join(WAIT_S)
-        node.report_waits([WaitCause(WaitKind.OTHER, "something")])
-        done(node.commit(create(5, 7)))
-        done(node.commit(create(6, 8)))
-        assert waits_of(running, pipeline, "n") == []

@@ -12,19 +12,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tracker
-from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from fronts.front import Front
 from tests.client.support import WAIT_S, done
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_TIMED_OUT
-from tracker.client import Admin, AsyncSubscriber, NodeClient, RefusedError, Subscriber
+from tracker.client import AsyncSubscriber, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.moments import parse_slot
 from tracker.client.pipeline_file import PipelineFileError, load_pipeline
 from tracker.consumers.periods.cut import Cut
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.rounds import Rounds, RoundsExceededError
-from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.view.pipelines import time_text
 
 FILE = """
@@ -218,21 +216,3 @@ def test_a_front_labels_and_promises_whole_times(running: EmbeddedTracker) -> No
         }  # fmt: skip
         front.publish(lambda batch: None)
         assert front.wait_durable(WAIT_S)
-
-
-def test_a_process_that_knows_of_no_rounds_is_not_asked_to_register_them(
-    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would register the pipeline without."""
-    answered = PipelineServicer.ListShards
-
-    async def as_before(*arguments: object) -> pipeline_pb.ListShardsResponse:
-        answer = await answered(*arguments)  # type: ignore[arg-type]
-        answer.ClearField("takes_rounds")
-        return answer
-
-    monkeypatch.setattr(PipelineServicer, "ListShards", as_before)
-    with tracker.embedded() as older, Admin(older.target) as admin:
-        with pytest.raises(RefusedError, match="shard 0 is of an older release"):
-            admin.register(SPEC)
-        assert not admin.pipelines()

@@ -106,7 +106,7 @@ class Tracker:
             told = fresh_address()
             way = (*way, "--metrics-listen", told)
         server = Server(
-            place, [*way, "--log-level", "info", *self._options], self.directory,
+            place, [*way, "--set", "log_level=info", *self._options], self.directory,
             fault=self._fault, environment=environment,
         )  # fmt: skip
         server.metrics = told

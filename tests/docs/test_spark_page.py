@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import fields
 
 import pytest
 
 from local_tracker import acks
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.docs.pages import ROOT, Block, blocks
 
@@ -35,7 +37,11 @@ def test_named_acks_exist(name: str) -> None:
 
 def test_named_arguments_and_attributes_exist() -> None:
     parameters = inspect.signature(Tracked.start).parameters
-    assert {"node_id", "reads", "creates", "rows", "ranges", "emits", "noted"} <= set(parameters)
+    assert {"node_id", "reads", "creates", "rows", "options"} <= set(parameters)
+    rare = TEXT.partition("### Rare options")[2].partition("##")[0]
+    assert re.findall(r"^\| `(\w+)`", rare, re.MULTILINE) == [
+        f.name for f in fields(TrackingOptions)
+    ]
     assert {"node_id", "reads", "creates", "rows"} <= set(inspect.signature(Tracked.job).parameters)
     assert "fmt" in inspect.signature(Tracked.writer).parameters
     for name in ("wait_durable", "tracking_failure"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +17,6 @@ from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.worker import route
-from local_tracker.worker.handle import Handle
 from tests.local_tracker.fakes import FakeUplink
 from tracker.core.model import HoldMove
 from tracker.core.model.slots import FOREVER
@@ -376,21 +375,6 @@ def test_a_micro_batch_holds_nothing_by_its_tasks(uplink: FakeUplink, in_task: I
 
     with pytest.raises(acks.AckError, match="holds time in a micro-batch"):
         list(holds(iter([1])))
-
-
-def test_a_local_tracker_of_an_older_release_is_not_sent_what_it_would_pass_over(
-    uplink: FakeUplink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    welcome = Handle.welcome
-    monkeypatch.setattr(
-        Handle, "welcome", lambda handle: replace(welcome(handle), takes_holds=False)
-    )
-    older = pytest.raises(acks.HandOverError, match="of an older release, and knows of no holds")
-    with older, acks.step():
-        acks.hold("b", 6, "job 7")
-    with acks.step():
-        acks.consume("a", 5, 1)
-    assert len(uplink.order) == 1
 
 
 def test_what_user_code_holds_can_be_tested_without_any_tracker() -> None:

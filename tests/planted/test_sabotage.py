@@ -62,7 +62,7 @@ def run(fault: str | None, directory: Path) -> Path:
     with ExitStack() as stack:
         tracker = stack.enter_context(
             Tracker(
-                directory, 2, store="memory:", options=("--block-slots", "1"), fault=fault or ""
+                directory, 2, store="memory:", options=("--set", "block_slots=1"), fault=fault or ""
             )
         )
         tracker.register(SPEC)

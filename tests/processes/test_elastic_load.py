@@ -87,7 +87,7 @@ def test_a_newcomer_its_peer_and_the_sequencer_die_while_it_joins(system: Elasti
     died(system.newcomer(1, "join-stored"))
     (given_up,) = numbers(system.tracker.until(lambda _: True), JOINING)
     system.tracker.shards[0].kill()
-    system.first("", "--join-timeout-ms", "1000")
+    system.first("", "--set", "join_timeout_ms=1000")
     system.tracker.until(lambda routing: not routing.of(JOINING))
     assert system.newcomer(1).end() == 1
     assert f"shard {given_up} has been given up" in system.tracker.newcomers[1].errors_of_run()

@@ -41,8 +41,8 @@ class Set:
         process = Server(
             Place(f"member-{number}", address, address),
             (
-                "--member", str(number), "--peers", self.target(FIRST), "--set", self.target(size),
-                "--left-file", str(self.left_file(number)), "--address", address,
+                "--set", f"member={number}", "--peers", self.target(FIRST), "--set", f"members={self.target(size)}",
+                "--set", f"left_file={self.left_file(number)}", "--address", address,
                 "--store", f"sqlite:{self.directory / f'store-{number}'}", *MARGIN,
             ),
             self.directory,

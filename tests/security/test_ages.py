@@ -86,7 +86,7 @@ def test_a_client_whose_ca_was_replaced_does_not_stay_in(tmp_path: Path) -> None
     clients, fresh = Authority(tmp_path, "clients"), Authority(tmp_path, "fresh")
     trusted = tmp_path / "trusted.pem"
     trusted.write_text(Path(clients.cert).read_text())
-    options = ("--tls-ca", str(trusted), "--max-connection-age-ms", "1000")
+    options = ("--tls-ca", str(trusted), "--set", "max_connection_age_ms=1000")
     with serving(served, *options):
         old = served.target(clients.client())
         with Admin(old, WAIT_S) as admin:

@@ -69,7 +69,7 @@ def hang_ups_count() -> Iterator[None]:
 @pytest.mark.usefixtures("hang_ups_count")
 def test_a_process_that_is_hung_up_on_gives_its_lease_back(tmp_path: Path) -> None:
     """The next one need not wait until the lease is over."""
-    way = ("--store", f"sqlite:{tmp_path / 'data'}", "--lease-ms", "60000")
+    way = ("--store", f"sqlite:{tmp_path / 'data'}", "--set", "lease_ms=60000")
     for name in ("first", "second"):
         address = f"127.0.0.1:{free_ports(1)}"
         with Server(Place(name, address, address), way, tmp_path) as process:

@@ -30,8 +30,8 @@ class Member:
         self.process = Server(
             Place(f"member-{number}", self.address, self.address),
             (
-                "--member", str(number), "--peers", addresses[0], "--address", self.address,
-                "--health-listen", health, "--store", f"sqlite:{directory / 'store'}",
+                "--set", f"member={number}", "--peers", addresses[0], "--address", self.address,
+                "--set", f"health_listen={health}", "--store", f"sqlite:{directory / 'store'}",
             ),
             directory,
         )  # fmt: skip

@@ -93,9 +93,7 @@ def test_every_frame_survives_the_wire() -> None:
             assert frame_from_pb(carrier.FromString(message)) == m.Frame(1, 2, body)
         following = peer_pb.Frame()
         write_frame(m.Frame(1, 2, body), following)
-        assert following.SerializeToString() == message, (
-            "as versions before this one read and write it"
-        )
+        assert following.SerializeToString() == message
 
 
 def test_runs_survive_the_wire() -> None:
@@ -117,14 +115,6 @@ def test_runs_survive_the_wire() -> None:
     back = frame_from_pb(peer_pb.ExchangeRequest.FromString(message))
     assert plain(back) == plain(m.Frame(1, 2, body))
     assert back.body.last == 12  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("said", [{}, {"takes_runs": True}])
-def test_an_older_version_does_not_say_that_it_takes_runs_with_columns(
-    said: dict[str, bool],
-) -> None:
-    message = peer_pb.ExchangeRequest(received=peer_pb.EntriesReceived(number=4, **said))
-    assert frame_from_pb(message).body == m.EntriesReceived(4, takes_runs=False)
 
 
 def test_a_run_is_no_entry_of_an_own_log() -> None:

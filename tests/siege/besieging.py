@@ -39,7 +39,7 @@ class Siege:
     """One process, and those who use it properly."""
 
     def __init__(self, directory: Path) -> None:
-        self._tracker = Tracker(directory, metrics=True, options=("--log-level", "error"))
+        self._tracker = Tracker(directory, metrics=True, options=("--set", "log_level=error"))
         self.target, self.metrics = self._tracker.target, self._tracker.shards[0].metrics
         self._slot = 0
 

@@ -48,8 +48,15 @@ def attacked(
     """What each attack made of one process, one after the other."""
     first = free_ports(4)
     probes, page, told, workers = (f"127.0.0.1:{first + place}" for place in range(4))
-    doors = ("--health-listen", probes, "--dashboard-listen", page, "--metrics-listen", told)
-    tracker = Tracker(directory, options=("--log-level", "error", *doors), fault=fault)
+    doors = (
+        "--set",
+        f"health_listen={probes}",
+        "--dashboard-listen",
+        page,
+        "--metrics-listen",
+        told,
+    )
+    tracker = Tracker(directory, options=("--set", "log_level=error", *doors), fault=fault)
     with ExitStack() as stack:
         stack.callback(tracker.close)
         tracker.start()

@@ -14,7 +14,7 @@ import tracker
 from fronts.kafka import KafkaFront
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
-from local_tracker.spark.query.follow import Follower, FollowerLimits, Stopping, TrackingError
+from local_tracker.spark.query.follow import Follower, Stopping, TrackingError
 from local_tracker.spark.query.logs import CheckpointLog, LogError
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.state.rules import HeldFor
@@ -378,7 +378,7 @@ def test_a_full_table_is_waited_for_and_said(logs: Logs) -> None:
     follower = Follower(
         "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
         Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: True, on_failure=lambda error: None,
+        is_active=lambda: True, on_end=lambda: None,
     )  # fmt: skip
     follower.start()
     assert follower.wait_durable(WAIT_S)
@@ -393,7 +393,7 @@ def test_a_query_far_ahead_says_why_it_was_stopped(running: EmbeddedTracker, log
         node.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, "1 files, such as stray.csv")])
         follower = Follower(
             "parse", node, CheckpointLog(str(logs.checkpoint)), NeverTicks(), joined,
-            is_active=lambda: True, on_failure=lambda error: None, limits=FollowerLimits(1),
+            is_active=lambda: True, on_end=lambda: None, max_batches_behind=1,
         )  # fmt: skip
         follower.start()
         for batch in range(1, 4):
@@ -410,7 +410,7 @@ def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
     follower = Follower(
         "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
         Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: False, on_failure=lambda error: None,
+        is_active=lambda: False, on_end=lambda: None,
     )  # fmt: skip
     follower.start()
     assert node.ended.wait(WAIT_S)

@@ -146,7 +146,7 @@ def test_nothing_is_asked_of_the_store_before_the_query_reports(in_s3: LogsInS3)
     follower = Follower(
         "parse", FullNode(), checkpoint, AnyTicks(),  # type: ignore[arg-type]
         Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: True, on_failure=lambda error: None, progress=reports,
+        is_active=lambda: True, on_end=lambda: None, progress=reports,
     )  # fmt: skip
     follower.start()
     reports.wait_asked(3)  # by then the first listing is over

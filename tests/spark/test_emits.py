@@ -15,6 +15,7 @@ from local_tracker.spark.query.emits import EventTime
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session import tracked_query
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot
 from tests.docs.pages import ROOT, blocks
@@ -51,8 +52,9 @@ class Query:
             .option("checkpointLocation", str(self._directory / "cp"))
         )
         return self._tracked.start(
-            writer, node_id="windows", reads="windows", creates=["report"], emits="emitted", **more
-        )
+            writer, node_id="windows", reads="windows", creates=["report"],
+            options=TrackingOptions(emits="emitted"), **more,
+        )  # fmt: skip
 
 
 @pytest.fixture
@@ -169,7 +171,7 @@ class Windows:
         with pytest.raises(TrackingError, match=said):
             self._tracked.start(
                 self._writer(frame, mode), node_id="windows", reads="windows", creates=["report"],
-                emits=EventTime("window-results"),
+                options=TrackingOptions(emits=EventTime("window-results")),
             )  # fmt: skip
 
     def _writer(self, frame: DataFrame, mode: str = "append") -> Any:

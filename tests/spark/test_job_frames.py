@@ -42,8 +42,8 @@ def test_a_job_is_a_node(spark: SparkSession, pipeline: Pipeline, names: str) ->
     def run(frame: DataFrame, day: str) -> int:
         joined = frame.join(spark.read.schema("slot long, name string").json(names), "slot")
         return tracked.job(
-            joined, out, node_id="days", reads="days", untracked=[names], partition_by=["name"],
-            job_id=day,
+            joined.write.partitionBy("name"), out, node_id="days", reads="days",
+            untracked=[names], job_id=day,
         )  # fmt: skip
 
     pipeline.publish(10)

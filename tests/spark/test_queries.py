@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 import tracker
-from local_tracker.spark.query.follow import FollowerLimits, TrackingError
+from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
@@ -114,7 +115,7 @@ def test_a_query_far_ahead_of_the_tracker_is_stopped(
     for number in range(6):
         shutil.copy(pipeline_file(pipeline, spark), f"{pipeline.input}/stray{number}.parquet")
     query = start_copy(
-        tracked_in(pipeline), spark, pipeline, limits=FollowerLimits(max_batches_behind=2)
+        tracked_in(pipeline), spark, pipeline, options=TrackingOptions(max_batches_behind=2)
     )
     with pytest.raises(TrackingError, match="batches wait for the tracker"):
         query.awaitTermination()

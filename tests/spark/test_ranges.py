@@ -16,6 +16,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
 from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot
 from tracker.client import Admin, Subscriber
@@ -48,7 +49,8 @@ class Query:
         # The offset holds the time of its last row too, which is no partition.
         slots = PublishedRanges(self.journal).slots
         source = OffsetRanges("parse", slots, only=frozenset({PARTITION}))
-        return self._tracked.start(self._writer(), node_id="parse", reads={}, ranges={"0": source})
+        options = TrackingOptions(ranges={"0": source})
+        return self._tracked.start(self._writer(), node_id="parse", reads={}, options=options)
 
     def _writer(self) -> DataStreamWriter:
         return (

@@ -18,6 +18,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
@@ -83,7 +84,8 @@ def test_a_source_that_nobody_has_named_is_refused(
         (both, "parse", {"untracked": ["1", "2"]}, r"untracked names source '2'"),
         (both, "parse", {"untracked": ["rate"]}, r"untracked names source 'rate'"),
         (
-            files(spark, pipeline), "parse", {"ranges": {"7": OffsetRanges("parse", lambda *_: [])}},
+            files(spark, pipeline), "parse",
+            {"options": TrackingOptions(ranges={"7": OffsetRanges("parse", lambda *_: [])})},
             r"ranges names source '7'",
         ),
     ]  # fmt: skip
@@ -224,7 +226,7 @@ def test_a_batch_may_publish_nothing_where_that_is_said(
     pipeline = pipelines("parse", "after")
     written = Written(spark, tracked_in(pipeline), pipeline)
     written.publishes = False
-    query = written.start(may_publish_nothing=True)
+    query = written.start(options=TrackingOptions(may_publish_nothing=True))
     pipeline.publish(1)
     query.processAllAvailable()
     query.stop()
@@ -243,7 +245,7 @@ def test_a_query_takes_over_where_it_says_so(
     )
     second = tracked_in(pipeline).start(
         sink(files(spark, pipeline), pipeline, "copy"),
-        node_id="parse", reads="parse", take_over=True,
+        node_id="parse", reads="parse", options=TrackingOptions(take_over=True),
     )  # fmt: skip
     pipeline.publish(1)
     second.processAllAvailable()

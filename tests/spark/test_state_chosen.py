@@ -23,10 +23,10 @@ WITHOUT_TIMERS = StatePlan(StateKind.USER, what="applyInPandasWithState")
 STRANGE = StatePlan(StateKind.UNKNOWN, what="a join without bounds")
 
 
-def joined(*holds: str, takes_holds: bool = True) -> Joined:
+def joined(*holds: str) -> Joined:
     spec = PipelineSpec("p", ("in", "out"))
     held = tuple(HeldSlot(name, 1, 5, 1, 1) for name in holds)
-    return Joined(NodeKey("q", 1), spec, (), 0, (), holds=held, takes_holds=takes_holds)
+    return Joined(NodeKey("q", 1), spec, (), 0, (), holds=held)
 
 
 def chosen(found: StatePlan | None, state: Any = None, **more: Any) -> StatePlan | None:
@@ -93,8 +93,6 @@ def test_nobody_is_left_who_would_let_go_of_what_was_held() -> None:
 
 
 def test_what_cannot_be_held_is_refused_by_name() -> None:
-    with pytest.raises(TrackingError, match=r"older release.*state='free'"):
-        chosen(WINDOWS, asked=joined(takes_holds=False))
     with pytest.raises(TrackingError, match=r"creates in 43 segments, .* can hold in 42"):
         chosen(WINDOWS, creates=[f"s{number}" for number in range(43)])
 

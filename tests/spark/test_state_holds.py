@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,6 @@ from tracker.core.model import (
 )
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
-from tracker.wire.nodes import joined_from_pb
 
 COUNT, REPORT, AUDIT = range(3)
 SEGMENTS = ("count", "report", "audit")
@@ -269,20 +268,6 @@ def test_a_query_that_holds_is_not_started_so_that_it_would_let_go_of_nothing(wo
     world.stands_at(1)
 
 
-def test_a_tracker_of_an_older_release_is_refused_by_name(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "tracker.client.node.joined_from_pb",
-        lambda answer: replace(joined_from_pb(answer), takes_holds=False),
-    )
-    world.batch(*range(1, 20), next_ms=T0_MS)
-    with pytest.raises(TrackingError, match=r"older release, which knows of no holds"):
-        world.attached().start()
-    with NodeClient(world.running.target, world.name, "counts") as node:
-        assert node.check_join(WAIT_S).key.incarnation == 0, "nothing was begun"
-
-
 def test_batches_that_wait_for_the_tracker_hold_one_after_the_other(world: World) -> None:
     """The query is ahead: what each batch does to holds is made when that before it is durable."""
     for number in range(1, 20):
@@ -292,6 +277,37 @@ def test_batches_that_wait_for_the_tracker_hold_one_after_the_other(world: World
     assert len(world.held()) == 19
     world.stands_at(1)
     assert query.close()
+
+
+def test_a_query_whose_segment_is_complete_comes_to_rest_and_its_reader_does(
+    world: World, tmp_path: Path
+) -> None:
+    """It goes on writing files that are empty, as one with timers does; what it wrote before is complete."""
+    query = world.attached(state=None).start()
+    (first,) = world.batch(*range(1, 20), next_ms=T0_MS, written=1)
+    assert query.wait_durable(WAIT_S)
+    world.front.leave_front("front").result(WAIT_S)
+    world.consume(REPORT, first, 1)
+    world.stands_at(FOREVER)
+    (empty,) = world.batch(next_ms=T0_MS, written=1)
+    world.batch(next_ms=T0_MS, written=1)
+    assert query.wait_durable(WAIT_S), "nothing is waited for"
+    until(lambda: query.rest is not None)
+    assert query.rest is not None
+    assert re.search(
+        r"\['report'\] .* are complete, and batch 1 has written 1 units", str(query.rest)
+    )
+    assert (query.failure, query.close()) == (None, True)
+    again = world.attached(state=None).start()
+    until(lambda: again.rest is not None)
+    assert again.close()
+    logs = Logs(tmp_path / "reader")
+    logs.windowed(0, [empty], at_ms=0, next_ms=0, written=0)
+    at = world.running.target, world.name, "reports", str(logs.checkpoint)
+    reader = AttachedQuery(*at, reads="report").start()
+    until(lambda: reader.rest is not None)
+    assert re.search(r"'report' .* is complete, and batch 0 has read 1 units", str(reader.rest))
+    assert (reader.failure, reader.close()) == (None, True)
 
 
 # --- what is recorded beside the logs -------------------------------------------------------------

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import SinkLog
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state import backlog
 from tests.cluster.children import WAIT_S, until
@@ -80,7 +81,7 @@ def test_windows_hold_min_time_until_they_are_emitted(hours: Hours) -> None:
     query.stop()
     hours.stands_at(5)
     with pytest.raises(TrackingError, match=r"hold nothing now, so that nobody would let go"):
-        hours.start(state="free")
+        hours.start(options=TrackingOptions(state="free"))
     explained = explanation_json(pipeline.admin.explain(pipeline.name))["segments"][1]["causes"]
     assert explained[0]["text"].startswith(
         "rows in the state of query hours wait for event time 1970-01-01T01:00:00.000Z, and hold segment report"

@@ -76,7 +76,7 @@ class Matrix:
         self.directory, self.histories, self.sabotage = directory, histories, sabotage
         # Few neighbouring slots of one shard, so that every row's slots lie on both.
         self.tracker = Tracker(
-            directory / "tracker", 2, options=("--block-slots", "4"),
+            directory / "tracker", 2, options=("--set", "block_slots=4"),
             fault=sabotage if sabotage and sabotage != UNHELD else "",
         ).start()  # fmt: skip
         self.outcomes: list[Outcome] = []

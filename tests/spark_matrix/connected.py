@@ -66,7 +66,7 @@ class Program:
     def report(self) -> None:
         frame = self.spark.read.schema(SCHEMA).parquet(f"{self.directory}/out")
         out = f"{self.directory}/report"
-        self.tracked.job(frame, out, node_id="after", reads="after", job_id="all")
+        self.tracked.job(frame.write, out, node_id="after", reads="after", job_id="all")
 
     def refuse(self) -> None:
         """What cannot be tracked here, and what no session can: each must be refused, and touch nothing."""

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from examples.history import read
 from local_tracker.spark.session.attached import AttachedQuery
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state.rules import HeldFor
 from tests.spark_matrix.events import EVENT_SCHEMA, EventFronts
@@ -88,17 +89,20 @@ def start_operator(
             return writer.start()
         return tracked.start(
             writer, node_id=operator.name, creates=[after(operator)],
-            reads={inputs[segment]: segment for segment in segments}, **held(operator, unheld),
+            reads={inputs[segment]: segment for segment in segments},
+            options=TrackingOptions(state="free" if unheld else held_for(operator)),
         )  # fmt: skip
 
 
-def held(operator: Operator, unheld: bool) -> dict[str, Any]:
-    """What is said of its state at the start."""
-    if unheld:
-        return {"state": "free"}
+def held_for(operator: Operator) -> HeldFor | None:
+    """What is said of its state; None where its plan says it."""
     if operator.span_ms is None:
-        return {}
-    return {"state": HeldFor(operator.delay_ms, operator.span_ms, operator.ahead_ms)}
+        return None
+    return HeldFor(operator.delay_ms, operator.span_ms, operator.ahead_ms)
+
+
+def _is_at_rest(query: TrackedQuery) -> bool:
+    return query.rest is not None
 
 
 class Stateful:
@@ -162,7 +166,7 @@ class Stateful:
                 world.target, world.name, operator.name, world.path(f"cp-{operator.name}"),
                 reads={self.inputs[segment]: segment for segment in segments},
                 creates=[after(operator)], sink=world.path(f"out-{operator.name}"),
-                state=None if world.unheld else held(operator, unheld=False)["state"],
+                state=None if world.unheld else held_for(operator),
             )  # fmt: skip
             world.at_end(attached.close)
             attached.start()
@@ -218,6 +222,18 @@ class Stateful:
         self._stop_between_batches()
         self.read_on()
         self.end()
+
+    def rest_by_clock(self) -> None:
+        """The end of queries whose batches never end, while they go on: when the fronts have left, they and their readers
+        come to rest by themselves."""
+        for operator in self.operators:
+            self.world.wait(
+                f"nothing of {operator.name} is held", partial(self._holds_nothing, operator)
+            )
+        self.end()
+        for name, query in (*self.queries.items(), *self._readers.items()):
+            self.world.wait(f"{name}, or its reader, is at rest", partial(_is_at_rest, query))
+            query.awaitTermination()
 
     def _stop_between_batches(self) -> None:
         """A query whose batches never end may be stopped when its sink has one that Spark has not committed, which nobody

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from examples.history import Recorder
 from local_tracker.spark.query.emits import EventTime
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.driver import MISSED, Killer
@@ -124,7 +125,8 @@ def start(spark: SparkSession, tracked: Tracked, directory: Path, shape: str) ->
         .option("checkpointLocation", str(directory / "cp"))
     )
     emits = EventTime(FRONT, SHOWN, of.span_ms)
-    return tracked.start(writer, node_id="parse", reads="parse", emits=emits)
+    options = TrackingOptions(emits=emits)
+    return tracked.start(writer, node_id="parse", reads="parse", options=options)
 
 
 def main(target: str, pipeline: str, directory: Path, shape: str, point: str, batch: int) -> None:

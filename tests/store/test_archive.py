@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,8 @@ from typer.testing import CliRunner
 
 from tests.cluster.redis_server import RedisServer
 from tracker.cli.app import app
-from tracker.store import MemoryStore, Store, StoreError, memory, open_store
+from tracker.store import MemoryStore, Store, StoreError, memory, open_store, sqlite
+from tracker.store import format as store_format
 from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
 from tracker.store.format import FORMAT
 
@@ -77,14 +76,15 @@ def test_an_export_has_the_format_of_its_store_and_one_of_a_newer_version_is_ref
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(f"sqlite:{tmp_path / 'a'}").close()
-    with closing(sqlite3.connect(tmp_path / "a" / "shard-2.db")) as file:
-        file.execute("PRAGMA user_version=2")
-    source = open_store(f"sqlite:{tmp_path / 'a'}", 2)
-    export_shard(source, 2, tmp_path / "older")
-    assert source.load(source.acquire("b")).format == 2, (
-        "so whoever wrote it can still go on with it"
-    )
-    assert b'{"lowmark-shard": 2, ' in (tmp_path / "older").read_bytes()
+    with monkeypatch.context() as newer:
+        for module in (store_format, sqlite):
+            newer.setattr(module, "FORMAT", FORMAT + 1)
+        source = open_store(f"sqlite:{tmp_path / 'a'}", 2)
+        export_shard(source, 2, tmp_path / "older")
+        assert source.load(source.acquire("b")).format == FORMAT, (
+            "so whoever wrote it can still go on with it"
+        )
+    assert b'{"lowmark-shard": %d, ' % FORMAT in (tmp_path / "older").read_bytes()
     import_shard(open_store(f"sqlite:{tmp_path / 'b'}", 2), 2, tmp_path / "older")
 
     written = MemoryStore()

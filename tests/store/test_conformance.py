@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sqlite3
@@ -27,7 +28,10 @@ from tracker.store import (
     StoreUnavailable,
     open_leases,
     open_store,
+    redis_scripts,
 )
+from tracker.store import format as store_format
+from tracker.store import sqlite as sqlite_store
 from tracker.store.format import FORMAT
 
 SHARD = 3
@@ -449,29 +453,40 @@ def rewrite_format(kind: str, url: str, request: pytest.FixtureRequest) -> Rewri
     return rewrite
 
 
+@pytest.fixture
+def newer_version() -> Iterator[int]:
+    """This process is of the version after this one, whose format has the next number."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (store_format, sqlite_store):
+            patched.setattr(module, "FORMAT", FORMAT + 1)
+        importlib.reload(redis_scripts)
+        yield FORMAT + 1
+    importlib.reload(redis_scripts)
+
+
 @SURVIVES
-def test_an_older_store_keeps_its_format_until_this_version_has_written_to_it(
-    reopen: Reopen, rewrite_format: RewriteFormat
+def test_an_older_store_keeps_its_format_until_a_newer_version_has_written_to_it(
+    reopen: Reopen, rewrite_format: RewriteFormat, newer_version: int
 ) -> None:
     store = reopen()
     store.commit(store.acquire("a"), [(1, b"one")])
-    rewrite_format(FORMAT - 1)
+    rewrite_format(FORMAT)
     store = reopen()
     epoch = store.acquire("b")
     store.renew(epoch, LONG_MS, "b:1")
     stored = store.load(epoch)
-    assert (stored.format, list(stored.records)) == (FORMAT - 1, [(1, b"one")])
+    assert (stored.format, list(stored.records)) == (FORMAT, [(1, b"one")])
     with pytest.raises(StoreError):
         store.commit(epoch, [(5, b"a gap")])
-    assert store.load(epoch).format == FORMAT - 1
+    assert store.load(epoch).format == FORMAT
     store.commit(epoch, [(2, b"two")])
     stored = store.load(epoch)
-    assert (stored.format, list(stored.records)) == (FORMAT, [(1, b"one"), (2, b"two")])
-    rewrite_format(FORMAT - 1)
+    assert (stored.format, list(stored.records)) == (newer_version, [(1, b"one"), (2, b"two")])
+    rewrite_format(FORMAT)
     store = reopen()
     epoch = store.acquire("b")
     store.write_snapshot(epoch, 2, b"both")
-    assert store.load(epoch).format == FORMAT
+    assert store.load(epoch).format == newer_version
 
 
 @SURVIVES

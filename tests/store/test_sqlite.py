@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import pytest
@@ -125,31 +124,6 @@ def test_a_lease_is_renewed_by_commits_now_and_then(
 def test_an_unknown_kind_of_store_is_refused_by_name() -> None:
     with pytest.raises(StoreError, match=r"'floppy:x' is not known; use memory: or sqlite:"):
         open_store("floppy:x", 0)
-
-
-def test_a_file_of_the_first_format_opens_with_all_that_it_holds(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    with sqlite3.connect(path) as before:  # as version 1 made it
-        before.executescript("""
-            CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-            CREATE TABLE log (position INTEGER PRIMARY KEY, record BLOB NOT NULL);
-            CREATE TABLE snapshot
-                (only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER, data BLOB);
-            INSERT INTO meta VALUES ('shard', 4), ('epoch', 7), ('owner', 'before');
-            INSERT INTO log VALUES (5, x'35'), (6, x'36');
-            INSERT INTO snapshot VALUES (1, 4, x'34');
-            PRAGMA user_version=1;
-            PRAGMA application_id=1280268109;
-        """)
-    store = SqliteStore(path, 4)
-    epoch = store.acquire("now", lease_ms=1000)
-    assert epoch == 8
-    stored = store.load(epoch)
-    four, five, six = (b + zlib.crc32(b).to_bytes(4, "little") for b in (b"4", b"5", b"6"))
-    assert (stored.snapshot, list(stored.records)) == ((4, four), [(5, five), (6, six)])
-    store.commit(epoch, [(7, b"7")])
-    store.close()
-    SqliteStore(path, 4).close()
 
 
 FILLS_DISK = """

@@ -1,7 +1,7 @@
 """python -m tests.store.writing DIRECTORY: writes a small store in which there is something of everything.
 
 It uses what clients use alone, so that the code of any version can write one; the next version has to
-open it and go on (`test_older_stores.py`).
+open it and go on (`test_stores.py`).
 """
 
 from __future__ import annotations

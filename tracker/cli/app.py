@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from tracker import __version__
 from tracker.cli import (
@@ -28,12 +29,13 @@ from tracker.cli import (
     security,
     serve,
     status,
+    store,
     wait,
     watch,
     webhook,
 )
-from tracker.cli.common import EXIT_UNAVAILABLE, AsJson, fail, show
-from tracker.cli.store import store_app
+from tracker.cli.common import EXIT_UNAVAILABLE, fail, show
+from tracker.cli.shared import Asks, Follows, Prints
 from tracker.client import LowmarkError, UnavailableError
 from tracker.files import FilesError
 from tracker.store import StoreError
@@ -62,41 +64,89 @@ app = typer.Typer(
     help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
 )
 app.callback()(security.use_credentials)
-for command in (
-    dev.dev, init.init, serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
-    rescale.rescale, fit.fit, rescale_query.rescale_query, attach.attach, attach_pipeline.attach_pipeline,
-    watch.watch, status.status,
-):  # fmt: skip
-    app.command()(command)
-for name, group in (
-    ("pipelines", pipelines.pipelines_app), ("nodes", nodes.nodes_app), ("store", store_app),
-    ("tokens", security.tokens_app), ("periods", periods.periods_app), ("webhook", webhook.webhook_app),
-    ("barrier", barrier.barrier_app), ("credentials", credentials.credentials_app), ("export", export.export_app),
-):  # fmt: skip
-    app.add_typer(group, name=name)
 
 
-def main() -> None:
-    """The entry point."""
-    app()
-
-
-@app.command()
-def version(as_json: AsJson = False) -> None:
+def version(context: typer.Context) -> None:
     """Print the version."""
-    show(as_json, {"version": __version__}, __version__)
+    show(context, {"version": __version__}, __version__)
 
 
-@app.command(
+def local_tracker(context: typer.Context) -> None:
+    """Run a local tracker (`lowmark local-tracker --help` lists its options)."""
+    from local_tracker.agent.main import main as run_agent
+
+    raise typer.Exit(run_agent(context.args))
+
+
+Command = tuple[str, Callable[..., None], type[TyperCommand]]
+
+VERBS: list[Command] = [
+    ("dev", dev.dev, Prints),
+    ("init", init.init, Prints),
+    ("serve", serve.serve, Prints),
+    ("status", status.status, Asks),
+    ("watch", watch.watch, Asks),
+    ("explain", explain.explain, Asks),
+    ("wait", wait.wait, Follows),
+    ("min-time", wait.min_time, Asks),
+    ("freshness", freshness.freshness, Asks),
+    ("shards", rescale.shards, Asks),
+    ("rescale", rescale.rescale, Asks),
+    ("fit", fit.fit, Asks),
+    ("rescale-query", rescale_query.rescale_query, Follows),
+    ("attach", attach.attach, Follows),
+    ("attach-pipeline", attach_pipeline.attach_pipeline, Follows),
+    ("version", version, Prints),
+]
+NOUNS: dict[tuple[str, str], list[Command]] = {
+    ("pipelines", "Register pipelines and look at them."): [
+        ("apply", pipelines.pipelines_apply, Asks),
+        ("list", pipelines.pipelines_list, Asks),
+        ("show", pipelines.pipelines_show, Asks),
+        ("restart", pipelines.restart, Asks),
+    ],
+    ("nodes", "Look after nodes that are gone."): [("retire", nodes.retire, Asks)],
+    ("store", "Export and import the stores of shards whose processes are stopped."): [
+        ("export", store.export_command, Prints),
+        ("import", store.import_command, Prints),
+        ("accept-loss", store.accept_loss_command, Prints),
+    ],
+    ("periods", "Hours, or other periods, and when they were complete."): [
+        ("list", periods.periods_list, Asks),
+        ("follow", periods.periods_follow, Follows),
+    ],
+    ("webhook", "Post each hour to a URL when it is complete, signed."): [
+        ("secret", webhook.secret, TyperCommand),
+        ("follow", webhook.follow, Follows),
+    ],
+    ("barrier", "Write rows of tracked queries into a sink in the order of time, each once."): [
+        ("run", barrier.run, Follows),
+        ("late", barrier.late_command, Prints),
+    ],
+    ("credentials", "Make certificates and tokens."): [
+        ("create", credentials.create, TyperCommand),
+    ],
+    ("tokens", "Make tokens for clients."): [("create", security.create, TyperCommand)],
+    ("export", "Tell other systems how far pipelines are."): [("otlp", export.otlp, Asks)],
+}  # fmt: skip
+
+for name, run, kind in VERBS:
+    app.command(name, cls=kind)(run)
+for (noun, text), commands in NOUNS.items():
+    group = typer.Typer(no_args_is_help=True, help=text)
+    for name, run, kind in commands:
+        group.command(name, cls=kind)(run)
+    app.add_typer(group, name=noun)
+app.command(
     "local-tracker",
     context_settings={
         "allow_extra_args": True,
         "ignore_unknown_options": True,
         "help_option_names": [],
     },
-)
-def local_tracker(context: typer.Context) -> None:
-    """Run a local tracker (`lowmark local-tracker --help` lists its options)."""
-    from local_tracker.agent.main import main as run_agent
+)(local_tracker)
 
-    raise typer.Exit(run_agent(context.args))
+
+def main() -> None:
+    """The entry point."""
+    app()

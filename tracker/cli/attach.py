@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
-    PatientTarget,
     PipelineName,
     fail,
     say,
     show,
     told_to_end,
 )
+from tracker.cli.shared import Shared
 from tracker.client.signals import ToldToEnd
 from tracker.files import FilesError
 
@@ -80,6 +78,7 @@ State = Annotated[
 
 
 def attach(
+    context: typer.Context,
     checkpoint: Annotated[str, typer.Option(help="the query's checkpoint directory")],
     pipeline: PipelineName,
     node_id: Annotated[
@@ -114,8 +113,6 @@ def attach(
     once: Annotated[
         bool, typer.Option("--once", help="end when all that is over by now is told")
     ] = False,
-    target: PatientTarget = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
     SIGTERM. Needs no Spark."""
@@ -134,7 +131,7 @@ def attach(
         return
     try:
         followed = AttachedQuery(
-            target, pipeline, node_id, checkpoint,
+            Shared.of(context).target, pipeline, node_id, checkpoint,
             reads=_reads(reads or []), ranges=sources, creates=creates or (), sink=sink,
             rows=name_values("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
             first_versions=_versions(starting or []), take_over=take_over,
@@ -144,7 +141,7 @@ def attach(
     except (TrackingError, FilesError) as error:
         fail(error)
     last = followed.last_durable_batch
-    show(as_json, {"node": node_id, "last_batch": last}, f"{node_id}: told up to batch {last}")
+    show(context, {"node": node_id, "last_batch": last}, f"{node_id}: told up to batch {last}")
     if not clean:
         fail(f"{node_id}: not all batches that are over are told; start again to tell the rest")
 

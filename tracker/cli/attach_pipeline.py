@@ -8,9 +8,6 @@ import typer
 
 from tracker.cli.attach import ATTACH_DRAIN_TIMEOUT_S, ATTACH_LOOK_INTERVAL_S, name_values
 from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
-    PatientTarget,
     PipelineName,
     connect,
     fail,
@@ -19,6 +16,7 @@ from tracker.cli.common import (
     told_to_end,
     wrong_usage,
 )
+from tracker.cli.shared import Shared
 from tracker.client import RefusedError
 from tracker.client.moments import parse_slot
 from tracker.client.signals import ToldToEnd
@@ -34,6 +32,7 @@ LOOK_INTERVAL_S = 2.0
 
 
 def attach_pipeline(
+    context: typer.Context,
     storage: Annotated[str, typer.Option(help="the `storage` of its spark-pipeline.yml")],
     pipeline: PipelineName,
     warehouse: Annotated[
@@ -64,8 +63,6 @@ def attach_pipeline(
     once: Annotated[
         bool, typer.Option("--once", help="end when all that is over by now is told")
     ] = False,
-    target: PatientTarget = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Follow all flows of a declarative pipeline (spark-pipelines run), from their checkpoints and tables,
     until SIGTERM: new versions and full refreshes too. Registers the pipeline that they make, unless one of
@@ -83,7 +80,7 @@ def attach_pipeline(
         if print_only:
             _print(pipeline, storage, tables, passed, start_slot)
             return
-        followed = _followed(target, pipeline, storage, tables, passed, start_slot)
+        followed = _followed(context, pipeline, storage, tables, passed, start_slot)
         if from_now:
             followed.begin_now()
         ended = told_to_end()
@@ -91,7 +88,7 @@ def attach_pipeline(
     except (TrackingError, LogError, FilesError) as error:
         fail(error)
     shown = "\n".join(f"{name}: told up to batch {batch}" for name, batch in last.items())
-    show(as_json, {"last_batches": last}, shown or "no flow has begun")
+    show(context, {"last_batches": last}, shown or "no flow has begun")
     if not clean:
         fail("not all batches that are over are told; start again to tell the rest")
 
@@ -112,22 +109,27 @@ def _print(
 
 
 def _followed(
-    target: str, pipeline: str, storage: str, tables: Tables, untracked: list[str], start_slot: int
+    context: typer.Context,
+    pipeline: str,
+    storage: str,
+    tables: Tables,
+    untracked: list[str],
+    start_slot: int,
 ) -> FollowedPipeline:
     """The pipeline as registered, or else as it is derived. Nothing is followed yet."""
     from local_tracker.spark.session.declarative import FollowedPipeline, check_edges
     from local_tracker.spark.session.flows import derived_pipeline, find_flows, what_flows_read
 
     reads = what_flows_read(find_flows(storage), tables)
-    spec = _registered(target, pipeline)
+    spec = _registered(context, pipeline)
     if spec is None:
-        spec = _register(target, derived_pipeline(pipeline, reads, untracked, start_slot))
+        spec = _register(context, derived_pipeline(pipeline, reads, untracked, start_slot))
     check_edges(spec, reads)
-    return FollowedPipeline(target, spec, storage, tables, untracked=untracked)
+    return FollowedPipeline(Shared.of(context).target, spec, storage, tables, untracked=untracked)
 
 
-def _registered(target: str, pipeline: str) -> PipelineSpec | None:
-    with connect(target) as admin:
+def _registered(context: typer.Context, pipeline: str) -> PipelineSpec | None:
+    with connect(context) as admin:
         try:
             return admin.pipeline(pipeline).spec
         except RefusedError as error:
@@ -136,13 +138,13 @@ def _registered(target: str, pipeline: str) -> PipelineSpec | None:
             return None
 
 
-def _register(target: str, spec: PipelineSpec) -> PipelineSpec:
+def _register(context: typer.Context, spec: PipelineSpec) -> PipelineSpec:
     if not spec.segments:
         fail(
             "the storage shows no flow with a checkpoint yet, and the tracker has no such pipeline: run it "
             "once, or register its file (lowmark pipelines apply)"
         )
-    with connect(target) as admin:
+    with connect(context) as admin:
         registered, _ = admin.register(spec)
     say(f"registered pipeline {spec.name}: {', '.join(spec.segments)}", err=True)
     return registered

@@ -9,32 +9,25 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
-    PatientTarget,
     PipelineName,
     exit_when_told,
     print_json,
     show,
     wrong_usage,
 )
+from tracker.cli.shared import Shared
 from tracker.consumers.barrier.barrier import MAX_BYTES, MAX_ROWS, Barrier, late_rows
 from tracker.consumers.barrier.rows import RowReader
 from tracker.consumers.barrier.sink import OrderedSink
 from tracker.consumers.barrier.sources import FilesIn, Source
-
-barrier_app = typer.Typer(
-    no_args_is_help=True,
-    help="Write rows of tracked queries into a sink in the order of time, each once, when they are complete.",
-)
 
 Directory = Annotated[
     Path, typer.Option("--state", help="the barrier's own directory, on a local disk: rows wait there")
 ]  # fmt: skip
 
 
-@barrier_app.command("run")
 def run(
+    context: typer.Context,
     pipeline: PipelineName,
     segment: Annotated[
         str, typer.Option("--segment", "-s", help="the segment that the queries create their files in")
@@ -76,7 +69,6 @@ def run(
     max_rows: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_ROWS,
     max_bytes: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_BYTES,
     timeout: Annotated[float | None, typer.Option(min=0, help="end after so many seconds")] = None,
-    target: PatientTarget = DEFAULT_TARGET,
 ) -> None:  # fmt: skip
     """Take the committed files of a segment, and write their rows by slot and key when min time has passed
     them. Until SIGTERM, --timeout, or the end of the pipeline; whoever is killed goes on by the same command."""
@@ -87,7 +79,7 @@ def run(
             raise ValueError(f"--late {late}: refuse or beside")
         sources = _sources(from_ or [], from_files or [])
         barrier = Barrier(
-            target, pipeline, segment, name, sink, state, sources=sources,
+            Shared.of(context).target, pipeline, segment, name, sink, state, sources=sources,
             reader=RowReader(key, slot, None if columns is None else columns.split(",")),
             late_beside=late == "beside", max_rows=max_rows, max_bytes=max_bytes,
         )  # fmt: skip
@@ -100,18 +92,17 @@ def run(
         )  # fmt: skip
 
 
-@barrier_app.command("late")
 def late_command(
+    context: typer.Context,
     state: Directory,
     drop: Annotated[bool, typer.Option("--drop", help="and drop them, once they are printed")] = False,
-    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Print the late rows that a barrier has kept beside. It must not run meanwhile."""
     for row in late_rows(state):
         text = row.payload.decode(errors="replace")
         fields = {"unit": row.unit, "row": row.ordinal, "slot": row.slot, "key": row.key}
         document = {**fields, "payload": text}
-        show(as_json, document, f"slot {row.slot}  {row.key}  {row.unit} row {row.ordinal}  {text}")
+        show(context, document, f"slot {row.slot}  {row.key}  {row.unit} row {row.ordinal}  {text}")
     sys.stdout.flush()
     if drop:
         late_rows(state, drop=True)

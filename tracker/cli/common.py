@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import RenderableType
 
-from tracker.cli.reaching import reached
+from tracker.cli import reaching
 from tracker.cli.render.terminal import Terminal
+from tracker.cli.shared import Shared
 from tracker.client import Admin, LowmarkError
 from tracker.client.signals import ToldToEnd
 from tracker.core.model.names import printable
@@ -30,35 +31,16 @@ EXIT_UNAVAILABLE = 4
 EXIT_HELD = 5
 """`wait`: it will not be reached until somebody acts: a front is silent, or none is there."""
 
-DEFAULT_TARGET = "127.0.0.1:7070"
 ANSWER_TIMEOUT_S = 30.0
 """How long a command waits for a tracker's answer."""
 MAX_NAMED_PIPELINES = 10
 """Of the pipelines that one may have meant, so many are named."""
 
 
-def _target_option(callback: Callable[[typer.Context, str], str] | None) -> Any:
-    return typer.Option(
-        "--target",
-        "-t",
-        envvar="LOWMARK_TARGET",
-        help="host:port of the tracker, or several with ,",
-        is_eager=True,  # which pipeline there is, is asked there
-        callback=callback,
-    )
-
-
-Target = Annotated[str, _target_option(reached)]
-"""For a command that asks and ends."""
-PatientTarget = Annotated[str, _target_option(None)]
-"""For one that waits for a tracker that is away, as it would later; or that may need none."""
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
-
-
-def pipeline_names(target: str, most: int) -> list[str]:
+def pipeline_names(context: typer.Context, most: int) -> list[str]:
     """The first pipelines of a tracker by name, up to `most`. Raises typer.BadParameter where there is none;
     RefusedError; UnavailableError."""
-    with connect(target) as admin:
+    with connect(context) as admin:
         infos = chain.from_iterable(admin.pages(most))
         names = [info.spec.name for info in islice(infos, most)]
     if not names:
@@ -71,7 +53,7 @@ def only_pipeline(context: typer.Context, given: str | None) -> str:
     none; RefusedError; UnavailableError."""
     if given or context.resilient_parsing:
         return given or ""
-    names = pipeline_names(context.params["target"], MAX_NAMED_PIPELINES + 1)
+    names = pipeline_names(context, MAX_NAMED_PIPELINES + 1)
     if len(names) == 1:
         return names[0]
     shown = ", ".join(names[:MAX_NAMED_PIPELINES])
@@ -96,18 +78,22 @@ SegmentName = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask, for scripts")]
 
 
-def connect(target: str) -> Admin:
-    """The tracker, for questions that a command waits for."""
-    return Admin(target, ANSWER_TIMEOUT_S)
+def connect(context: typer.Context, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> Admin:
+    """The tracker, for questions that a command waits for, `answer_timeout_s` each. Raises UnavailableError where no
+    process of it accepts connections, unless the command is patient."""
+    shared = Shared.of(context)
+    if not shared.is_patient:
+        reaching.reach(shared.target, shared.retry_s)
+    return Admin(shared.target, answer_timeout_s)
 
 
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value))
 
 
-def show(as_json: bool, values: Any, shown: str | RenderableType) -> None:
+def show(context: typer.Context, values: Any, shown: str | RenderableType) -> None:
     """What a command has found or done: as JSON for scripts, or as text or a table for people."""
-    if as_json:
+    if Shared.of(context).as_json:
         print_json(values)
     elif isinstance(shown, str):
         say(shown)

@@ -10,10 +10,7 @@ import typer
 
 from tracker.cli.common import EXIT_REFUSED, fail, say, wrong_usage
 
-credentials_app = typer.Typer(no_args_is_help=True, help="Make certificates and tokens.")
 
-
-@credentials_app.command("create")
 def create(
     hosts: Annotated[
         list[str] | None,

@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from tracker import __version__
-from tracker.cli.common import DEFAULT_TARGET, AsJson, fail, say, show, told_to_end
+from tracker.cli.common import fail, say, show, told_to_end
+from tracker.cli.shared import DEFAULT_TARGET, Shared
 
 MAX_PORT = 65_535
 
 
 def dev(
+    context: typer.Context,
     port: Annotated[
         int, typer.Option("--port", min=0, max=MAX_PORT, help="the tracker's; 0: any that is free")
     ] = 7070,
@@ -31,7 +33,6 @@ def dev(
     with_sample: Annotated[
         bool, typer.Option("--sample/--no-sample", help="a pipeline that moves, to look at")
     ] = True,
-    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Run a tracker for development, with its dashboard and a sample pipeline, until Ctrl-C.
 
@@ -49,9 +50,9 @@ def dev(
             "tracker": server.target, "dashboard": server.url, "pipeline": server.pipeline,
             "data": str(data) if data is not None else "",
         }  # fmt: skip
-        show(as_json, shown, _welcome(server.target, server.url, server.pipeline, data))
+        show(context, shown, _welcome(server.target, server.url, server.pipeline, data))
         told.wait()
-    if not as_json:
+    if not Shared.of(context).as_json:
         say("ended")
 
 

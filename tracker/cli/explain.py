@@ -7,11 +7,8 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
     PipelineName,
     SegmentName,
-    Target,
     connect,
     show,
     wrong_usage,
@@ -24,6 +21,7 @@ from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 
 def explain(
+    context: typer.Context,
     pipeline: PipelineName,
     segment: SegmentName = None,
     slots: Annotated[
@@ -49,8 +47,6 @@ def explain(
             min=0, help="seconds: a node that says nothing for longer is taken to be stuck"
         ),
     ] = SILENT_AFTER_MS / 1000,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Say why min time is where it is, and what would let it move: the front that has not promised more,
     the node that is gone or stuck, the batch that is not committed, the shard that is behind."""
@@ -61,7 +57,7 @@ def explain(
         parse_slots(slots)
     with wrong_usage():
         parse_slot(at or "now", 1, 1)
-    with connect(target) as admin:
+    with connect(context) as admin:
         spec, asked = admin.pipeline(pipeline).spec, None
         first, last = parse_slots(slots, spec) if slots else (LOWEST_SLOT, FOREVER - 1)
         if at is not None:
@@ -72,4 +68,4 @@ def explain(
             silent_after_ms=int(silent_after * 1000),
         )  # fmt: skip
     text = explanation_text(as_printable(explanation))
-    show(as_json, explanation_json(explanation), text)
+    show(context, explanation_json(explanation), text)

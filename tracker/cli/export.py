@@ -9,14 +9,14 @@ import typer
 
 from tracker import __version__
 from tracker.cli.common import (
-    DEFAULT_TARGET,
     EXIT_TIMED_OUT,
-    Target,
     fail,
     say,
     told_to_end,
     wrong_usage,
 )
+from tracker.cli.reaching import reach
+from tracker.cli.shared import Shared
 from tracker.client.moments import parse_duration_ns
 from tracker.redacting import shown_url
 
@@ -31,11 +31,9 @@ SHORTEST_INTERVAL = "1s"
 MAX_POINTS_AT_ONCE = 5_000
 """Points in one request; more go in several."""
 
-export_app = typer.Typer(no_args_is_help=True, help="Tell other systems how far pipelines are.")
 
-
-@export_app.command("otlp")
 def otlp(
+    context: typer.Context,
     pipeline: Annotated[
         list[str] | None,
         typer.Option("--pipeline", "-p", help="these pipelines alone; may be repeated"),
@@ -48,7 +46,6 @@ def otlp(
     ] = "",
     interval: Annotated[str, typer.Option(help="between exports: 15s, 1m; 1s at least")] = "15s",
     once: Annotated[bool, typer.Option("--once", help="export once, and end")] = False,
-    target: Target = DEFAULT_TARGET,
 ) -> None:
     """Send min time, lag and open items of all pipelines and their segments to an OpenTelemetry receiver, by OTLP over
     HTTP, until SIGTERM.
@@ -57,6 +54,8 @@ def otlp(
     the resource those of OTEL_RESOURCE_ATTRIBUTES. What a receiver that is away has not taken is not kept: the next
     export tells how things are then. With --once, exit status 3 if the receiver has not taken it.
     """
+    shared = Shared.of(context)
+    reach(shared.target, shared.retry_s)
     with wrong_usage():
         url, interval_s = metrics_url(endpoint), _interval_s(interval)
     receiver = shown_url(url) if url else "the receiver"
@@ -67,7 +66,7 @@ def otlp(
     except ModuleNotFoundError as error:
         fail(f"lowmark export otlp needs {error.name}: pip install 'lowmark[server,otel]'")
     try:
-        with observe(provider.get_meter("lowmark", __version__), target, pipeline or ()):
+        with observe(provider.get_meter("lowmark", __version__), shared.target, pipeline or ()):
             say(f"exporting to {receiver}", err=True)
             if not once:
                 _go_on(reader, exporter, interval_s)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import DEFAULT_TARGET, Target, connect, fail, say, show_waiting
+from tracker.cli.common import connect, fail, say, show_waiting
 from tracker.client import Admin, RoutingInfo, UnavailableError
 from tracker.client.connection import parse_targets
 from tracker.core.insight.describe import ShardRole
@@ -36,6 +36,7 @@ class Misfit(Exception):
 
 
 def fit(
+    context: typer.Context,
     members: Annotated[
         str, typer.Option("--set", help="host:port of the set's processes, in order, with ,")
     ],
@@ -48,13 +49,12 @@ def fit(
     timeout: Annotated[float, typer.Option(min=0, help="seconds until it must be done")] = (
         FIT_TIMEOUT_S
     ),
-    target: Target = DEFAULT_TARGET,
 ) -> None:
     """Let a tracker have a shard for each process of a set, while ticks flow. For jobs that change the
     size of the set; may be repeated."""
     wanted = parse_targets(members)
     fitting = Fitting(wanted, time.monotonic() + timeout)
-    with connect(target) as admin:
+    with connect(context) as admin:
         try:
             (fitting.let_go if when is When.BEFORE else fitting.take_in)(admin)
         except Misfit as misfit:

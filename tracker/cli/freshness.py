@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import DEFAULT_TARGET, AsJson, PipelineName, Target, connect, show
+from tracker.cli.common import PipelineName, connect, show
 from tracker.cli.render.freshness import freshness_json, freshness_table, within_ms
 from tracker.core.model import TimeKind
 
 
 def freshness(
+    context: typer.Context,
     pipeline: PipelineName,
     within: Annotated[
         float | None,
@@ -24,12 +25,10 @@ def freshness(
     clock: Annotated[
         bool, typer.Option("--clock", help="behind the clock, not behind the fronts' promises")
     ] = False,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Show how far each segment's min time is behind, now and over the last 5 minutes and hour: half of
     the time, 95 and 99 of 100 times, at most. As one process has seen it since it was started."""
-    with connect(target) as admin:
+    with connect(context) as admin:
         spec = admin.pipeline(pipeline).spec
         if clock and spec.time is TimeKind.NUMBER:
             raise typer.BadParameter(
@@ -37,4 +36,4 @@ def freshness(
             )
         segments = admin.freshness(pipeline, within_ms(within or 0, spec))
     document = {"pipeline": pipeline, "segments": [freshness_json(s, spec) for s in segments]}
-    show(as_json, document, freshness_table(segments, within, clock, spec))
+    show(context, document, freshness_table(segments, within, clock, spec))

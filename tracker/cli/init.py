@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import AsJson, fail, show
+from tracker.cli.common import fail, show
 from tracker.dev.starting import (
     EXTRAS,
     FRONT,
@@ -29,12 +29,12 @@ _BESIDE = {
 
 
 def init(
+    context: typer.Context,
     directory: Annotated[
         Path, typer.Argument(file_okay=False, help="where to; made if missing")
     ] = Path(),
     source: Annotated[Source, typer.Option("--source", help="where the data live")] = Source.FILES,
     force: Annotated[bool, typer.Option("--force", help="replace files that are there")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write a pipeline.yaml, a front, a query and a reader that run, to begin from.
 
@@ -50,7 +50,7 @@ def init(
         "source": source.value,
         "files": [f.name for f in written],
     }
-    show(as_json, document, _next_steps(directory, source))
+    show(context, document, _next_steps(directory, source))
 
 
 def _next_steps(directory: Path, source: Source) -> str:

@@ -8,10 +8,7 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
     PipelineName,
-    Target,
     Yes,
     ask,
     connect,
@@ -20,6 +17,7 @@ from tracker.cli.common import (
     show,
 )
 from tracker.cli.render.nodes import loss_text, retired_json, retired_text
+from tracker.cli.shared import Shared
 from tracker.cli.slots import Slots, parse_segment_slots
 from tracker.client import Admin, Explanation, LowmarkError, NodeClient
 from tracker.client.node import JOIN_TIMEOUT_S
@@ -31,11 +29,9 @@ from tracker.view.explanations import node_text
 from tracker.view.model import cells_of, nodes_of
 from tracker.view.printing import as_printable
 
-nodes_app = typer.Typer(no_args_is_help=True, help="Look after nodes that are gone.")
 
-
-@nodes_app.command("retire")
 def retire(
+    context: typer.Context,
     node_id: Annotated[str, typer.Argument(help="id of the node")],
     pipeline: PipelineName,
     wait: Annotated[
@@ -54,8 +50,6 @@ def retire(
         bool, typer.Option("--release-holds", help="let go of what it holds, in its place")
     ] = False,
     yes: Yes = False,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Close a node that is gone for good; its fronts end with it. What it left open is waited for:
     others may still consume it. Or it is written off, where it is named.
@@ -65,8 +59,9 @@ def retire(
     Nobody can tell whose the open items are: lowmark explain shows which slots are open and which nodes
     are silent. What is open at the named slots is shown, and asked for, before it is given up.
     """
+    as_json = Shared.of(context).as_json
     _check_usage(wait, write_off, slots or (), as_json and not yes)
-    with connect(target) as admin:
+    with connect(context) as admin:
         node = _find_node(admin, pipeline, node_id)
         spec = admin.pipeline(pipeline).spec
         named = [parse_segment_slots(text, spec) for text in slots or ()]
@@ -82,7 +77,7 @@ def retire(
                 say(loss_text(printable(segment), cells, spec))
         if not yes:
             ask(_closing(node, len(lost), release_holds))
-        released = _release(target, pipeline, node) if release_holds and node.hold_count else {}
+        released = _release(context, pipeline, node) if release_holds and node.hold_count else {}
         admin.retire(pipeline, node_id, _checksums(lost.values()))
         open_still = {
             (cell.segment, cell.slot)
@@ -95,7 +90,7 @@ def retire(
     text = retired_text(
         printable(node_id), gone, stayed, as_printable(released), as_printable(spec)
     )
-    show(as_json, told, text)
+    show(context, told, text)
     if stayed:
         fail("some cells hold other items by now and stay; look again with lowmark explain")
 
@@ -118,10 +113,14 @@ def _closing(node: NodeExplanation, cell_count: int, release_holds: bool) -> str
     return f"Close {node.key} for good{let_go}{given_up if cell_count else ''}?"
 
 
-def _release(target: str, pipeline: str, node: NodeExplanation) -> dict[str, tuple[str, int]]:
+def _release(
+    context: typer.Context, pipeline: str, node: NodeExplanation
+) -> dict[str, tuple[str, int]]:
     """Lets go of all that a node holds, in its place: whoever ran under its id is closed by that. Returns
     (segment, slot) by name."""
-    with NodeClient(target, pipeline, node.key.node_id, kind=node.kind) as client:
+    with NodeClient(
+        Shared.of(context).target, pipeline, node.key.node_id, kind=node.kind
+    ) as client:
         try:
             client.join(take_over=True)
             held = client.holds

@@ -8,12 +8,8 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
-    PatientTarget,
     PipelineName,
     SegmentName,
-    Target,
     connect,
     exit_when_told,
     print_json,
@@ -21,6 +17,7 @@ from tracker.cli.common import (
     show,
     wrong_usage,
 )
+from tracker.cli.shared import Shared
 from tracker.client import PipelineInfo
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
@@ -41,10 +38,6 @@ from tracker.view.model import newest_promise
 MAX_LISTED_PERIODS = 10_000
 LISTED_PERIODS = 24
 """So many, where nobody says from when on."""
-
-periods_app = typer.Typer(
-    no_args_is_help=True, help="Hours, or other periods, and when they were complete."
-)
 
 Every = Annotated[
     str, typer.Option(help="length of a period: 1h, 15m, 1d; or slots, where slots are numbers")
@@ -90,8 +83,8 @@ def _newest(info: PipelineInfo) -> int:
     return newest
 
 
-@periods_app.command("list")
 def periods_list(
+    context: typer.Context,
     pipeline: PipelineName,
     from_: Annotated[
         str | None,
@@ -112,20 +105,20 @@ def periods_list(
     ] = LISTED_PERIODS,
     every: Every = "1h",
     segment: SegmentName = None,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Tell of each period whether it is complete, and since when, out of the tracker's own history.
 
     "by" a moment: the tracker remembers no announcement that is closer to the end of the period, which was
     complete then or before.
     """
-    with connect(target) as admin:
+    with connect(context) as admin:
         info = admin.pipeline(pipeline)
     with wrong_usage():
         cut = Cut.parse(info.spec, every)
     listed = [cut.period(pipeline, segment, slot) for slot in _begins(info, cut, from_, to, last)]
-    answers = history(target, pipeline, [cut.completes(p.to_slot) for p in listed], segment)
+    answers = history(
+        Shared.of(context).target, pipeline, [cut.completes(p.to_slot) for p in listed], segment
+    )
     for period, reached in zip(listed, answers, strict=True):
         at = moment(reached.at_ms).isoformat(timespec="milliseconds") if reached.at_ms else None
         span = f"{period.start or period.from_slot} .. {period.end or period.to_slot}"
@@ -137,21 +130,26 @@ def periods_list(
             "complete_at": at,
             "exact": exact,
         }
-        show(as_json, document, f"{span}  {since if reached.reached else 'not complete'}")
-    if not listed and not as_json:
+        show(context, document, f"{span}  {since if reached.reached else 'not complete'}")
+    if not listed and not Shared.of(context).as_json:
         say("no period has ended there yet", err=True)
 
 
 def periods_by(
-    target: str, pipeline: str, segment: str | None, every: str, record: str, since: str | None
+    context: typer.Context,
+    pipeline: str,
+    segment: str | None,
+    every: str,
+    record: str,
+    since: str | None,
 ) -> Periods:
     """A pipeline's periods, by what the options of a command say."""
     begin = None
     if since is not None:
-        with connect(target) as admin:
+        with connect(context) as admin:
             begin = _slot(since, admin.pipeline(pipeline).spec)
     with wrong_usage():
-        return Periods(target, pipeline, segment, every, record, since=begin)
+        return Periods(Shared.of(context).target, pipeline, segment, every, record, since=begin)
 
 
 Places = list[str]
@@ -222,8 +220,8 @@ def table_marks(
     ]
 
 
-@periods_app.command("follow")
 def periods_follow(
+    context: typer.Context,
     pipeline: PipelineName,
     record: Annotated[str, typer.Option(help="the consumer's own file: which period is next")],
     every: Every = "1h",
@@ -242,11 +240,10 @@ def periods_follow(
     timeout: Annotated[
         float | None, typer.Option(min=0, help="end after so many seconds without a period")
     ] = None,
-    target: PatientTarget = DEFAULT_TARGET,
 ) -> None:
     """Mark each period when it is complete wherever the options say, and print a JSON line for it, in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""
     exit_when_told()
-    with periods_by(target, pipeline, segment, every, record, since) as periods:
+    with periods_by(context, pipeline, segment, every, record, since) as periods:
         cut, actions = periods.cut, list[Action]()
         with wrong_usage():
             actions += [partition_mark(cut, each, marker) for each in mark_partition or ()]

@@ -9,10 +9,7 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
     PipelineName,
-    Target,
     Yes,
     ask,
     connect,
@@ -22,32 +19,29 @@ from tracker.cli.common import (
     wrong_usage,
 )
 from tracker.cli.render.pipelines import pipeline_view, pipelines_table
+from tracker.cli.shared import Shared
 from tracker.cli.slots import slot_named
 from tracker.client import Admin
 from tracker.client.pipeline_file import PipelineFileError, load_pipeline
 from tracker.core.model import PipelineSpec
 from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json, time_and_slot_text
 
-pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 
-
-def look(admin: Admin, pipeline: str, history: WatchHistory, as_json: bool) -> bool:
+def look(context: typer.Context, admin: Admin, pipeline: str, history: WatchHistory) -> bool:
     """Shows a pipeline once; returns whether it is complete."""
     info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
     document = {**pipeline_json(info), "shards": shards_json(shards)}
-    show(as_json, document, pipeline_view(info, shards, history))
+    show(context, document, pipeline_view(info, shards, history))
     sys.stdout.flush()
     return bool(info.state.complete)
 
 
-@pipelines_app.command("apply")
 def pipelines_apply(
+    context: typer.Context,
     file: Annotated[
         Path,
         typer.Option("--file", "-f", exists=True, help="a pipeline, or a directory of *.yaml"),
     ],
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Register the pipeline of a YAML file, or those of a directory. Repeating it changes nothing.
 
@@ -58,7 +52,7 @@ def pipelines_apply(
     if not files:
         raise typer.BadParameter(f"{file} has no *.yaml")
     specs = [load_pipeline(_text(each), str(each)) for each in files]
-    with connect(target) as admin:
+    with connect(context) as admin:
         for spec in specs:
             applied = admin.apply(spec)
             changes = applied.changes
@@ -67,7 +61,7 @@ def pipelines_apply(
                 texts = (f"{name} from {old} to {new}" for name, (old, new) in changes.items())
                 outcome = f"changed {', '.join(texts)}"
             document = {"pipeline": spec.name, "created": applied.created, "changes": changes}
-            show(as_json, document, f"pipeline {spec.name}: {outcome}")
+            show(context, document, f"pipeline {spec.name}: {outcome}")
 
 
 def _text(file: Path) -> str:
@@ -77,16 +71,15 @@ def _text(file: Path) -> str:
         raise PipelineFileError(f"{file} is not a text in UTF-8: {error}") from None
 
 
-@pipelines_app.command("list")
-def pipelines_list(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+def pipelines_list(context: typer.Context) -> None:
     """List the pipelines."""
-    with connect(target) as admin:
+    with connect(context) as admin:
         pipelines = admin.pipelines()
-    show(as_json, [pipeline_json(info) for info in pipelines], pipelines_table(pipelines))
+    show(context, [pipeline_json(info) for info in pipelines], pipelines_table(pipelines))
 
 
-@pipelines_app.command("show")
 def pipelines_show(
+    context: typer.Context,
     pipeline: Annotated[
         str,
         typer.Argument(
@@ -96,16 +89,14 @@ def pipelines_show(
             help="name of the pipeline; not needed where there is one",
         ),
     ],
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Show one pipeline and its state; as registered too, with --json."""
-    with connect(target) as admin:
-        look(admin, pipeline, WatchHistory(), as_json)
+    with connect(context) as admin:
+        look(context, admin, pipeline, WatchHistory())
 
 
-@pipelines_app.command("restart")
 def restart(
+    context: typer.Context,
     pipeline: PipelineName,
     from_: Annotated[
         str | None,
@@ -115,8 +106,6 @@ def restart(
         ),
     ] = None,
     yes: Yes = False,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Begin a pipeline anew from its min time: a new generation. What is open is dropped and listed,
     all nodes are closed and must join again, and whatever they send of before is refused.
@@ -124,9 +113,10 @@ def restart(
     Fronts are told from which slot on to commit anew what they have published. Nothing that was
     announced is taken back. What is open is shown, and asked for, before it is dropped.
     """
+    as_json = Shared.of(context).as_json
     if as_json and not yes:
         raise typer.BadParameter("--json cannot ask: add --yes")
-    with connect(target) as admin:
+    with connect(context) as admin:
         info = admin.pipeline(pipeline)
         from_slot = _from_slot(from_, info.spec)
         if not as_json:
@@ -139,7 +129,7 @@ def restart(
             ask(question)
         generation, began = admin.restart(pipeline, info.state.generation, from_slot)
     show(
-        as_json, {"pipeline": pipeline, "generation": generation, "from_slot": began},
+        context, {"pipeline": pipeline, "generation": generation, "from_slot": began},
         f"{pipeline} is in generation {generation}, from {time_and_slot_text(began, info.spec)} on; start its nodes again",
     )  # fmt: skip
 

@@ -16,7 +16,6 @@ from tracker.core.model.names import printable
 
 REACH_TIMEOUT_S = 1.0
 """How long all processes that are named may take, together, until one of them accepts a connection."""
-RETRY_FOR_OPTION = "retry_for"
 
 
 def retry_for_s(given: str) -> float:
@@ -25,19 +24,6 @@ def retry_for_s(given: str) -> float:
         return parse_duration_ns(given) / 1e9
     except ValueError as error:
         raise typer.BadParameter(f"--retry-for {error}") from None
-
-
-def reached(context: typer.Context, target: str) -> str:
-    """The target, once one of its processes accepts connections, for as long as `--retry-for` says. Raises as `reach`
-    does."""
-    if not context.resilient_parsing:
-        reach(target, asked_retry_s(context))
-    return target
-
-
-def asked_retry_s(context: typer.Context) -> float:
-    """How long `--retry-for` lets a command try, in seconds."""
-    return retry_for_s(context.find_root().params.get(RETRY_FOR_OPTION, "0s"))
 
 
 def reach(target: str, retry_s: float) -> None:

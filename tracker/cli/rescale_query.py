@@ -9,20 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
     EXIT_TIMED_OUT,
-    AsJson,
-    PatientTarget,
     SegmentName,
     fail,
     show,
     wrong_usage,
 )
+from tracker.cli.shared import Shared
 from tracker.client import Subscriber
 from tracker.client.moments import parse_slot
 
 
 def rescale_query(
+    context: typer.Context,
     checkpoint: Annotated[str, typer.Option(help="the query's checkpoint, a local directory")],
     partitions: Annotated[int, typer.Option(min=1, help="of the state, from now on")],
     at: Annotated[
@@ -50,8 +49,6 @@ def rescale_query(
     start: Annotated[
         str | None, typer.Option(help="one that starts the query again, and returns")
     ] = None,
-    target: PatientTarget = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Let a stateful query run up to a moment, stop it there, repartition its state with Spark's own
     means, and start it again.
@@ -70,7 +67,7 @@ def rescale_query(
     try:
         before = rescaling.check_rescale(spark, checkpoint, partitions)
         if at is not None and pipeline is not None:
-            _wait(target, pipeline, segment, at, timeout)
+            _wait(Shared.of(context).target, pipeline, segment, at, timeout)
         stopped_s = time.monotonic()
         _run(stop, "--stop")
         state = rescaling.checkpoint_state(checkpoint)
@@ -84,7 +81,7 @@ def rescale_query(
     finally:
         spark.stop()
     show(
-        as_json,
+        context,
         {"from": before.partitions, "to": partitions, "batch": batch, "pause_s": pause_s},
         f"{checkpoint}: {before.partitions} -> {partitions} state partitions, as batch {batch}; the query "
         f"was away for {pause_s:.1f} s",

@@ -11,6 +11,7 @@ import typer
 from tracker import __version__
 from tracker.cli.common import say, write_secret
 from tracker.cli.reaching import retry_for_s
+from tracker.cli.shared import DEFAULT_TARGET, JSON_HELP, TARGET_HELP, Shared
 from tracker.client.credentials import (
     CA_VARIABLE,
     CERT_VARIABLE,
@@ -28,6 +29,11 @@ def print_version(wanted: bool) -> None:
 
 
 def use_credentials(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Option("--target", "-t", envvar="LOWMARK_TARGET", help=TARGET_HELP)
+    ] = DEFAULT_TARGET,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
     tls_ca: Annotated[
         str,
         typer.Option(
@@ -56,17 +62,13 @@ def use_credentials(
     ] = False,
 ) -> None:
     """What stands before the command counts for it, and for what it starts."""
-    retry_for_s(retry_for)
+    context.obj = Shared(target, as_json, retry_for_s(retry_for))
     Credentials(tls_ca, tls_cert, tls_key, token_file)  # what does not go together is refused here
     variables = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE)
     given = zip(variables, (tls_ca, tls_cert, tls_key, token_file), strict=True)
     os.environ.update({variable: path for variable, path in given if path})
 
 
-tokens_app = typer.Typer(no_args_is_help=True, help="Make tokens for clients.")
-
-
-@tokens_app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="who has it: shown in logs")],
     out: Annotated[Path, typer.Option(help="new file for the token, which is shown nowhere else")],

@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect, show, wrong_usage
+from tracker.cli.common import connect, print_json, show, wrong_usage
 from tracker.cli.render.columns import arrow
 from tracker.cli.render.status import Lines, status_columns, status_rows, status_table
+from tracker.cli.shared import Shared
 from tracker.client import Admin, PipelineInfo
 from tracker.view.progress import Progress, progress_of
 
@@ -34,6 +35,7 @@ class Format(Enum):
 
 
 def status(
+    context: typer.Context,
     pipeline: Annotated[
         list[str] | None,
         typer.Option("--pipeline", "-p", help="these pipelines alone; may be repeated"),
@@ -45,19 +47,17 @@ def status(
     out: Annotated[
         Path | None, typer.Option(help="with arrow or parquet: the file; standard output if none")
     ] = None,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Show how far all pipelines and their segments are: min time, lag, state, and what holds it.
 
     A line without a segment (null; for people: all) is the whole pipeline's. Lag is how far min time is behind the
     newest promise of a front. Of a pipeline that is not complete every shard is asked why it is where it is.
     """
-    if as_json:
+    if Shared.of(context).as_json:
         format = Format.JSON
     with wrong_usage():
         _check(format, out)
-    with connect(target) as admin:
+    with connect(context) as admin:
         lines = lines_of(admin, pipeline or [])
     if format.is_binary:
         data = status_columns(lines, parquet=format is Format.PARQUET)
@@ -66,9 +66,9 @@ def status(
         else:
             sys.stdout.buffer.write(data)
     elif format is Format.JSON:
-        show(True, status_rows(lines), "")
+        print_json(status_rows(lines))
     else:
-        show(False, None, status_table(lines))
+        show(context, None, status_table(lines))
 
 
 def _check(format: Format, out: Path | None) -> None:

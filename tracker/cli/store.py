@@ -10,13 +10,9 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import AsJson, show
+from tracker.cli.common import show
 from tracker.store import Store, StoreError, open_leases, open_store
 from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
-
-store_app = typer.Typer(
-    no_args_is_help=True, help="Export and import the stores of shards whose processes are stopped."
-)
 
 StoreUrl = Annotated[
     str, typer.Option("--store", envvar="LOWMARK_STORE", help="as for `lowmark serve`")
@@ -56,7 +52,13 @@ def _all_opened(url: str, shards: int, *, new: bool) -> Iterator[list[Store]]:
 
 
 def _copy(
-    url: str, file: Path, shard: int | None, shards: int | None, *, new: bool, as_json: bool
+    context: typer.Context,
+    url: str,
+    file: Path,
+    shard: int | None,
+    shards: int | None,
+    *,
+    new: bool,
 ) -> None:
     """Copies a shard, or all, to a file; or where the stores are new, from it. Shows what was copied."""
     if shard is not None and shards is not None:
@@ -73,38 +75,35 @@ def _copy(
         f"{contents.records} records"
         for contents in found
     )
-    show(as_json, documents[0] if shards is None else {"shards": documents}, text)
+    show(context, documents[0] if shards is None else {"shards": documents}, text)
 
 
-@store_app.command("export")
 def export_command(
+    context: typer.Context,
     store: StoreUrl,
     to: Annotated[Path, typer.Option(help="file to write; it must not exist")],
     shard: OneShard = None,
     shards: AllShards = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write the store of a shard, or of all, to a file. Their processes must be stopped."""
-    _copy(store, to, shard, shards, new=False, as_json=as_json)
+    _copy(context, store, to, shard, shards, new=False)
 
 
-@store_app.command("import")
 def import_command(
+    context: typer.Context,
     store: StoreUrl,
     source: Annotated[Path, typer.Option("--from", help="file that `export` wrote")],
     shard: OneShard = None,
     shards: AllShards = None,
-    as_json: AsJson = False,
 ) -> None:
     """Fill an empty store, or those of all shards, from a file."""
-    _copy(store, source, shard, shards, new=True, as_json=as_json)
+    _copy(context, store, source, shard, shards, new=True)
 
 
-@store_app.command("accept-loss")
-def accept_loss_command(store: StoreUrl, shard: Shard = 0, as_json: AsJson = False) -> None:
+def accept_loss_command(context: typer.Context, store: StoreUrl, shard: Shard = 0) -> None:
     """Let a shard start that has lost acknowledged records. What they said is gone for good: items may
     be open for ever, or have been announced as complete while they are not."""
     with _opened(store, shard, lossy=True) as opened:
         missing = opened.accept_loss()
     outcome = f"accepted: {missing}" if missing else "nothing was missing"
-    show(as_json, {"shard": shard, "accepted": missing}, f"shard {shard}: {outcome}")
+    show(context, {"shard": shard, "accepted": missing}, f"shard {shard}: {outcome}")

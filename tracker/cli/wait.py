@@ -8,20 +8,17 @@ import typer
 
 from tracker.cli.common import (
     ANSWER_TIMEOUT_S,
-    DEFAULT_TARGET,
     EXIT_HELD,
     EXIT_TIMED_OUT,
-    AsJson,
-    PatientTarget,
     PipelineName,
     SegmentName,
-    Target,
     connect,
     fail,
     show,
     wrong_usage,
 )
-from tracker.cli.reaching import asked_retry_s, reach
+from tracker.cli.reaching import reach
+from tracker.cli.shared import Shared
 from tracker.client import Subscriber, UnavailableError
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
@@ -30,27 +27,26 @@ from tracker.view.pipelines import min_time_json
 
 
 def min_time(
+    context: typer.Context,
     pipeline: PipelineName,
     segment: SegmentName = None,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Print min time (exclusive): everything before it is processed, and nothing more can come."""
-    with Subscriber(target, pipeline) as subscriber:
+    with connect(context), Subscriber(Shared.of(context).target, pipeline) as subscriber:
         slot = subscriber.min_time(segment, ANSWER_TIMEOUT_S)
-        _show_min_time(target, pipeline, segment, slot, as_json)
+        _show_min_time(context, pipeline, segment, slot)
 
 
 def _show_min_time(
-    target: str, pipeline: str, segment: str | None, slot: int, as_json: bool, **more: object
+    context: typer.Context, pipeline: str, segment: str | None, slot: int, **more: object
 ) -> None:
-    with connect(target) as admin:
+    with connect(context) as admin:
         spec = admin.pipeline(pipeline).spec
     shown = min_time_json(slot, spec)
     text = "complete" if slot == FOREVER else shown["time"] or f"slot:{slot}"
     if spec.rounds > 1 and slot != FOREVER:
         text = f"{shown['time'] or 'time:' + str(shown['whole_time'])} round {shown['round']}"
-    show(as_json, {"pipeline": pipeline, "segment": segment, **shown, **more}, text)
+    show(context, {"pipeline": pipeline, "segment": segment, **shown, **more}, text)
 
 
 def wait(
@@ -81,8 +77,6 @@ def wait(
             "never: wait for it however long"
         ),
     ] = f"{SILENT_AFTER_S:g}s",
-    target: PatientTarget = DEFAULT_TARGET,
-    as_json: AsJson = False,
 ) -> None:
     """Wait until everything before a moment is processed, and print min time.
 
@@ -93,7 +87,9 @@ def wait(
     with wrong_usage():
         parse_slot(until, 1, 1)
         silent_s = None if silent_after == "never" else parse_duration_ns(silent_after) / 1e9
-    reach(target, asked_retry_s(context) if timeout is None else timeout)
+    shared = Shared.of(context)
+    target = shared.target
+    reach(target, shared.retry_s if timeout is None else timeout)
     with Subscriber(target, pipeline) as subscriber:
         first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
         slot = _awaited(until, after_round, subscriber, first_s)
@@ -106,7 +102,7 @@ def wait(
             fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
         reached = waited.outcome is Outcome.REACHED
         more = {"reached": reached, "outcome": waited.outcome.value.replace(" ", "_")}
-        _show_min_time(target, pipeline, segment, now, as_json, **more)
+        _show_min_time(context, pipeline, segment, now, **more)
     if waited.outcome is Outcome.TIMED_OUT:
         fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
     if waited.outcome is Outcome.HELD:

@@ -11,11 +11,12 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
-from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect, pipeline_names, show
+from tracker.cli.common import connect, pipeline_names, show
 from tracker.cli.pipelines import look
 from tracker.cli.render.overview import overview_json, overview_view
 from tracker.cli.render.pipelines import pipeline_view
 from tracker.cli.render.terminal import Terminal
+from tracker.cli.shared import Shared
 from tracker.client import Admin, UnavailableError
 from tracker.view.overview import Overview, Row
 from tracker.view.pipelines import WatchHistory
@@ -30,14 +31,13 @@ Look = Callable[[str], tuple[RenderableType, bool]]
 
 
 def watch(
+    context: typer.Context,
     pipeline: Annotated[
         str | None,
         typer.Option("--pipeline", "-p", help="one pipeline; if not given, all, or the only one"),
     ] = None,
-    target: Target = DEFAULT_TARGET,
     interval: Annotated[float, typer.Option(min=0.05, help="seconds between looks")] = 0.5,
     once: Annotated[bool, typer.Option("--once", help="look once")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Watch a pipeline until it is complete: min time, lag and open items by segment, fronts, shards; or all
     pipelines, the worst first, until all are.
@@ -45,19 +45,19 @@ def watch(
     Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
     """
     if pipeline is None:
-        names = pipeline_names(target, 2)
+        names = pipeline_names(context, 2)
         if len(names) > 1:
-            _watch_all(target, interval, once, as_json)
+            _watch_all(context, interval, once)
             return
         pipeline = names[0]
     history = WatchHistory()
-    with connect(target) as admin:
-        if once or as_json:
-            while not look(admin, pipeline, history, as_json) and not once:
+    with connect(context) as admin:
+        if once or Shared.of(context).as_json:
+            while not look(context, admin, pipeline, history) and not once:
                 time.sleep(interval)
             return
         admin.pipeline(pipeline)  # what cannot be is refused before the screen is taken
-    with Admin(target, WATCH_TIMEOUT_S) as admin:
+    with connect(context, WATCH_TIMEOUT_S) as admin:
         _live(_looks_at_one(admin, pipeline, history), interval)
 
 
@@ -73,18 +73,18 @@ def _looks_at_one(admin: Admin, pipeline: str, history: WatchHistory) -> Look:
     return again
 
 
-def _watch_all(target: str, interval_s: float, once: bool, as_json: bool) -> None:
-    with connect(target) as admin:
+def _watch_all(context: typer.Context, interval_s: float, once: bool) -> None:
+    with connect(context) as admin:
         overview = Overview(admin)
-        if once or as_json:
+        if once or Shared.of(context).as_json:
             for rows in _steps(overview, interval_s):
                 view = overview_view(rows, overview.more, len(rows))
-                show(as_json, overview_json(rows, overview.more), view)
+                show(context, overview_json(rows, overview.more), view)
                 sys.stdout.flush()
                 if once:
                     return
             return
-    with Admin(target, WATCH_TIMEOUT_S) as admin:
+    with connect(context, WATCH_TIMEOUT_S) as admin:
         _live(_looks_at_all(Overview(admin)), interval_s)
 
 

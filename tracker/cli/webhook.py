@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import (
-    DEFAULT_TARGET,
     EXIT_REFUSED,
     EXIT_TIMED_OUT,
-    PatientTarget,
     PipelineName,
     SegmentName,
     exit_when_told,
@@ -24,12 +22,7 @@ from tracker.consumers.periods.once import ActionError
 from tracker.consumers.periods.signing import new_secret
 from tracker.consumers.periods.webhook import Patience, Webhook
 
-webhook_app = typer.Typer(
-    no_args_is_help=True, help="Post each hour to a URL when it is complete, signed."
-)
 
-
-@webhook_app.command("secret")
 def secret(
     out: Annotated[Path, typer.Option(help="new file for the secret, which is shown nowhere else")],
 ) -> None:
@@ -37,8 +30,8 @@ def secret(
     write_secret(out, new_secret())
 
 
-@webhook_app.command("follow")
 def follow(
+    context: typer.Context,
     pipeline: PipelineName,
     url: Annotated[
         str,
@@ -69,7 +62,6 @@ def follow(
     timeout: Annotated[
         float | None, typer.Option(min=0, help="end after so many seconds without a period")
     ] = None,
-    target: PatientTarget = DEFAULT_TARGET,
 ) -> None:
     """Post a signed message for each period when it is complete, in order, none skipped, until the
     receiver has answered with 2xx. Until SIGTERM, --timeout, or the end of the pipeline."""
@@ -79,7 +71,7 @@ def follow(
         give_up_s=parse_duration_ns(give_up_after) / 1e9,
     )
     webhook = Webhook(url, secret_file, ca=receiver_ca, patience=patience, plain=plain)
-    with periods_by(target, pipeline, segment, every, record, since) as periods:
+    with periods_by(context, pipeline, segment, every, record, since) as periods:
         try:
             periods.run(webhook, timeout_s=timeout)
         except ActionError as error:

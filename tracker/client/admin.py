@@ -14,14 +14,14 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
-from tracker.client.errors import RefusedError, UnavailableError
+from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
-from tracker.core.model import Cells, Limits, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model import Cells, Limits, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
@@ -105,27 +105,9 @@ class Admin(Closing):
         return Applied(spec_from_pb(answer.spec), answer.created, before)
 
     def _register(self, spec: PipelineSpec, *, change_limits: bool) -> Any:
-        if spec.rounds > 1:
-            self._check_takes_rounds(spec)
         message = spec_to_pb(spec)
         request = pipeline_pb.RegisterPipelineRequest(spec=message, change_limits=change_limits)
         return self._call(lambda stub: stub.RegisterPipeline, request)
-
-    def _check_takes_rounds(self, spec: PipelineSpec) -> None:
-        """Raises RefusedError where a process of an older release would register a pipeline without its
-        rounds, UnavailableError where one does not answer."""
-        request = pipeline_pb.ListShardsRequest()
-        for shard, answer in self.ask_shards(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).ListShards, request
-        ):
-            if isinstance(answer, UnavailableError):
-                raise answer
-            if not answer.takes_rounds:
-                message = (
-                    f"pipeline {spec.name!r}: it has {spec.rounds} rounds, and the process of shard {shard} is of "
-                    "an older release, which knows of none and would pass over them; start the newer one there"
-                )
-                raise RefusedError(Refusal(RefusalCode.INVALID, message))
 
     def pipeline(self, name: str) -> PipelineInfo:
         """One pipeline. Raises RefusedError if it is unknown."""
@@ -145,7 +127,7 @@ class Admin(Closing):
         while True:
             answer = self._call(lambda stub: stub.ListPipelines, request)
             yield [_info(pipeline) for pipeline in answer.pipelines]
-            if not answer.next_page_token:  # an older process gives all at once
+            if not answer.next_page_token:
                 return
             request.page_token = answer.next_page_token
 
@@ -243,8 +225,7 @@ class Admin(Closing):
     ) -> tuple[SegmentFreshness, ...]:
         """How far each segment has been behind, over windows of time, the whole pipeline last: as one
         process has seen it since it was started. within_ms: of each window the share of samples up to it
-        is told. points: by how many the lag over the longest is told, at most MAX_POINTS; processes of older releases
-        tell none. Raises RefusedError; UnavailableError too where there is no sample yet."""
+        is told. points: by how many the lag over the longest is told, at most MAX_POINTS. Raises RefusedError; UnavailableError too where there is no sample yet."""
         answer = self._call(
             lambda stub: stub.GetFreshness,
             pipeline_pb.GetFreshnessRequest(pipeline=pipeline, within_ms=within_ms, points=points),

@@ -24,8 +24,6 @@ from tracker.core.model.slots import FOREVER
 
 Commit: TypeAlias = Callable[[TickContent], "Future[int]"]
 
-_OLDER = "the tracker is of an older release, which knows of no holds"
-
 
 class Hold:
     """One hold of a node, in one segment. Made by `NodeClient.hold`, or found again in `NodeClient.holds`.
@@ -79,7 +77,6 @@ class HoldBook:
 
     def __init__(self, pipeline: str, joined: Joined, commit: Commit) -> None:
         self._pipeline, self._joined, self._commit = pipeline, joined, commit
-        self._takes_holds = joined.takes_holds
         self.holds: dict[str, Hold] = {
             held.name: self._hold(held.name, held.segment, held.slot) for held in joined.holds
         }
@@ -96,19 +93,8 @@ class HoldBook:
         hold = Hold(name, spec.segments[number], number, slot, spec, commit)
         return hold
 
-    def at_home(self, takes_holds: bool) -> None:
-        """A stream has begun, to the home that there was or to another one. Raises ValueError where that would
-        pass over what the node holds."""
-        if self.holds and not takes_holds:
-            raise ValueError(
-                f"{_OLDER}, and the node holds {sorted(self.holds)[:5]}: start the newer one, and join again"
-            )
-        self._takes_holds = takes_holds and self._joined.takes_holds
-
     def check(self, moves: Iterable[HoldMove]) -> None:
         """Raises TickRefusedError where a hold cannot be so, before it is sent."""
-        if not self._takes_holds:
-            raise self._refused(f"{_OLDER}, and would pass over them; start the newer one")
         for move in moves:
             known = self.holds.get(move.name)
             if known is not None and move.slot < known.slot < FOREVER:

@@ -118,9 +118,8 @@ class NodeClient(Closing):
         self._waits: tuple[WaitCause, ...] = ()
         self._waits_untold = False
         """Whether the home has not heard of them on the present stream."""
-        self._takes_waits = False
-        self._max_ticks = 1  # in a message, by the home's answer to attach
-        """Whether the home of the present stream has announced that it takes them."""
+        self._max_ticks = 1
+        """How many a message may have, by the home's answer to attach."""
         self._failure: LowmarkError | None = None
         self._closed = False
         self._keep_alive_s = 0.0
@@ -585,7 +584,7 @@ class NodeClient(Closing):
         """A new stream to the home; `_changed` is held."""
         self._stream += 1
         self._window.detached()
-        self._takes_waits, self._max_ticks = False, 1
+        self._waits_untold = bool(self._waits)
         stub = node_grpc.NodeServiceStub(self._connection.channel(self._home))
         self._call = stub.CommitTicks(self._requests(self._stream, self.joined))
         return self._stream, self._call
@@ -667,7 +666,7 @@ class NodeClient(Closing):
         with self._changed:
             while self._stream == stream:
                 ticks = self._window.to_send()
-                waits = self._waits if self._takes_waits and self._waits_untold else None
+                waits = self._waits if self._waits_untold else None
                 if ticks or waits is not None:
                     self._waits_untold = self._waits_untold and waits is None
                     return ticks, waits
@@ -688,13 +687,9 @@ class NodeClient(Closing):
                 return []
             match response.WhichOneof("message"):
                 case "attached":
-                    if self._holds is not None:  # before anything is sent on this stream
-                        self._holds.at_home(response.attached.takes_holds)
                     self._keep_alive_s = response.attached.keep_alive_ms / 1000
                     self._window.attached(response.attached.last_number)
-                    self._takes_waits = response.attached.takes_status
                     self._max_ticks = response.attached.max_ticks_per_message
-                    self._waits_untold = bool(self._waits)
                 case "committed":
                     outcomes += self._window.committed(response.committed.number)
                     self._note_durable()
@@ -741,8 +736,7 @@ def segment_number(spec: PipelineSpec, name: str) -> int:
 def messages_of(
     ticks: Iterable[tuple[int, pb.TickContent]], most: int
 ) -> Iterator[node_pb.CommitTicksRequest]:
-    """Numbered ticks in messages of up to `most` and about _MESSAGE_BYTES, or one each where a home takes no
-    more. Nothing waits for company: they are what has gathered."""
+    """Numbered ticks in messages of up to `most` and about _MESSAGE_BYTES. Nothing waits for company: they are what has gathered."""
     numbered = (node_pb.NumberedTick(number=number, content=content) for number, content in ticks)
     for together in pieces(numbered, node_pb.NumberedTick.ByteSize, _MESSAGE_BYTES, most):
         if len(together) == 1:

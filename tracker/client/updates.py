@@ -100,7 +100,7 @@ class Heard:
     def hear(self, message: MinTimes) -> None:
         """Takes in what a process says."""
         with self._lock:
-            self.slack_ns, self.rounds = message.slack_ns, message.rounds or 1
+            self.slack_ns, self.rounds = message.slack_ns, message.rounds
             for segment in message.segments:
                 self._raise(segment.segment, segment.min_time)
             self._raise(None, message.min_time)

@@ -1,20 +1,16 @@
 """Which form what is stored has, as a number that each store and each export carries.
 
-It is raised with every change of a stored record or snapshot, and of how a store keeps them: whoever knows lower
-numbers alone would pass over what is new in silence, and so refuses the store instead. Every lower number is
-still read. A store keeps its number until this version writes to it; the same transaction raises it then.
+It is raised with every change of a stored record or snapshot, and of how a store keeps them, once a release has
+written them: whoever knows lower numbers alone would pass over what is new in silence, and so refuses the store
+instead. A store keeps its number until this version writes to it; the same transaction raises it then.
 """
 
 from __future__ import annotations
 
 from tracker.store.interface import StoreError
 
-FORMAT = 7
-"""1: the first one. 2: in SQLite, with leases, and checksums behind records. 3: with grants, limits that were
-changed, places of evicted fronts, completion, and joinings of fronts; in Redis it follows 1.
-4: with holds. 5: with rounds. 6: with runs of ticks of other home logs. 7: with their cells in
-columns.
-`tests/store/formats.json` pins the form that it stands for."""
+FORMAT = 1
+"""1: the first one. `tests/store/formats.json` pins the form that each number stands for."""
 
 
 def check_format(where: str, number: int) -> None:

@@ -16,7 +16,6 @@ import os
 import sqlite3
 import threading
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
@@ -77,7 +76,7 @@ _APPEND = [
     f" AND ({LAST}) = ?"
     for rows in range(_ROWS + 1)
 ]
-_SINCE_FORMAT_2 = {"address": "", "lease_ms": 0, "lease_until_ms": 0, "missing": ""}
+_NO_OWNER = {"epoch": 0, "owner": "", "address": "", "lease_ms": 0, "lease_until_ms": 0}
 
 
 class SqliteStore:
@@ -142,7 +141,7 @@ class SqliteStore:
                     f"store {self.path} is a database of another program; name another directory"
                 )
             self._create(shard)
-        found = self._checked_format()
+        self._checked_format()
         kept = self._meta("shard")
         if kept != str(shard):
             raise StoreError(
@@ -151,8 +150,6 @@ class SqliteStore:
             )
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        if found == 1:
-            self._upgrade()
         self._fill_wal()
 
     def _create(self, shard: int) -> None:
@@ -161,18 +158,9 @@ class SqliteStore:
                 return  # another process has made it meanwhile
             for statement in _SCHEMA.strip().split(";\n"):
                 self._db.execute(statement)
-            self._set(shard=shard, epoch=0, owner="", **_SINCE_FORMAT_2)
+            self._set(shard=shard, missing="", **_NO_OWNER)
             self._db.execute(f"PRAGMA user_version={FORMAT}")
             self._db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-
-    def _upgrade(self) -> None:
-        """Upgrades a store of format 1, which had no leases, and no checksum behind each record."""
-        self._db.create_function("sealed", 1, _sealed, deterministic=True)
-        with _transaction(self._db):
-            self._set(**_SINCE_FORMAT_2)
-            self._db.execute("UPDATE log SET record = sealed(record)")
-            self._db.execute("UPDATE snapshot SET data = sealed(data)")
-            self._db.execute("PRAGMA user_version=2")
 
     def _fill_wal(self) -> None:
         """Gives the write-ahead log its size at once, by zeros behind what is in it, which SQLite takes
@@ -506,10 +494,6 @@ def _is_damage(path: Path, error: Exception) -> bool:
         with suppress(OSError), path.open("rb") as file:
             return file.read(_WRITE_VERSION_AT + 1)[-1:] > _NEWEST_WRITE_VERSION
     return code == sqlite3.SQLITE_ERROR
-
-
-def _sealed(record: bytes) -> bytes:
-    return record + zlib.crc32(record).to_bytes(4, "little")
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def write_frame(frame: m.Frame, message: Carrier) -> None:
         case m.EntriesReceived():
             message.received.number = body.number
             message.received.again = body.again
-            message.received.takes_runs = message.received.takes_columns = body.takes_runs
+            message.received.takes_runs = body.takes_runs
         case m.ShardReport():
             message.report.CopyFrom(_newest_report.message(body))
         case m.ReportWanted():
@@ -80,8 +80,7 @@ def frame_from_pb(message: Carrier) -> m.Frame:
             body = m.Entries(message.entries.first, entries)
         case "received":
             received = message.received
-            takes_runs = received.takes_runs and received.takes_columns
-            body = m.EntriesReceived(received.number, received.again, takes_runs)
+            body = m.EntriesReceived(received.number, received.again, received.takes_runs)
         case "report":
             body = _REPORT.from_pb(message.report)
         case "report_wanted":

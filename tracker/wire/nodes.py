@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import types_pb2 as pb
 from tracker.core import log as m
 from tracker.core.model import PipelineSpec
-from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.wire.codec import Codec, by_name, derived
 from tracker.wire.pipelines import SPEC
@@ -55,5 +53,4 @@ def joined_to_pb(joined: m.Joined) -> node_pb.JoinNodeResponse:
 
 
 def joined_from_pb(message: node_pb.JoinNodeResponse) -> m.Joined:
-    joined = _joined(tuple(message.spec.segments)).from_pb(message)
-    return joined if joined.generation else replace(joined, replay_from=LOWEST_SLOT)
+    return _joined(tuple(message.spec.segments)).from_pb(message)

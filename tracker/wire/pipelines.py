@@ -44,12 +44,7 @@ _SPEC = derived(
 _DEFAULTED = {"slack_ns", "rounds", *(limit.name for limit in fields(Limits))}
 
 
-def spec_to_pb(spec: PipelineSpec) -> pb.PipelineSpec:
-    """A pipeline as a message: without rounds it has the bytes that it had before there were any."""
-    message = _SPEC.to_pb(spec)
-    if message.rounds == 1:
-        message.ClearField("rounds")
-    return message
+spec_to_pb = _SPEC.to_pb
 
 
 def spec_from_pb(message: pb.PipelineSpec) -> PipelineSpec:

@@ -70,10 +70,8 @@ class PublishedBatches:
             value = json.loads(text)
             pairs = tuple((str(written), str(placed)) for written, placed in value["files"])
             slot = None if value["slot"] is None else int(value["slot"])
-            attempt = str(value.get("attempt", _number(batch)))  # older ones had one folder a batch
-            return Manifest(
-                scope, batch, str(value["offsets"]), str(value["run"]), slot, pairs, attempt
-            )
+            offsets, run, attempt = (str(value[name]) for name in ("offsets", "run", "attempt"))
+            return Manifest(scope, batch, offsets, run, slot, pairs, attempt)
         except (
             AttributeError,
             KeyError,

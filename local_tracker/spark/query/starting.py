@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
@@ -70,6 +70,15 @@ def check_planned(writer: Any, node_id: str, creates: Sequence[str] = ()) -> Pla
             "again, and is refused under this node id", node_id,
         )  # fmt: skip
     return planned
+
+
+def written_frame(writer: Any, node_id: str) -> tuple[DataFrame, str]:
+    """The frame that a job's writer writes, and its format. Raises TrackingError for what is no writer."""
+    if connect.is_remote(writer) and hasattr(writer, "_write"):
+        return connect.written_frame(writer)
+    if not isinstance(writer, DataFrameWriter):
+        raise TrackingError(f"job {node_id!r}: job() takes what frame.write gives, not {writer!r}")
+    return jvm.written_frame(writer)
 
 
 class StartingQuery:
@@ -165,7 +174,7 @@ def check_admission(
     ticks.check_sources(node_id)
     Follower(
         node_id, node, checkpoint, ticks, asked,
-        is_active=lambda: False, on_failure=lambda error: None,
+        is_active=lambda: False, on_end=lambda: None,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from functools import cache, partial
 from local_tracker.spark.formats.outputs import Output, sink_output, table_output
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.formats.tables import table_at, table_writer
-from local_tracker.spark.query.follow import Followed, Follower, FollowerLimits, TrackingError
+from local_tracker.spark.query.follow import Followed, Follower, TrackingError
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
@@ -164,8 +164,8 @@ class AttachedQuery(Followed):
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:
         return Follower(
             self._name, self._node, self._checkpoint, ticks, joined,
-            is_active=lambda: True, on_failure=lambda error: None,
-            limits=FollowerLimits(MAX_BATCHES_BEHIND), first_batch=self._first_batch,
+            is_active=lambda: True, on_end=lambda: None,
+            max_batches_behind=MAX_BATCHES_BEHIND, first_batch=self._first_batch,
             one_query=self._one_query,
         )  # fmt: skip
 

@@ -131,6 +131,13 @@ def planned_query(writer: Any) -> PlannedQuery:
     )
 
 
+def written_frame(writer: Any) -> tuple[Any, str]:
+    """The frame that a writer of a batch writes, and the format."""
+    from pyspark.sql.connect.dataframe import DataFrame
+
+    return DataFrame(writer._df, writer._spark), (writer._write.source or "").lower()
+
+
 def sink_description(planned: PlannedQuery) -> str:
     """A query's sink as a classic one calls itself: `FileSink[<directory>]`, or its format."""
     is_file = planned.sink.lower() in _FILE_SINKS and planned.path is not None

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrameWriter, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark import jvm
@@ -41,7 +41,6 @@ from local_tracker.spark.formats.outputs import (
     table_output,
     topic_output,
 )
-from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.formats.table_names import TableNames
 from local_tracker.spark.formats.tables import (
     TABLE_FORMATS,
@@ -51,10 +50,7 @@ from local_tracker.spark.formats.tables import (
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.query.compose import Evaluations
 from local_tracker.spark.query.emits import EmittingFront, EventTime, emitting_front
-from local_tracker.spark.query.follow import (
-    FollowerLimits,
-    TrackingError,
-)
+from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes, Source
 from local_tracker.spark.query.starting import (
@@ -64,18 +60,20 @@ from local_tracker.spark.query.starting import (
     check_each_batch,
     check_planned,
     topic_sink,
+    written_frame,
 )
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session import connect
 from local_tracker.spark.session.jobs import JobNode
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked_query import TrackedQuery
 from local_tracker.spark.state.backlog import Backlog
-from local_tracker.spark.state.chosen import State, chosen_plan, may_create
+from local_tracker.spark.state.chosen import chosen_plan, may_create
 from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import StatePlan
 from local_tracker.spark.state.running import RunningQuery
 from local_tracker.spark.versions import check_version
-from local_tracker.spark.writers.batch_writer import BatchWriter, save
+from local_tracker.spark.writers.batch_writer import BatchWriter
 from local_tracker.spark.writers.table_writer import TableBatchWriter, WrittenTable
 from local_tracker.spark.writers.topic_writer import TopicWriter
 from local_tracker.worker import bundle, route
@@ -246,61 +244,53 @@ class Tracked:
         reads: str | Mapping[str, str],
         creates: Sequence[str] = (),
         rows: Mapping[str, str] | None = None,
-        ranges: Mapping[str, OffsetRanges] | None = None,
-        emits: str | EventTime | None = None,
-        noted: str | None = None,
-        operators: Sequence[str] = (),
         untracked: Sequence[str] = (),
-        may_publish_nothing: bool = False,
-        take_over: bool = False,
         to_table: str | None = None,
-        state: State = None,
-        limits: FollowerLimits | None = None,
+        options: TrackingOptions | None = None,
     ) -> TrackedQuery:
         """Start a query and track it.
 
         reads: the segment that its input files are in, or segments by directory, of files or a table, by a table's
         name, or by Kafka topic; creates: the segments of the queries that read what its sink writes. rows: segments
         whose items are rows instead of files, each with the column of the rows' slots, for all who write or read it.
-        ranges: by number (`"0"`, in the order of the plan), sources that are not files and whose offsets number their
-        records. emits: the name of the front that the query is of the one segment that it creates in, where it emits
-        from its state; in a pipeline of event time, an `EventTime`. noted: the local directory where a sink of the
-        user's own notes what it commits (`note_commit`). operators: those that acknowledge: a batch with input files
-        in which one handed nothing over fails. untracked: sources that are in none of these, by number, topics,
-        directories (with a `/`), and versions of a table (`/data/t@0-7`). may_publish_nothing: a batch with input
-        need not publish what the query creates by `writer` (or note it); else it fails. take_over: end another query
-        of this node id. to_table: starts it as `writer.toTable(...)` would. state: whether min time waits for
-        what is only in its state: "hold" (as None, by its plan), "free", `HeldFor`. Raises TrackingError if the
-        plan's sources, the segments, the sink or the checkpoint don't fit, and LowmarkError where the tracker
-        refuses the query; nothing has been started or ended then.
+        untracked: sources that are in none of these, by number, topics, directories (with a `/`), and versions of a
+        table (`/data/t@0-7`). to_table: starts it as `writer.toTable(...)` would. options: what is rare. Raises
+        TrackingError if the plan's sources, the segments, the sink or the checkpoint don't fit, and LowmarkError
+        where the tracker refuses the query; nothing has been started or ended then.
         """
-        planned = check_planned(writer, node_id, creates)
+        planned, given = check_planned(writer, node_id, creates), options or TrackingOptions()
+        emits, noted = given.emits, given.noted
         with ExitStack() as undoing:
-            starting = self._starting(planned, node_id, take_over)
+            starting = self._starting(planned, node_id, given.take_over)
             undoing.callback(starting.node.close)
             undoing.callback((admin := Admin(self.target)).close)
             asked = starting.ask()
-            read = self._read_topics(sources := starting.sources(asked), reads, untracked, ranges)
+            read = self._read_topics(sources := starting.sources(asked), reads, untracked, given)
             routes = read.routes(asked.spec, creates, node_id, rows, sources, self._stores, bool(emits))  # fmt: skip
             self._check_creates(planned, routes, creates, noted, to_table)
             front = self._front(emits, creates, routes, planned.mode, writer)
             check_admission(node_id, starting, admin, asked, routes)
             held_in = self._may_create(planned, routes, creates)
-            plan = chosen_plan(node_id, state, planned.state, planned.mode, held_in, emits, asked)
+            plan = chosen_plan(
+                node_id, given.state, planned.state, planned.mode, held_in, emits, asked
+            )
             sink = None if noted else topic_sink(planned, starting, routes, self._place, emits)
             undoing.callback(sink.close if sink else tuple)
             joined = starting.join(sink)
             emission = front.join(starting.node, joined.spec) if front else None
-            publishes = self._publishes(planned, routes, noted or to_table, may_publish_nothing)
+            publishes = self._publishes(
+                planned, routes, noted or to_table, given.may_publish_nothing
+            )
             held = self._begin_state(plan, planned, starting, routes, noted) if plan else []
             with self._task_settings(node_id):
                 query = writer.toTable(to_table) if to_table else writer.start()
             undoing.push(partial(self._not_started, query, node_id))
             ticks = self._ticks(
-                query, planned, starting, admin, routes, noted, sink, operators, plan, held,
+                query, planned, starting, admin, routes, noted, sink, given.operators, plan, held,
                 emits=emission, publishes=publishes, may_create=[routes.number(s) for s in held_in],
             )  # fmt: skip
-            most, sinks = limits or self._limits(), self._sinks(planned, starting.id, sink)
+            sinks = self._sinks(planned, starting.id, sink)
+            most = given.max_batches_behind or self._max_batches_behind()
             tracked_query = TrackedQuery(
                 query, node_id, starting.node, admin, ticks, joined, most, emission, sinks
             )
@@ -310,7 +300,7 @@ class Tracked:
 
     def job(
         self,
-        frame: DataFrame,
+        writer: DataFrameWriter,
         out: str,
         *,
         node_id: str,
@@ -319,22 +309,20 @@ class Tracked:
         job_id: str | None = None,
         rows: Mapping[str, str] | None = None,
         untracked: Sequence[str] = (),
-        fmt: str = "parquet",
-        partition_by: Sequence[str] = (),
-        **options: str,
     ) -> int:
         """Run a plain batch job: publish a DataFrame over files as files in the directory
-        `out`, and commit what it read and wrote as one tick. Returns the number of the job's run, from
-        0, when the tracker has it.
+        `out`, and commit what it read and wrote as one tick. writer: what `frame.write` gives, with its format,
+        options and partitions. Returns the number of the job's run, from 0, when the tracker has it.
 
         The job consumes all files that the DataFrame's sources list (`inputFiles()`); each may be read
         by one run of a node. job_id: whatever names the run to its scheduler; when it is run again
         after it has published, nothing is done, and the number is returned. untracked: directories of
         input that is not tracked, such as a table that is joined. The other arguments are those of
-        `start` and `writer`. After a crash the next run tells what the last one published. Raises
+        `start`. After a crash the next run tells what the last one published. Raises
         TrackingError; unless the message says that a run has been published, nothing was.
         """
-        if fmt.lower() in TABLE_FORMATS:
+        frame, fmt = written_frame(writer, node_id)
+        if fmt in TABLE_FORMATS:
             raise TrackingError(
                 f"job {node_id!r} is to write a {fmt} table, and jobs publish files: start a query with "
                 f"trigger(availableNow=True) instead, whose sink is the table"
@@ -343,10 +331,8 @@ class Tracked:
             self.target, self.pipeline, node_id, out, reads=reads, creates=creates, rows=rows,
             untracked=untracked, stores=self._stores,
         )  # fmt: skip
-
-        write = partial(save, frame, fmt, partition_by, options)
         try:
-            return job.run(frame.inputFiles(), write, job_id)
+            return job.run(frame.inputFiles(), writer.save, job_id)
         finally:
             job.close()
 
@@ -380,10 +366,10 @@ class Tracked:
         sources: Sequence[Source] | None,
         reads: str | Mapping[str, str],
         untracked: Sequence[str],
-        ranges: Mapping[str, OffsetRanges] | None,
+        options: TrackingOptions,
     ) -> TopicReads:
         given = sources or ()
-        read = topic_reads(given, reads, untracked, ranges or {}, self._place, self._topic_id)
+        read = topic_reads(given, reads, untracked, options.ranges, self._place, self._topic_id)
         if self._is_remote:
             return read
         where = TableNames(self.spark, self._stores, given)
@@ -631,9 +617,9 @@ class Tracked:
             return None
         return lambda: [s for w in writers if (s := w.claimed(query_id)) is not None]
 
-    def _limits(self) -> FollowerLimits:
+    def _max_batches_behind(self) -> int:
         retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
-        return FollowerLimits(max_batches_behind=max(1, retained - 10))
+        return max(1, retained - 10)
 
     @contextmanager
     def _task_settings(self, node_id: str) -> Iterator[None]:

@@ -20,7 +20,6 @@ from local_tracker.spark.query.emits import Emission
 from local_tracker.spark.query.follow import (
     Followed,
     Follower,
-    FollowerLimits,
     Stopping,
     TrackingError,
 )
@@ -66,7 +65,7 @@ class TrackedQuery(Followed):
         admin: Admin,
         ticks: QueryTicks,
         joined: Joined,
-        limits: FollowerLimits,
+        max_batches_behind: int,
         emission: Emission | None,
         sinks: Callable[[], list[TopicSink]] | None,
     ) -> None:
@@ -79,8 +78,8 @@ class TrackedQuery(Followed):
         self._node, self._admin, self._ticks = node, admin, ticks
         self._follower = Follower(
             node_id, node, self.checkpoint, ticks, joined,
-            is_active=partial(_is_active, query), on_failure=lambda error: self._halt(),
-            limits=limits,
+            is_active=partial(_is_active, query), on_end=self._halt,
+            max_batches_behind=max_batches_behind,
             progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
         )  # fmt: skip
         self._front, self._closed = emission.front if emission else None, False

@@ -124,12 +124,6 @@ def check_nothing_left(node_id: str, asked: Joined) -> None:
 
 
 def _check_can_hold(node_id: str, plan: StatePlan, creates: Sequence[str], asked: Joined) -> None:
-    if not asked.takes_holds:
-        raise TrackingError(
-            f"query {node_id!r} is to hold what is in its state ({plan}), and the tracker is of an older release, "
-            "which knows of no holds: start a newer one, or give state='free', if min time may pass what is only "
-            "in state"
-        )
     if len(set(creates)) > MAX_SEGMENTS:
         raise TrackingError(
             f"query {node_id!r} creates in {len(set(creates))} segments, and its state can hold in "

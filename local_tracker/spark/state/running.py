@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from local_tracker.spark.scala import class_name, iterated, optional
+from local_tracker.spark.scala import iterated, optional, private_field
 from local_tracker.spark.state.bounds import Latest
 from local_tracker.spark.state.stored import AT_ONCE, StoredState
 
@@ -88,7 +88,7 @@ class RunningQuery:
 
     def _counts_rows(self) -> bool:
         """Whether the query counts the rows of its state: where it does not, it reports 0."""
-        session = _field(self._query._jsq.streamingQuery(), "sparkSessionForStream")
+        session = private_field(self._query._jsq.streamingQuery(), "sparkSessionForStream")
         return str(session.conf().get(_COUNTS_ROWS, "true")).lower() == "true"
 
     def left_ms(self, batch: int, watermark_ms: int) -> int | None:
@@ -162,19 +162,7 @@ def _has_nothing(operator: Mapping[str, Any]) -> bool:
 def _watermarks_ms(running: Any) -> list[int]:
     """The watermark of each stream that has come in this run, in ms since 1970. Once a batch of it is
     committed all streams are known, and each rises alone."""
-    each = _field(_field(running, "watermarkTracker"), "operatorToWatermarkMap")
+    each = private_field(private_field(running, "watermarkTracker"), "operatorToWatermarkMap")
     found = [pair.productElement(1) for pair in iterated(each)]
     values = [value if isinstance(value, int) else optional(value) for value in found]
     return [int(value) for value in values if value is not None]
-
-
-def _field(thing: Any, name: str) -> Any:
-    """A private field of a Java object, of its class or one above."""
-    of = thing.getClass()
-    while of is not None:
-        for field in of.getDeclaredFields():
-            if field.getName() == name:
-                field.setAccessible(True)
-                return field.get(thing)
-        of = of.getSuperclass()
-    raise LookupError(f"{class_name(thing)} has no {name}")

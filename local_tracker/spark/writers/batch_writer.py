@@ -38,22 +38,13 @@ class BatchWriter:
         offsets = query.checkpoint.offsets(batch).text
 
         def write(directory: str) -> None:
-            save(frame, self._format, self._partition_by, self._options, directory)
+            writer = frame.write.format(self._format).options(**self._options)
+            if self._partition_by:
+                writer = writer.partitionBy(*self._partition_by)
+            writer.save(directory)
             query.check_acks(batch, run)
 
         def name_of(name: str, ordinal: int) -> str:
             return f"b{batch:08d}-{query_id[:8]}-{name}"
 
         self.batches.publish(query_id, batch, offsets, run, write, name_of)
-
-
-def save(
-    frame: DataFrame,
-    fmt: str,
-    partition_by: Sequence[str],
-    options: Mapping[str, str],
-    directory: str,
-) -> None:
-    """Writes a DataFrame as files into a directory."""
-    writer = frame.write.format(fmt).options(**options)
-    (writer.partitionBy(*partition_by) if partition_by else writer).save(directory)

@@ -101,7 +101,7 @@ class JoinNodeResponse(_message.Message):
     can be.
     """
     takes_holds: _builtins.bool
-    """Whether ticks may have holds; older homes would pass over them."""
+    """Whether ticks may have holds."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """The key to commit under; its first tick has number 1."""
@@ -414,36 +414,26 @@ class Attached(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
-    TAKES_STATUS_FIELD_NUMBER: _builtins.int
     KEEP_ALIVE_MS_FIELD_NUMBER: _builtins.int
-    TAKES_HOLDS_FIELD_NUMBER: _builtins.int
     MAX_TICKS_PER_MESSAGE_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
     """Number of the key's last tick that the home has accepted; send on from the next."""
-    takes_status: _builtins.bool
-    """Whether the home takes messages of kind status; older ones end the stream at one."""
     keep_alive_ms: _builtins.int
     """A node that has sent nothing for so long says that it lives, or its fronts may be evicted; 0: it need
     not.
     """
-    takes_holds: _builtins.bool
-    """Whether ticks on this stream may have holds; an older home, which a node may have come to, would pass over
-    them.
-    """
     max_ticks_per_message: _builtins.int
-    """How many ticks a message of kind ticks may have; 0: an older home, which ends the stream at one."""
+    """How many ticks a message of kind ticks may have."""
     def __init__(
         self,
         *,
         last_number: _builtins.int = ...,
-        takes_status: _builtins.bool = ...,
         keep_alive_ms: _builtins.int = ...,
-        takes_holds: _builtins.bool = ...,
         max_ticks_per_message: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "max_ticks_per_message", b"max_ticks_per_message", "takes_holds", b"takes_holds", "takes_status", b"takes_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "max_ticks_per_message", b"max_ticks_per_message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

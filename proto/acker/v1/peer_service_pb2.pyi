@@ -332,7 +332,7 @@ class Entry(_message.Message):
 
     @_builtins.property
     def run(self) -> Global___TickRun:
-        """Several ticks that follow one another. Told to processes that take it (EntriesReceived.takes_columns),
+        """Several ticks that follow one another. Sent to processes that take it (EntriesReceived.takes_runs),
         and stored by them; never an entry of a process's own log.
         """
 
@@ -826,26 +826,22 @@ class EntriesReceived(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
     TAKES_RUNS_FIELD_NUMBER: _builtins.int
-    TAKES_COLUMNS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """All entries up to this number are durable at the sender."""
     again: _builtins.bool
     """Whether the sender asks for the next ones again."""
     takes_runs: _builtins.bool
-    """Whether the sender takes runs (Entry.run); one of an older version does not, and does not say so."""
-    takes_columns: _builtins.bool
-    """Whether the sender takes runs with columns (TickRun.columns); only one that takes both is told runs."""
+    """Whether the sender takes runs (Entry.run)."""
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         again: _builtins.bool = ...,
         takes_runs: _builtins.bool = ...,
-        takes_columns: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "number", b"number", "takes_columns", b"takes_columns", "takes_runs", b"takes_runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "number", b"number", "takes_runs", b"takes_runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1097,9 +1093,9 @@ class FrontName(_message.Message):
     front: _builtins.str
     """Its name."""
     incarnation: _builtins.int
-    """Of a front that has left: incarnation of the node when it joined; 0 from an older version."""
+    """Of a front that has left: incarnation of the node when it joined."""
     number: _builtins.int
-    """Of a front that has left: number of the tick by which it joined; 0 from an older version."""
+    """Of a front that has left: number of the tick by which it joined."""
     def __init__(
         self,
         *,

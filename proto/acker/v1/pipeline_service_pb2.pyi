@@ -27,7 +27,7 @@ class _ShardRole:
 class _ShardRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ShardRole.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SHARD_ROLE_UNSPECIFIED: _ShardRole.ValueType  # 0
-    """Not said: by a process of an older version."""
+    """Not set."""
     SHARD_ROLE_OWNER: _ShardRole.ValueType  # 1
     """It owns slots to come."""
     SHARD_ROLE_SPARE: _ShardRole.ValueType  # 2
@@ -43,7 +43,7 @@ class ShardRole(_ShardRole, metaclass=_ShardRoleEnumTypeWrapper):
     """What a shard is for."""
 
 SHARD_ROLE_UNSPECIFIED: ShardRole.ValueType  # 0
-"""Not said: by a process of an older version."""
+"""Not set."""
 SHARD_ROLE_OWNER: ShardRole.ValueType  # 1
 """It owns slots to come."""
 SHARD_ROLE_SPARE: ShardRole.ValueType  # 2
@@ -243,8 +243,8 @@ class ListPipelinesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many there may be in the answer, which may hold fewer; 0, as older clients say: all of them, which
-    is refused where they do not fit into a message.
+    """How many there may be in the answer, which may hold fewer; 0: all of them, which is refused
+    where they do not fit into a message.
     """
     page_token: _builtins.str
     """The next_page_token of the page before; empty for the first."""
@@ -317,13 +317,10 @@ class ListShardsResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
     CHANGING_FIELD_NUMBER: _builtins.int
-    TAKES_ROUNDS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table by which slots are dealt; it grows with each change."""
     changing: _builtins.bool
     """Whether a change of the table, or a shard's leaving, is under way."""
-    takes_rounds: _builtins.bool
-    """Whether pipelines may have rounds; older processes would register them without."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardState]:
         """In the order of their numbers."""
@@ -339,11 +336,10 @@ class ListShardsResponse(_message.Message):
         version: _builtins.int = ...,
         asked: _abc.Iterable[_builtins.int] | None = ...,
         changing: _builtins.bool = ...,
-        takes_rounds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "shards", b"shards", "takes_rounds", b"takes_rounds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "shards", b"shards", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

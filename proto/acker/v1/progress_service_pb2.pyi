@@ -110,7 +110,7 @@ class SubscribeResponse(_message.Message):
     slack_ns: _builtins.int
     """Width of the pipeline's slots in nanoseconds."""
     rounds: _builtins.int
-    """How many slots each time has; 0, as older versions say, means 1."""
+    """How many slots each time has."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SegmentTime]:
         """Segments whose min time is new."""
@@ -173,7 +173,7 @@ class GetMinTimeResponse(_message.Message):
     slack_ns: _builtins.int
     """Width of a slot in nanoseconds."""
     rounds: _builtins.int
-    """How many slots each time has; 0, as older versions say, means 1."""
+    """How many slots each time has."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SegmentTime]:
         """Every segment."""

@@ -67,9 +67,9 @@ class PinRecord(_message.Message):
     slot: _builtins.int
     """The least that the front may label."""
     incarnation: _builtins.int
-    """Incarnation of the node when the front joined; 0 in what an older version has stored."""
+    """Incarnation of the node when the front joined."""
     number: _builtins.int
-    """Number of the tick by which it joined; 0 in what an older version has stored."""
+    """Number of the tick by which it joined."""
     def __init__(
         self,
         *,

@@ -365,7 +365,7 @@ class TickContent(_message.Message):
     @_builtins.property
     def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldMove]:
         """What becomes of the node's holds. Their cells are not among those of the tick that a node sends: its home
-        adds them. Only where the answer to the join takes holds; older homes pass over them.
+        adds them.
         """
 
     def __init__(

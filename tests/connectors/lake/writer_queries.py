@@ -187,7 +187,7 @@ def test_what_cannot_be_written_is_refused_at_once(lake: Lake) -> None:
         lake.tracked.writer("nowhere.at_all", lake.format)
     with pytest.raises(TrackingError, match=r"trigger\(availableNow=True\)"):
         lake.tracked.job(
-            lake.spark.range(1), out(lake), node_id="job", reads="write", fmt=lake.format
+            lake.spark.range(1).write.format(lake.format), out(lake), node_id="job", reads="write"
         )
     if isinstance(lake, IcebergLake):
         lake.sql("ALTER TABLE {} UNSET TBLPROPERTIES ('commit.manifest-merge.enabled')")

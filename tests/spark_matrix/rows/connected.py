@@ -51,7 +51,7 @@ def connect_session(world: World) -> None:
         query.processAllAvailable()  # what a classic session of this version does
         query.stop()
         frame = world.spark.read.parquet(world.path("out"))
-        world.tracked().job(frame, world.path("report"), node_id="after", reads="after")
+        world.tracked().job(frame.write, world.path("report"), node_id="after", reads="after")
     else:
         world.publish(6, 7)
         refused = run(world, "end")["refused"]

@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from local_tracker.spark.formats.ranges import OffsetRanges
+from local_tracker.spark.session.options import TrackingOptions
 from tests.cluster.children import Running
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.rows.ways import Partitioned
@@ -52,7 +53,10 @@ def real_time(world: World) -> None:
     writer = frame.selectExpr("upper(value) AS v").writeStream.foreach(take).outputMode("update")
     writer = writer.option("checkpointLocation", world.path("cp")).trigger(realTime="1 second")
     query = world.tracked().start(
-        writer, node_id="parse", reads={}, ranges={"0": OffsetRanges("parse", log.pieces)}
+        writer,
+        node_id="parse",
+        reads={},
+        options=TrackingOptions(ranges={"0": OffsetRanges("parse", log.pieces)}),
     )
     sequence = world.spark.sparkContext._jvm.PythonUtils.toSeq
     expected = []

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from local_tracker import acks
 from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.options import TrackingOptions
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.world import SIDE, World
@@ -242,7 +243,8 @@ def not_evaluated(world: World) -> None:
     world.follow("cp", "parse", side=True)
     world.publish(3, 4)
     query = world.each_batch(
-        lambda frame, publish, batch: publish(frame.limit(0)), operators=["parse"]
+        lambda frame, publish, batch: publish(frame.limit(0)),
+        options=TrackingOptions(operators=["parse"]),
     )
     try:
         query.processAllAvailable()
@@ -252,7 +254,7 @@ def not_evaluated(world: World) -> None:
     world.check(not list((world.directory / "out").glob("b*")), "the batch was published")
     world.expect_failed()
     world.each_batch(
-        lambda frame, publish, batch: publish(frame), operators=["parse"]
+        lambda frame, publish, batch: publish(frame), options=TrackingOptions(operators=["parse"])
     ).processAllAvailable()
     world.sink_is_all()
     world.finish()

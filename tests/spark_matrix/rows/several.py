@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import BOTH, row
@@ -86,7 +87,9 @@ def joined(world: World) -> None:
     world.publish(3)
     world.publish(4, front="second")
     # Without event times rows stay in state for good, and any of them may be matched at any time.
-    query = world.copy(tracked, both, reads=reads, creates=["after"], state="free")
+    query = world.copy(
+        tracked, both, reads=reads, creates=["after"], options=TrackingOptions(state="free")
+    )
     query.processAllAvailable()
     world.publish(6)
     query.processAllAvailable()
@@ -122,7 +125,7 @@ def breadth_first(world: World, delay: int) -> None:
     writer = world.source(1).writeStream.foreachBatch(step)
     query = tracked.start(
         writer.option("checkpointLocation", world.path("cp")), node_id="walk", reads="walk",
-        creates=["walk"], may_publish_nothing=True,
+        creates=["walk"], options=TrackingOptions(may_publish_nothing=True),
     )  # fmt: skip
     world.publish(3, 5)
     query.processAllAvailable()

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import WAIT_S, World
@@ -124,7 +125,11 @@ def copied_query(world: World) -> None:
 
     copied = world.tracked()
     refused(world, lambda: copy(copied), f"runs for {str(query.id)!r}", "take_over=True")
-    refused(world, lambda: copy(copied, take_over=True), "restore the old checkpoint")
+    refused(
+        world,
+        lambda: copy(copied, options=TrackingOptions(take_over=True)),
+        "restore the old checkpoint",
+    )
     world.check(not Path(world.path("copied")).exists(), "the copy has begun")
     world.publish(4)
     query.processAllAvailable()

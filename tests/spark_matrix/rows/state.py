@@ -331,29 +331,29 @@ def timers_killed(world: World) -> None:
     killed(world, [{"rows": step} for step in STEPS], of.TIMERS)
 
 
-def by_clock(world: World, *operators: Operator) -> None:
-    """What a clock lets go of comes without any further row, and min time comes to its end."""
+def by_clock(world: World, *operators: Operator) -> Stateful:
+    """What a clock lets go of comes without any further row."""
     run = Stateful(world, *operators)
     run.start(world.tracked())
     for step in KEYS:
         run.publish(step)
         run.settle_by_clock()
-    run.end_by_clock()
+    return run
 
 
 @row("11.26", "applyInPandasWithState, timeouts of processing time, held until its state is empty")
 def python_clock(world: World) -> None:
-    by_clock(world, of.PYTHON_CLOCK)
+    by_clock(world, of.PYTHON_CLOCK).end_by_clock()
 
 
-@row("11.27", "transformWithState, timers of processing time, which are all that is left of a row")
+@row("11.27", "transformWithState, timers of processing time alone; at its end it comes to rest")
 def timers_clock(world: World) -> None:
-    by_clock(world, of.TIMERS_CLOCK)
+    by_clock(world, of.TIMERS_CLOCK).rest_by_clock()
 
 
 @row("11.28", "transformWithState, state that only its time to live ends")
 def ttl(world: World) -> None:
-    by_clock(world, of.TTL)
+    by_clock(world, of.TTL).end_by_clock()
 
 
 @row("11.29", "driver killed before the ticks of processing time and TTL, and in the middle")

@@ -18,6 +18,7 @@ from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.jobs import JobNode
+from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import TrackedQuery
 from tests.cluster.children import Running
 from tests.spark.support import SCHEMA
@@ -52,7 +53,7 @@ def emits_from_state(world: World) -> None:
     writer = counted.writeStream.outputMode("append").foreachBatch(publish)
     query = tracked.start(
         writer.option("checkpointLocation", world.path("cp")), node_id="parse", reads="parse",
-        creates=["after"], emits="windows",
+        creates=["after"], options=TrackingOptions(emits="windows"),
     )  # fmt: skip
     world.publish(now + 1, now + 2)
     query.processAllAvailable()
@@ -144,8 +145,8 @@ def partitioned_offsets(world: World) -> None:
     writer = writer.option("checkpointLocation", world.path("cp"))
 
     def start() -> TrackedQuery:
-        ranges = {"0": OffsetRanges("parse", log.pieces)}
-        return tracked.start(writer, node_id="parse", reads={}, ranges=ranges)
+        options = TrackingOptions(ranges={"0": OffsetRanges("parse", log.pieces)})
+        return tracked.start(writer, node_id="parse", reads={}, options=options)
 
     query = start()
     for slot in (3, 4, 6):
@@ -309,7 +310,7 @@ def batch_job(world: World) -> None:
         frame = world.spark.read.schema(SCHEMA).parquet(*map(str, new))
         done.update(new)
         return tracked.job(
-            frame, world.path("out"), node_id="parse", reads="parse", creates=["after"]
+            frame.write, world.path("out"), node_id="parse", reads="parse", creates=["after"]
         )
 
     done: set[Path] = set()
@@ -340,7 +341,9 @@ def batch_job(world: World) -> None:
     world.job_done("out", 2)
     try:
         frame = world.spark.read.schema(SCHEMA).parquet(world.pipeline.input)
-        tracked.job(frame, world.path("out"), node_id="parse", reads="parse", creates=["after"])
+        tracked.job(
+            frame.write, world.path("out"), node_id="parse", reads="parse", creates=["after"]
+        )
         world.fail("input was read twice")
     except TrackingError as error:
         world.check("has been read by its run 0" in str(error), f"it says {error}")
@@ -364,7 +367,7 @@ def commit_messages(world: World) -> None:
     writer = writer.option("path", world.path("out")).option("notes", world.path("notes"))
     query = tracked.start(
         writer.option("checkpointLocation", world.path("cp")), node_id="parse", reads="parse",
-        creates=["after"], noted=world.path("notes"),
+        creates=["after"], options=TrackingOptions(noted=world.path("notes")),
     )  # fmt: skip
     for slot in (3, 5):
         world.publish(slot, slot + 1)

@@ -134,8 +134,6 @@ class TickStream:
             assert self.spec is not None
             attached = node_pb.Attached(
                 last_number=self._attached,
-                takes_status=True,
-                takes_holds=True,
                 keep_alive_ms=self.spec.keep_alive_ms,
                 max_ticks_per_message=MAX_TICKS_PER_MESSAGE,
             )

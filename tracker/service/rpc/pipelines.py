@@ -130,7 +130,6 @@ class PipelineServicer:
             version=routing.version,
             asked=routing.asked,
             changing=routing.changing,
-            takes_rounds=True,
             shards=[
                 shard_to_pb(shard, self._addresses.get(shard.shard, ""))
                 for shard in process.describe_shards()

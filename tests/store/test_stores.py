@@ -1,4 +1,4 @@
-"""A store that an older version has written opens, holds what was in it, and goes on."""
+"""A store of any format opens, holds what was in it, and goes on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.stdlib import BoundLogger
+from structlog.testing import capture_logs
 
 import tracker
-from tests.cluster.tracker import Tracker
 from tests.store import writing
 from tests.store.writing import (
     BATCH,
@@ -27,20 +29,23 @@ from tests.store.writing import (
 from tracker.client import Admin, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Batch, Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
+from tracker.service import engine
+from tracker.store import format as store_format
+from tracker.store import sqlite
 from tracker.store.format import FORMAT
 
-OLDER = Path(__file__).parent / "older"
-"""By the commit whose code wrote it with `python -m tests.store.writing`."""
+STORES = Path(__file__).parent / "stores"
+"""By their format, as `python -m tests.store.writing` wrote them with the code of that time."""
 
 
-@pytest.fixture(params=["today", *sorted(path.name for path in OLDER.iterdir())])
+@pytest.fixture(params=["today", *sorted(path.name for path in STORES.iterdir())])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedTracker]:
     store = tmp_path / "store"
     if request.param == "today":
         store.mkdir()
         writing.write(store)
     else:
-        shutil.copytree(OLDER / request.param, store)
+        shutil.copytree(STORES / request.param, store)
     with tracker.embedded(writing.SHARDS, store=f"sqlite:{store}", block_slots=2) as running:
         yield running
 
@@ -65,21 +70,30 @@ def test_it_holds_what_was_written(opened: EmbeddedTracker) -> None:
     assert staged.key == STAGED.key
 
 
-def test_its_format_is_raised_and_the_process_says_so(tmp_path: Path) -> None:
-    shutil.copytree(OLDER / "0532b62", tmp_path / "store")
-    with Tracker(tmp_path, writing.SHARDS, options=("--block-slots", "2")) as running:
+def test_a_process_of_a_newer_version_raises_its_format_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(STORES / str(FORMAT), tmp_path / "store")
+    for module in (store_format, sqlite, engine):
+        monkeypatch.setattr(module, "FORMAT", FORMAT + 1)
+    monkeypatch.setattr(engine, "log", structlog.wrap_logger(None, wrapper_class=BoundLogger))
+    with (
+        capture_logs() as events,
+        tracker.embedded(
+            writing.SHARDS, store=f"sqlite:{tmp_path / 'store'}", block_slots=2
+        ) as running,
+    ):
         reached(running.addresses, FLIGHTS, (22, 22))
         running.register(
             PipelineSpec("ships", ("sail",), open=True)
         )  # which both shards write down
-        events = [event for shard in running.shards for event in shard.events()]
-    said = [event for event in events if event["event"] == "store_of_an_older_format"]
-    assert sorted((s["shard"], s["format"], s["raised_to"]) for s in said) == [
-        (shard, 2, FORMAT) for shard in range(writing.SHARDS)
+    raised = [event for event in events if event["event"] == "store_of_an_older_format"]
+    assert sorted((each["shard"], each["format"], each["raised_to"]) for each in raised) == [
+        (shard, FORMAT, FORMAT + 1) for shard in range(writing.SHARDS)
     ]
     for shard in range(writing.SHARDS):
         with closing(sqlite3.connect(tmp_path / "store" / f"shard-{shard}.db")) as file:
-            assert file.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+            assert file.execute("PRAGMA user_version").fetchone() == (FORMAT + 1,)
 
 
 def test_its_nodes_come_back_and_go_on_until_all_is_complete(opened: EmbeddedTracker) -> None:
