@@ -1,4 +1,4 @@
-"""docs/consumers.md: its programs run as they stand there, on a real tracker."""
+"""docs/consumers.md and its reference: their programs run as they stand there, on a real tracker."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 from tracker.core.model.units import unit_name
 
 PAGE = ROOT / "docs" / "consumers.md"
+REFERENCE = ROOT / "docs" / "consumers-reference.md"
 WAIT_S = 60.0
 TEN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 def _program(info: str) -> str:
-    (found,) = [block.text for block in blocks(PAGE) if block.info == info]
+    (found,) = [b.text for page in (PAGE, REFERENCE) for b in blocks(page) if b.info == info]
     return found
 
 
@@ -196,7 +197,7 @@ def test_the_reorder_buffer_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_barrier_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_shown("consumers.md", "python barrier", tmp_path, database=tmp_path / "sink.db")
+    run_shown("consumers-reference.md", "python barrier", tmp_path, database=tmp_path / "sink.db")
     assert capsys.readouterr().out == "3 rows\n"
     rows = ordered_rows(tmp_path / "sink.db", "orders-to-db")
     assert [row.key for row in rows] == KEYS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -230,67 +230,60 @@ def test_rows_of_the_programs_own_are_taken_once_however_often_they_are_said(
     assert out(tmp_path) == [(3, f"k{i}") for i in range(4)]
 
 
+Answer = Callable[[int], tuple[bool, bool]]
+"""By the number of a call: whether it gets to the sink, and whether its answer comes back."""
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "least"),
+    [
+        # The answer to a write may be lost, before or behind it: only the sink knows.
+        ("write", lambda call: (call % 3 != 1, call % 3 == 0), 7),
+        ("open", lambda call: (call > 2, call > 2), 3),
+    ],
+)
 def test_a_sink_that_is_away_is_waited_for(
-    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The answer to a write may be lost, before or behind it: only the sink knows."""
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    method: str, answer: Answer, least: int,
+) -> None:  # fmt: skip
     monkeypatch.setattr(reorder, "RELEASE_ITEMS", 4)
-    original, calls = SqliteSink.write, [0]
-
-    def unsure(sink: SqliteSink, rows: Sequence[Released], position: Position) -> None:
-        calls[0] += 1
-        if calls[0] % 3 == 1:
-            raise SinkAwayError("no answer")
-        original(sink, rows, position)
-        if calls[0] % 3 == 2:
-            raise SinkAwayError("no answer")
-
-    monkeypatch.setattr(SqliteSink, "write", unsure)
+    calls = _answers(monkeypatch, method, answer)
     feed(feeder)
     feeder.leave()
     with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
         assert one.run(WAIT_S)
-    assert out(tmp_path) == in_order(feeder.rows) and calls[0] > 6
+    assert out(tmp_path) == in_order(feeder.rows) and calls[0] >= least
 
 
-def test_a_sink_that_is_away_at_first_is_waited_for_too(
+def test_that_its_sink_is_away_is_explained(
     running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, calls = SqliteSink.open, [0]
-
-    def away_at_first(sink: SqliteSink, name: str, buffer: str) -> Position | None:
-        calls[0] += 1
-        if calls[0] <= 2:
-            raise SinkAwayError("no answer")
-        return original(sink, name, buffer)
-
-    monkeypatch.setattr(SqliteSink, "open", away_at_first)
-    feed(feeder)
-    feeder.leave()
-    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
-        assert one.run(WAIT_S)
-    assert out(tmp_path) == in_order(feeder.rows)
-
-
-def test_a_sink_that_is_away_at_the_start_is_waited_for_too(
-    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original, away = SqliteSink.open, [True]
-
-    def opened(sink: SqliteSink, name: str, buffer: str) -> Position | None:
-        if away[0]:
-            raise SinkAwayError("no answer")
-        return original(sink, name, buffer)
-
-    monkeypatch.setattr(SqliteSink, "open", opened)
+    back = [False]
+    _answers(monkeypatch, "open", lambda call: (back[0], back[0]))
     feed(feeder)
     feeder.leave()
     with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
         until(lambda: one.run(0.02) or _explained(running, "its sink: no answer"))
         assert one.counts.released == 0
-        away[0] = False
+        back[0] = True
         assert one.run(WAIT_S)
     assert out(tmp_path) == in_order(feeder.rows)
+
+
+def _answers(monkeypatch: pytest.MonkeyPatch, method: str, answer: Answer) -> list[int]:
+    """Has a method of the sink answer so; returns how often it was called."""
+    original, calls = getattr(SqliteSink, method), [0]
+
+    def unsure(sink: SqliteSink, *args: Any) -> Any:
+        calls[0] += 1
+        arrives, answered = answer(calls[0])
+        found = original(sink, *args) if arrives else None
+        if not answered:
+            raise SinkAwayError("no answer")
+        return found
+
+    monkeypatch.setattr(SqliteSink, method, unsure)
+    return calls
 
 
 def test_a_second_barrier_of_the_name_ends_the_first(

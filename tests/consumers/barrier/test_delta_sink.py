@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.consumers.barrier.conformance import (
 )
 from tests.consumers.barrier.killed import kill_writers_behind_each_step
 from tests.consumers.barrier.shown import KEYS, program, run_shown
+from tests.consumers.tables import synced_files
 from tests.files.s3 import s3_bucket
 from tracker.consumers.barrier.delta import DeltaSink
 from tracker.consumers.barrier.releasing import Releaser
@@ -152,14 +152,7 @@ def test_what_was_written_to_a_local_disk_is_synced_before_it_is_said(
     """Every file that the newest version needs, those of an earlier process too."""
     written(place)[0].close()
     place.table.alter.set_table_properties({"delta.checkpointInterval": "3"})
-    synced = set[str]()
-    sync = os.fsync
-
-    def noted(file: int) -> None:
-        synced.add(os.readlink(f"/proc/self/fd/{file}"))
-        sync(file)
-
-    monkeypatch.setattr(os, "fsync", noted)
+    synced = synced_files(monkeypatch)
     sink = sink_at(place)
     sink.open(BARRIER, BUFFER)
     for number in range(2, 6):

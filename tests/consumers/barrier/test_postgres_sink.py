@@ -120,17 +120,18 @@ def test_what_the_table_does_not_take_is_refused_whole_and_by_name(postgres: Pos
     with pytest.raises(SinkRefusedError, match=r"'nosuch' .* does not exist: create it"):
         PostgresSink(postgres.where["dsn"], "nosuch").open(BARRIER, BUFFER)
     sink = PostgresSink(postgres.where["dsn"], "t")
-    sink.open(BARRIER, BUFFER)
     for payload, why in (
         (b'{"at": "yesterday or so"}', "invalid input syntax for type timestamp"),
         (b'{"at": null, "more": 1}', "has no columns for the fields more"),
         (b"[1]", "is no object"),
         (b"\xff", "is not JSON"),
     ):
+        assert sink.open(BARRIER, BUFFER) is None
         rows = [Released(0, 1, "a", b'{"at": null}'), Released(1, 1, "b", payload)]
         with pytest.raises(SinkRefusedError, match=why):
             sink.write(rows, Position(BUFFER, 2, 1, "b"))
         assert postgres.query("SELECT count(*) FROM t") == [(0,)]
+    sink.open(BARRIER, BUFFER)
     sink.write(
         [Released(0, 1, "a", b'{"at": "2026-03-01T10:00:00Z"}')], Position(BUFFER, 1, 1, "a")
     )

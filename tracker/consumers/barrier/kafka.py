@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -25,14 +24,12 @@ from tracker.consumers.barrier.kafka_positions import (
     topic_settings,
 )
 from tracker.consumers.barrier.sink import (
+    OrderedSink,
     Position,
     SinkAwayError,
     SinkError,
     SinkFencedError,
     SinkRefusedError,
-    check_buffer,
-    check_name,
-    check_write,
 )
 from tracker.consumers.reorder import Released
 
@@ -48,15 +45,13 @@ _REFUSED = (
 """What the same rows would be told again."""
 
 
-class KafkaSink:
+class KafkaSink(OrderedSink):
     """Rows in a topic, their keys and payloads as the records' keys and values; headers `lowmark.barrier`,
     `lowmark.position` and `lowmark.slot`, in ASCII.
 
     Order in Kafka is that of a partition. All rows go to partition 0, in one order; or to several, each row to
     that of its key, where those of each partition are in order, and so those of each key.
     """
-
-    interval_ms = 0.0
 
     def __init__(
         self,
@@ -75,58 +70,49 @@ class KafkaSink:
         if positions == topic:
             raise ValueError(f"positions is {topic!r}, the topic of the rows: name another")
         self.topic, self._config, self._partitions = topic, configuration(brokers), partitions
+        super().__init__(f"Kafka topic {topic!r} at {self._config.get('bootstrap.servers')}")
         self._confluent = confluent(topic)
         self._asked = KafkaTopic(topic, brokers, ANSWER_S)
         self._positions = PositionsTopic(positions or f"{topic}.positions", brokers)
         self._timeout_s = transaction_timeout_s
         self._writer, self._has_claimed = uuid4().hex, False
-        self._barrier = self._topic_id = ""
-        self._largest_bytes = 0
-        self._held: Position | None = None
+        self._topic_id, self._largest_bytes = "", 0
         self._producer: Any = None
 
-    @property
-    def name(self) -> str:
-        return f"Kafka topic {self.topic!r} at {self._config.get('bootstrap.servers')}"
-
-    def open(self, barrier: str, buffer: str) -> Position | None:
-        check_name(barrier)
-        self.close()
-        self._barrier = barrier
-        with self._answers():
-            self._look()
-            # Before anybody is fenced, which a second look is behind.
-            self._check(self._positions.newest(barrier, settled=False), buffer)
-            producer = self._confluent.Producer(
-                self._producer_config(), logger=logging.getLogger("lowmark.kafka")
-            )
-            self._producer = producer
-            producer.init_transactions(ANSWER_S)
-            claim = self._positions.newest(barrier, settled=True)
-            self._check(claim, buffer)
-            held = None if claim is None else claim.held
-            producer.begin_transaction()
-            self._commit(producer, held)
-        self._has_claimed, self._held = True, held
+    def take(self, buffer: str) -> Position | None:
+        self._look()
+        # Before anybody is fenced, which a second look is behind.
+        self._check(self._positions.newest(self.barrier, settled=False), buffer)
+        self._producer = producer = self._confluent.Producer(
+            self._producer_config(), logger=logging.getLogger("lowmark.kafka")
+        )
+        producer.init_transactions(ANSWER_S)
+        claim = self._positions.newest(self.barrier, settled=True)
+        self._check(claim, buffer)
+        held = None if claim is None else claim.held
+        producer.begin_transaction()
+        self._commit(producer, held)
+        self._has_claimed = True
         return held
 
-    def write(self, rows: Sequence[Released], position: Position) -> None:
-        check_write(self._held, rows, position)
-        producer = self._producer
-        if producer is None:
-            raise SinkAwayError(f"{self.name} is not open")
-        with self._answers():
-            producer.begin_transaction()
-            for row in rows:
-                self._send_row(producer, row)
-            self._commit(producer, position)
-        self._held = position
+    def append(self, rows: Sequence[Released], position: Position) -> None:
+        self._producer.begin_transaction()
+        for row in rows:
+            self._send_row(self._producer, row)
+        self._commit(self._producer, position)
 
-    def close(self) -> None:
+    def let_go(self) -> None:
         if self._producer is not None:
             # What it has in flight is in a transaction that is not committed, and never will be.
             self._producer.purge()
             self._producer = None
+
+    def failed(self, error: Exception) -> SinkError | None:
+        if isinstance(error, self._confluent.KafkaException):
+            return self._meant(error.args[0])
+        if isinstance(error, BrokerAwayError | TimeoutError):
+            return SinkAwayError(f"{self.name}: {error}")
+        return SinkRefusedError(f"{self.name}: {error}") if isinstance(error, TopicError) else None
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -150,7 +136,7 @@ class KafkaSink:
         return {
             "message.max.bytes": self._largest_bytes,
             **self._config,
-            "transactional.id": f"lowmark:{self.topic}:{self._barrier}",
+            "transactional.id": f"lowmark:{self.topic}:{self.barrier}",
             "transaction.timeout.ms": int(self._timeout_s * 1000),
             # What is not taken makes the commit fail. No callback: one that comes with a fatal error breaks
             # the client's call.
@@ -162,32 +148,32 @@ class KafkaSink:
         if claim is None:
             return
         self._check_writer(claim)
-        check_buffer(self.name, self._barrier, claim.held, buffer)
+        self.check_buffer(claim.held, buffer)
         if claim.held is None:
             return
         if claim.topic_id != self._topic_id:
             raise SinkRefusedError(
                 f"{self.name} has id {self._topic_id}, and the {claim.held.next} rows of barrier "
-                f"{self._barrier!r} are in the one with id {claim.topic_id}: it was deleted and made anew; "
+                f"{self.barrier!r} are in the one with id {claim.topic_id}: it was deleted and made anew; "
                 "begin with a new buffer and another barrier's name"
             )
         if claim.partitions != self._partitions:
             raise SinkRefusedError(
-                f"{self.name}: barrier {self._barrier!r} writes {claim.partitions} partitions, and "
+                f"{self.name}: barrier {self.barrier!r} writes {claim.partitions} partitions, and "
                 f"{self._partitions} would put keys elsewhere, in no order; keep partitions={claim.partitions}"
             )
 
     def _check_writer(self, claim: Claim | None) -> None:
         if claim is not None and self._has_claimed and claim.writer != self._writer:
             raise SinkFencedError(
-                f"{self.name}: barrier {self._barrier!r} was opened by another writer ({claim.writer}, this one "
+                f"{self.name}: barrier {self.barrier!r} was opened by another writer ({claim.writer}, this one "
                 f"is {self._writer}); run one at a time"
             )
 
     def _send_row(self, producer: Any, row: Released) -> None:
         key = row.key.encode()
         headers = [
-            ("lowmark.barrier", self._barrier.encode()),
+            ("lowmark.barrier", self.barrier.encode()),
             ("lowmark.position", str(row.position).encode()),
             ("lowmark.slot", str(row.slot).encode()),
         ]
@@ -218,25 +204,10 @@ class KafkaSink:
     def _commit(self, producer: Any, position: Position | None) -> None:
         """Ends the transaction with a claim at a position. Raises KafkaException, BrokerAwayError."""
         claim = Claim(self._writer, self._topic_id, self._partitions, position)
-        self._send(producer, self._positions.name, 0, self._barrier.encode(), claim.to_bytes())
+        self._send(producer, self._positions.name, 0, self.barrier.encode(), claim.to_bytes())
         producer.commit_transaction(self._timeout_s)
 
-    @contextmanager
-    def _answers(self) -> Iterator[None]:
-        """Whatever fails within gives the producer up, and is raised as a SinkError."""
-        try:
-            yield
-        except BaseException as error:
-            self.close()
-            if isinstance(error, self._confluent.KafkaException):
-                raise self._failed(error.args[0]) from error
-            if isinstance(error, BrokerAwayError | TimeoutError):
-                raise SinkAwayError(f"{self.name}: {error}") from error
-            if isinstance(error, TopicError):
-                raise SinkRefusedError(f"{self.name}: {error}") from error
-            raise
-
-    def _failed(self, error: Any) -> SinkError:
+    def _meant(self, error: Any) -> SinkError:
         """What an error of the client means to the barrier."""
         if error.name() in _REFUSED:
             return SinkRefusedError(
@@ -245,13 +216,13 @@ class KafkaSink:
         if error.name() in _FENCED:
             # By another writer, or by the brokers after the transaction's timeout: the claims tell.
             try:
-                self._check_writer(self._positions.newest(self._barrier, settled=False))
+                self._check_writer(self._positions.newest(self.barrier, settled=False))
             except SinkFencedError as fenced:
                 return fenced
             except (self._confluent.KafkaException, BrokerAwayError, SinkRefusedError):
                 pass
             return SinkAwayError(
                 f"{self.name}: the transaction took more than {self._timeout_s:g} s, or another writer of "
-                f"barrier {self._barrier!r} is about to open it"
+                f"barrier {self.barrier!r} is about to open it"
             )
         return SinkAwayError(f"{self.name}: {error.str()} ({error.name()})")

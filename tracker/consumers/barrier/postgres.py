@@ -8,19 +8,16 @@ The user's table has a column for each field of the payload that is to be kept, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracker.client.errors import LowmarkError
 from tracker.consumers.barrier.sink import (
+    OrderedSink,
     Position,
     SinkAwayError,
+    SinkError,
     SinkRefusedError,
-    check_buffer,
-    check_epoch,
-    check_name,
-    check_write,
     epoch_and_position,
 )
 from tracker.consumers.reorder import Released
@@ -36,10 +33,8 @@ _POSITIONS = "lowmark_barrier"
 _OWN_COLUMNS = ("position", "slot", "key")
 
 
-class PostgresSink:
+class PostgresSink(OrderedSink):
     """Rows in one table of a database."""
-
-    interval_ms = 0.0
 
     def __init__(self, dsn: str, table: str) -> None:
         """dsn: as of libpq, such as `postgresql://user@host/database`; the password is better in PGPASSFILE or
@@ -59,59 +54,55 @@ class PostgresSink:
                 "the DSN cannot be read: give it as postgresql://user@host:port/database, or as host=... dbname=..."
             ) from None
         where = "/".join(str(told[name]) for name in ("host", "port", "dbname") if name in told)
-        self.name = f"table {table!r} of PostgreSQL at {where or 'its default'}"
+        super().__init__(f"table {table!r} of PostgreSQL at {where or 'its default'}")
         self._connection: psycopg.Connection[Any] | None = None
-        self._epoch: int | None = None
-        self._held: Position | None = None
-        self._barrier, self._schema, self._columns = "", "", dict[str, str]()
+        self._schema, self._columns = "", dict[str, str]()
 
-    def open(self, barrier: str, buffer: str) -> Position | None:
-        check_name(barrier)
-        self.close()
-        self._barrier = barrier
-        try:
-            with self._answered():
-                self._connection = self._connect()
-                with self._connection.transaction():
-                    return self._take(buffer)
-        except BaseException:
-            self.close()
-            raise
+    def take(self, buffer: str) -> Position | None:
+        self._connection = self._connect()
+        with self._connection.transaction():
+            return self._become_writer(buffer)
 
-    def _take(self, buffer: str) -> Position | None:
-        """Becomes the barrier's newest writer."""
+    def _become_writer(self, buffer: str) -> Position | None:
         self._find_table()
         self._make_positions()
         found, held = self._read()
-        check_epoch(self.name, self._barrier, found, self._epoch)
-        check_buffer(self.name, self._barrier, held, buffer)
+        self.check_epoch(found)
+        self.check_buffer(held, buffer)
         (epoch,) = self._run(
             "INSERT INTO {positions} (barrier, buffer, epoch, next) VALUES (%s, %s, 1, 0) ON CONFLICT "
             "(barrier) DO UPDATE SET epoch = {positions}.epoch + 1, buffer = EXCLUDED.buffer RETURNING epoch",
-            (self._barrier, buffer),
+            (self.barrier, buffer),
         ).fetchone() or (0,)
-        self._epoch, self._held = epoch, held
+        self._epoch = epoch
         return held
 
-    def write(self, rows: Sequence[Released], position: Position) -> None:
-        check_write(self._held, rows, position)
-        if self._connection is None:
-            raise SinkAwayError(f"{self.name} is not open")
-        with self._answered(), self._connection.transaction():
-            found, _ = self._read()  # which locks the row until the end
-            check_epoch(self.name, self._barrier, found, self._epoch)
+    def append(self, rows: Sequence[Released], position: Position) -> None:
+        assert self._connection is not None
+        with self._connection.transaction():
+            self.check_epoch(self._read()[0])  # which locks the row until the end
             self._copy(rows)
             self._run(
                 "UPDATE {positions} SET next = %s, slot = %s, key = %s, written_at = clock_timestamp() "
                 "WHERE barrier = %s",
-                (position.next, position.slot, position.key, self._barrier),
+                (position.next, position.slot, position.key, self.barrier),
             )
-        self._held = position
 
-    def close(self) -> None:
+    def let_go(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def failed(self, error: Exception) -> SinkError | None:
+        import psycopg
+
+        if isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError):
+            return SinkRefusedError(f"{self.name} does not take the rows: {_line(error)}")
+        return (
+            SinkAwayError(f"{self.name}: {_line(error)}")
+            if isinstance(error, psycopg.Error)
+            else None
+        )
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
@@ -161,7 +152,7 @@ class PostgresSink:
         them before the end of the transaction."""
         found = self._run(
             "SELECT epoch, buffer, next, slot, key FROM {positions} WHERE barrier = %s FOR UPDATE",
-            (self._barrier,),
+            (self.barrier,),
         ).fetchone()
         return epoch_and_position(found)
 
@@ -199,19 +190,6 @@ class PostgresSink:
     def _quoted_table(self) -> str:
         """Each part of the name as it stands, capitals too."""
         return ".".join('"' + part.replace('"', '""') + '"' for part in self._table.split("."))
-
-    @contextmanager
-    def _answered(self) -> Iterator[None]:
-        """What the server says becomes an error of a sink's."""
-        import psycopg
-
-        try:
-            yield
-        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
-            raise SinkRefusedError(f"{self.name} does not take the rows: {_line(error)}") from error
-        except psycopg.Error as error:
-            self.close()
-            raise SinkAwayError(f"{self.name}: {_line(error)}") from error
 
 
 def _fields(row: Released) -> dict[str, Any]:
