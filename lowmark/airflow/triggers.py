@@ -96,7 +96,7 @@ class PeriodTrigger(BaseEventTrigger):
         }  # fmt: skip
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Until the pipeline is complete. Asks the processes of the tracker in turn while one is away."""
+        """Asks the processes of the tracker in turn while one is away."""
         target = await LowmarkHook(self.lowmark_conn_id).atarget()
         since = None if self.since is None else datetime.fromisoformat(self.since)
         plan = await asyncio.to_thread(
@@ -110,3 +110,4 @@ class PeriodTrigger(BaseEventTrigger):
                 newest = await asyncio.to_thread(plan.newest, target, min_time)
                 yield TriggerEvent(Report(plan, newest).payload())
                 position = newest.to_slot
+        await asyncio.Event().wait()  # one that has ended is started again, and would report again

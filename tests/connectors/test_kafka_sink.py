@@ -20,14 +20,17 @@ from tests.consumers.barrier.conformance import (
     OrderedSinkSuite,
     Place,
     batch,
+    kill_writers,
     rows_up_to,
     sink_at,
 )
-from tests.consumers.barrier.killed import kill_writers_behind_each_step
 from tests.consumers.barrier.shown import KEYS, run_shown
 from tracker.consumers.barrier.kafka import KafkaSink
 from tracker.consumers.barrier.sink import Position, SinkAwayError, SinkRefusedError
 from tracker.consumers.reorder import Released
+
+KILLED = 20
+"""Writers, behind each step in turn."""
 
 
 class Rows(list[Released]):
@@ -53,7 +56,7 @@ class TestKafkaSink(OrderedSinkSuite):
     @pytest.mark.long
     @pytest.mark.timeout(300)
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
-        kill_writers_behind_each_step(place)
+        kill_writers(place, "steps", KILLED)
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracke
             assert runs.begin() is None
         record = f"{bucket}/periods.json"
         with Periods(running.target, "p", "load", "100ms", record, since=0) as periods:
-            mark = PartitionMark(periods.cut, f"{bucket}/table", "slot={slot}")
+            mark = PartitionMark(periods.cut, f"{bucket}/table/slot={{slot}}")
             assert periods.run(mark, timeout_s=0.5) == 2
         files = STORES.files(bucket)
         assert files.walk(f"{bucket}/table") == ["slot=0/_SUCCESS", "slot=10/_SUCCESS"]

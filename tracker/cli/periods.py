@@ -25,7 +25,7 @@ from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import (
     SUCCESS,
-    partition_mark,
+    PartitionMark,
 )
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.iceberg import IcebergMark
@@ -246,7 +246,7 @@ def periods_follow(
     with periods_by(context, pipeline, segment, every, record, since) as periods:
         cut, actions = periods.cut, list[Action]()
         with wrong_usage():
-            actions += [partition_mark(cut, each, marker) for each in mark_partition or ()]
+            actions += [PartitionMark(cut, each, marker) for each in mark_partition or ()]
             actions += table_marks(cut, mark_delta, mark_iceberg, iceberg_catalog, tag, keep_tags)
             actions += [
                 LineageMark(

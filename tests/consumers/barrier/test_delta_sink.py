@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,10 +18,10 @@ from tests.consumers.barrier.conformance import (
     OrderedSinkSuite,
     Place,
     batch,
+    kill_writers,
     rows_up_to,
     sink_at,
 )
-from tests.consumers.barrier.killed import kill_writers_behind_each_step
 from tests.consumers.barrier.shown import KEYS, program, run_shown
 from tests.consumers.tables import synced_files
 from tests.files.s3 import s3_bucket
@@ -28,6 +29,9 @@ from tracker.consumers.barrier.delta import DeltaSink
 from tracker.consumers.barrier.releasing import Releaser
 from tracker.consumers.barrier.sink import Position, SinkFencedError, SinkRefusedError
 from tracker.consumers.reorder import Released, ReorderBuffer
+
+KILLED = 20
+"""Writers, behind each step in turn."""
 
 
 class DeltaPlace:
@@ -65,7 +69,7 @@ class TestDeltaSink(OrderedSinkSuite):
 
     @pytest.mark.timeout(300)
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
-        kill_writers_behind_each_step(place)
+        kill_writers(place, "steps", KILLED)
 
 
 def written(place: DeltaPlace, batches: int = 2) -> tuple[DeltaSink, Position]:
@@ -111,6 +115,26 @@ def test_a_commit_that_was_told_to_have_failed_is_not_made_again(
     assert place.rows() == rows_up_to(3 * ROWS_A_BATCH)
 
 
+def test_an_opening_that_was_told_to_have_failed_is_no_other_writer(
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that was opened before, too."""
+    from deltalake.exceptions import CommitFailedError
+
+    sink, position = written(place, 1)
+    commit = DeltaTable.create_write_transaction
+
+    def answer_lost(*args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        commit(*args, **options)
+        raise CommitFailedError("the version is taken")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", answer_lost)
+    assert sink.open(BARRIER, BUFFER) == position
+    sink.write(*batch(position.next))
+    assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)
+
+
 def test_a_writer_that_is_between_look_and_commit_is_kept_out(
     place: DeltaPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +149,7 @@ def test_a_writer_that_is_between_look_and_commit_is_kept_out(
         write_deltalake(*args, **options)
 
     monkeypatch.setattr(deltalake, "write_deltalake", opened_between)
-    with pytest.raises(SinkFencedError, match="epoch 2, this one's is 1"):
+    with pytest.raises(SinkFencedError, match="was opened by another writer"):
         first.write(*batch(position.next))
     second.write(*batch(position.next))
     assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)

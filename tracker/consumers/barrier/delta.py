@@ -1,7 +1,7 @@
 """Rows in order in a Delta table: each write is one commit, which says how far they go.
 
 Two application transactions (`txn`) are kept for a barrier, under `lowmark-barrier:<name>` the position, which is
-the number of rows that the table holds, and under `lowmark-barrier:<name>:writer` how often the sink was opened.
+the number of rows that the table holds, and under `lowmark-barrier:<name>:writer` the number of who has opened the sink last.
 Every commit goes to the version behind the one in which both were looked up, and to no other: so whoever was
 opened before finds that version taken, and an open by another when it looks again. Other writers of the table are
 let through the same way.
@@ -134,21 +134,21 @@ class DeltaSink(OrderedSink):
         """Becomes the barrier's writer, at the position that the table holds."""
         from deltalake import PostCommitHookProperties
 
-        epoch, held = self._checked_epoch(table) + 1, self._position(table)
+        self._check_last_writer(table)
+        held = self._position(table)
         self.check_buffer(held, buffer)
         # Checkpoints and cleaning up are for commits with rows.
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         table.create_write_transaction(
             [], "append", table.schema(), table.metadata().partition_columns,
-            commit_properties=self._properties({self._writers: epoch}),
+            commit_properties=self._properties({self._writers: self.writer}),
             post_commithook_properties=hooks,
         )  # fmt: skip
-        self._epoch = epoch
         table.update_incremental()
         return held
 
     def _append(self, table: DeltaTable, rows: Any, position: Position) -> None:
-        self._checked_epoch(table)
+        self._check_last_writer(table)
         if table.transaction_version(self._application) == position.next:
             return  # by an attempt that was told to have failed
         self._deltalake.write_deltalake(
@@ -168,11 +168,8 @@ class DeltaSink(OrderedSink):
         transactions = [Transaction(name, version) for name, version in versions.items()]
         return CommitProperties(max_commit_retries=0, app_transactions=transactions)
 
-    def _checked_epoch(self, table: DeltaTable) -> int:
-        """How often the sink was opened. Raises SinkFencedError if that was by another one since."""
-        epoch = table.transaction_version(self._writers) or 0
-        self.check_epoch(epoch)
-        return epoch
+    def _check_last_writer(self, table: DeltaTable) -> None:
+        self.check_writer(table.transaction_version(self._writers))
 
     def _position(self, table: DeltaTable) -> Position | None:
         """What the table holds. Raises SinkRefusedError if the last row is gone."""

@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
 from tracker.client.topics import BrokerAwayError, TopicError
@@ -75,7 +74,6 @@ class KafkaSink(OrderedSink):
         self._asked = KafkaTopic(topic, brokers, ANSWER_S)
         self._positions = PositionsTopic(positions or f"{topic}.positions", brokers)
         self._timeout_s = transaction_timeout_s
-        self._writer, self._has_claimed = uuid4().hex, False
         self._topic_id, self._largest_bytes = "", 0
         self._producer: Any = None
 
@@ -92,7 +90,6 @@ class KafkaSink(OrderedSink):
         held = None if claim is None else claim.held
         producer.begin_transaction()
         self._commit(producer, held)
-        self._has_claimed = True
         return held
 
     def append(self, rows: Sequence[Released], position: Position) -> None:
@@ -147,7 +144,7 @@ class KafkaSink(OrderedSink):
         """Raises SinkFencedError, SinkRefusedError if what the sink holds is not for this writer to go on."""
         if claim is None:
             return
-        self._check_writer(claim)
+        self.check_writer(claim.writer)
         self.check_buffer(claim.held, buffer)
         if claim.held is None:
             return
@@ -161,13 +158,6 @@ class KafkaSink(OrderedSink):
             raise SinkRefusedError(
                 f"{self.name}: barrier {self.barrier!r} writes {claim.partitions} partitions, and "
                 f"{self._partitions} would put keys elsewhere, in no order; keep partitions={claim.partitions}"
-            )
-
-    def _check_writer(self, claim: Claim | None) -> None:
-        if claim is not None and self._has_claimed and claim.writer != self._writer:
-            raise SinkFencedError(
-                f"{self.name}: barrier {self.barrier!r} was opened by another writer ({claim.writer}, this one "
-                f"is {self._writer}); run one at a time"
             )
 
     def _send_row(self, producer: Any, row: Released) -> None:
@@ -203,7 +193,7 @@ class KafkaSink(OrderedSink):
 
     def _commit(self, producer: Any, position: Position | None) -> None:
         """Ends the transaction with a claim at a position. Raises KafkaException, BrokerAwayError."""
-        claim = Claim(self._writer, self._topic_id, self._partitions, position)
+        claim = Claim(self.writer, self._topic_id, self._partitions, position)
         self._send(producer, self._positions.name, 0, self.barrier.encode(), claim.to_bytes())
         producer.commit_transaction(self._timeout_s)
 
@@ -216,7 +206,9 @@ class KafkaSink(OrderedSink):
         if error.name() in _FENCED:
             # By another writer, or by the brokers after the transaction's timeout: the claims tell.
             try:
-                self._check_writer(self._positions.newest(self.barrier, settled=False))
+                newest = self._positions.newest(self.barrier, settled=False)
+                if newest is not None:
+                    self.check_writer(newest.writer)
             except SinkFencedError as fenced:
                 return fenced
             except (self._confluent.KafkaException, BrokerAwayError, SinkRefusedError):

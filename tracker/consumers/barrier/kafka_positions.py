@@ -33,11 +33,11 @@ _FIRST_STEP = 100
 class Claim:
     """Who writes a barrier's rows, and how far they are.
 
-    writer: the id of the sink that wrote the record; topic_id, partitions: of the topic with the rows, and how
+    writer: the number of who has opened the sink last; topic_id, partitions: of the topic with the rows, and how
     many of its partitions are used; held: the position, None before the first row.
     """
 
-    writer: str
+    writer: int
     topic_id: str
     partitions: int
     held: Position | None
@@ -51,7 +51,7 @@ class Claim:
         try:
             said = json.loads(raw or b"")
             held = None if said["held"] is None else Position(**said["held"])
-            return cls(str(said["writer"]), str(said["topic_id"]), int(said["partitions"]), held)
+            return cls(int(said["writer"]), str(said["topic_id"]), int(said["partitions"]), held)
         except (KeyError, TypeError, ValueError) as error:
             raise SinkRefusedError(
                 f"{where} is not the position of a barrier ({error!r}): nothing else may write that topic"

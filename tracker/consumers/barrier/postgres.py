@@ -18,7 +18,7 @@ from tracker.consumers.barrier.sink import (
     SinkAwayError,
     SinkError,
     SinkRefusedError,
-    epoch_and_position,
+    writer_and_position,
 )
 from tracker.consumers.reorder import Released
 
@@ -67,20 +67,19 @@ class PostgresSink(OrderedSink):
         self._find_table()
         self._make_positions()
         found, held = self._read()
-        self.check_epoch(found)
+        self.check_writer(found)
         self.check_buffer(held, buffer)
-        (epoch,) = self._run(
-            "INSERT INTO {positions} (barrier, buffer, epoch, next) VALUES (%s, %s, 1, 0) ON CONFLICT "
-            "(barrier) DO UPDATE SET epoch = {positions}.epoch + 1, buffer = EXCLUDED.buffer RETURNING epoch",
-            (self.barrier, buffer),
-        ).fetchone() or (0,)
-        self._epoch = epoch
+        self._run(
+            "INSERT INTO {positions} (barrier, buffer, writer, next) VALUES (%s, %s, %s, 0) ON CONFLICT "
+            "(barrier) DO UPDATE SET writer = EXCLUDED.writer, buffer = EXCLUDED.buffer",
+            (self.barrier, buffer, self.writer),
+        )
         return held
 
     def append(self, rows: Sequence[Released], position: Position) -> None:
         assert self._connection is not None
         with self._connection.transaction():
-            self.check_epoch(self._read()[0])  # which locks the row until the end
+            self.check_writer(self._read()[0])  # which locks the row until the end
             self._copy(rows)
             self._run(
                 "UPDATE {positions} SET next = %s, slot = %s, key = %s, written_at = clock_timestamp() "
@@ -144,17 +143,17 @@ class PostgresSink(OrderedSink):
             self._run("SELECT pg_advisory_xact_lock(hashtext('lowmark_barrier'))")
             self._run(
                 "CREATE TABLE IF NOT EXISTS {positions} (barrier text PRIMARY KEY, buffer text NOT NULL, "
-                "epoch bigint NOT NULL, next bigint NOT NULL, slot bigint, key text, written_at timestamptz)"
+                "writer bigint NOT NULL, next bigint NOT NULL, slot bigint, key text, written_at timestamptz)"
             )
 
-    def _read(self) -> tuple[int, Position | None]:
-        """The epoch of the barrier's newest writer, 0 before the first, and the position; nobody else changes
+    def _read(self) -> tuple[int | None, Position | None]:
+        """Who has opened the sink for the barrier last, and the position; nobody else changes
         them before the end of the transaction."""
         found = self._run(
-            "SELECT epoch, buffer, next, slot, key FROM {positions} WHERE barrier = %s FOR UPDATE",
+            "SELECT writer, buffer, next, slot, key FROM {positions} WHERE barrier = %s FOR UPDATE",
             (self.barrier,),
         ).fetchone()
-        return epoch_and_position(found)
+        return writer_and_position(found)
 
     def _copy(self, rows: Sequence[Released]) -> None:
         """By COPY, whose text form the server reads as each column's type."""

@@ -7,6 +7,7 @@ out from the sink alone what is in it. Whoever opens a sink for a barrier keeps 
 from __future__ import annotations
 
 import re
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -68,8 +69,9 @@ class OrderedSink(ABC):
         """name: what it is and where, for messages; without a password."""
         self.name, self.barrier = name, ""
         self._held: Position | None = None
-        self._epoch: int | None = None
-        self._is_open = False
+        self.writer = secrets.randbits(62)
+        """This one's own number, which a sink keeps as that of who has opened it last."""
+        self._is_open = self._was_opened = False
 
     def open(self, barrier: str, buffer: str) -> Position | None:
         """Takes the sink for the barrier of that name: whoever had it open before, in this process or
@@ -85,7 +87,7 @@ class OrderedSink(ABC):
         self.barrier = barrier
         with self._answered():
             self._held = self.take(buffer)
-        self._is_open = True
+        self._is_open = self._was_opened = True
         return self._held
 
     def write(self, rows: Sequence[Released], position: Position) -> None:
@@ -114,8 +116,8 @@ class OrderedSink(ABC):
 
     @abstractmethod
     def take(self, buffer: str) -> Position | None:
-        """As `open`, for `barrier`. It checks what it finds by `check_buffer` and, where the sink counts how often it
-        was opened, by `check_epoch`."""
+        """As `open`, for `barrier`: checks what it finds by `check_writer` and `check_buffer`, and makes `writer` the one
+        who writes, together with nothing or with all of that durable."""
 
     @abstractmethod
     def append(self, rows: Sequence[Released], position: Position) -> None:
@@ -150,12 +152,13 @@ class OrderedSink(ABC):
                 "or another sink"
             )
 
-    def check_epoch(self, found: int) -> None:
-        """Raises SinkFencedError where the sink, which this writer has taken, has another epoch now."""
-        if self._epoch is not None and found != self._epoch:
+    def check_writer(self, found: int | None) -> None:
+        """Raises SinkFencedError where another one has opened the sink since this one did. found: the number of who has
+        opened it last; None: nobody has."""
+        if self._was_opened and found != self.writer:
             raise SinkFencedError(
-                f"{self.name}: barrier {self.barrier!r} was opened by another writer (epoch {found}, this one's is "
-                f"{self._epoch}); run one at a time"
+                f"{self.name}: barrier {self.barrier!r} was opened by another writer ({found}, this one is "
+                f"{self.writer}); run one at a time"
             )
 
 
@@ -168,10 +171,10 @@ def check_name(barrier: str) -> None:
         )
 
 
-def epoch_and_position(row: Sequence[Any] | None) -> tuple[int, Position | None]:
-    """Of a table with a row for each barrier, of epoch, buffer, next, slot and key: the epoch of the newest writer,
-    0 before the first, and the position."""
+def writer_and_position(row: Sequence[Any] | None) -> tuple[int | None, Position | None]:
+    """Of a table with a row for each barrier, of writer, buffer, next, slot and key: who has opened it last, None
+    before the first, and the position."""
     if row is None:
-        return 0, None
-    epoch, buffer, *rest = row
-    return epoch, Position(buffer, *rest) if rest[0] else None
+        return None, None
+    writer, buffer, *rest = row
+    return writer, Position(buffer, *rest) if rest[0] else None

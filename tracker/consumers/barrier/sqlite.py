@@ -12,7 +12,7 @@ from tracker.consumers.barrier.sink import (
     Position,
     SinkAwayError,
     SinkError,
-    epoch_and_position,
+    writer_and_position,
 )
 from tracker.consumers.reorder import Released
 
@@ -21,7 +21,7 @@ WAIT_S = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS ordered_rows (barrier TEXT, position INTEGER, slot INTEGER, key TEXT, payload BLOB,
     PRIMARY KEY (barrier, position)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS lowmark_barrier (barrier TEXT PRIMARY KEY, buffer TEXT, epoch INTEGER,
+CREATE TABLE IF NOT EXISTS lowmark_barrier (barrier TEXT PRIMARY KEY, buffer TEXT, writer INTEGER,
     next INTEGER, slot INTEGER, key TEXT);
 """
 
@@ -40,22 +40,21 @@ class SqliteSink(OrderedSink):
         self._database.executescript(_TABLES)
         with self._database as database:
             database.execute("BEGIN IMMEDIATE")
-            epoch, held = self._read(database)
-            self.check_epoch(epoch)
+            writer, held = self._read(database)
+            self.check_writer(writer)
             self.check_buffer(held, buffer)
             database.execute(
-                "INSERT INTO lowmark_barrier (barrier, buffer, epoch, next) VALUES (?, ?, 1, 0) "
-                "ON CONFLICT (barrier) DO UPDATE SET epoch = epoch + 1, buffer = excluded.buffer",
-                (self.barrier, buffer),
+                "INSERT INTO lowmark_barrier (barrier, buffer, writer, next) VALUES (?, ?, ?, 0) "
+                "ON CONFLICT (barrier) DO UPDATE SET writer = excluded.writer, buffer = excluded.buffer",
+                (self.barrier, buffer, self.writer),
             )
-        self._epoch = epoch + 1
         return held
 
     def append(self, rows: Sequence[Released], position: Position) -> None:
         assert self._database is not None
         with self._database as database:
             database.execute("BEGIN IMMEDIATE")
-            self.check_epoch(self._read(database)[0])
+            self.check_writer(self._read(database)[0])
             database.executemany(
                 "INSERT INTO ordered_rows VALUES (?, ?, ?, ?, ?)",
                 [(self.barrier, r.position, r.slot, r.key, r.payload) for r in rows],
@@ -73,13 +72,13 @@ class SqliteSink(OrderedSink):
     def failed(self, error: Exception) -> SinkError | None:
         return SinkAwayError(f"{self.name}: {error}") if isinstance(error, sqlite3.Error) else None
 
-    def _read(self, database: sqlite3.Connection) -> tuple[int, Position | None]:
-        """The epoch of the barrier's newest writer, 0 before the first, and the position."""
+    def _read(self, database: sqlite3.Connection) -> tuple[int | None, Position | None]:
+        """Who has opened the sink for the barrier last, and the position."""
         found = database.execute(
-            "SELECT epoch, buffer, next, slot, key FROM lowmark_barrier WHERE barrier = ?",
+            "SELECT writer, buffer, next, slot, key FROM lowmark_barrier WHERE barrier = ?",
             (self.barrier,),
         ).fetchone()
-        return epoch_and_position(found)
+        return writer_and_position(found)
 
 
 def ordered_rows(path: str | os.PathLike[str], barrier: str) -> list[Released]:
