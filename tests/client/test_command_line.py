@@ -16,9 +16,10 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from examples.children import free_ports
-from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
+from tests.client.support import consume, create, done, joined_front, promise
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, lowmark
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
 from tracker.cli.shared import DEFAULT_TARGET
@@ -130,7 +131,7 @@ def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient
     base = Subscriber(running.target, "two").min_time()
     done(node.commit(create(base + 10, 1)))
     done(node.commit(promise(base + 110)))
-    assert Subscriber(running.target, "two").wait_until(base + 10, timeout_s=WAIT_S)
+    assert Subscriber(running.target, "two").wait_until(base + 10, timeout_s=HANG_S)
     shown = run_json(running, "watch", "-p", "two", "--once")
     first = shown["state"]["segments"][0]
     assert (first["segment"], first["min_time"]) == ("first", base + 10)
@@ -145,7 +146,7 @@ def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient
         for text in ("first", "second", "1.00 s", "n/front", *running.addresses):
             assert text in view
     node.commit(consume(base + 10, 1))
-    assert Subscriber(running.target, "two").wait_until(base + 110, timeout_s=WAIT_S)
+    assert Subscriber(running.target, "two").wait_until(base + 110, timeout_s=HANG_S)
 
 
 def test_where_slots_are_numbers_numbers_are_shown_and_no_clock(
@@ -159,7 +160,7 @@ def test_where_slots_are_numbers_numbers_are_shown_and_no_clock(
         joined_front(node)
         done(node.commit(create(17, 1)))
         done(node.commit(promise(20)))
-        assert Subscriber(running.target, "versions").wait_until(17, timeout_s=WAIT_S)
+        assert Subscriber(running.target, "versions").wait_until(17, timeout_s=HANG_S)
         for command in (["watch", "-p", "versions", "--once"], ["pipelines", "show", "versions"]):
             view = run(running, *command).stdout
             assert "everything before slot 17 is processed\n" in view
@@ -182,7 +183,7 @@ def test_watching_ends_when_the_pipeline_is_complete(running: EmbeddedTracker, f
     with NodeClient(running.target, "short", "n") as node:
         joined_front(node)
         done(node.leave_front("front"))
-        node.leave(WAIT_S)
+        node.leave(HANG_S)
     result = run(running, "watch", "-p", "short", "--json", "--interval", "0.05")
     assert result.exit_code == 0
     assert json.loads(result.stdout.splitlines()[-1])["state"]["complete"]
@@ -233,7 +234,7 @@ def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeCl
     )
     waiting.start()
     done(node.commit(promise(base + 100)))
-    waiting.join(WAIT_S)
+    waiting.join(HANG_S)
     assert result[0].exit_code == 0
     assert run(running, *words, "1970-01-01", "--timeout", "5").exit_code == 0
     assert run(running, *words, "now", "--timeout", "0.05").exit_code == EXIT_TIMED_OUT
@@ -352,12 +353,12 @@ def test_two_real_processes_serve_and_end_in_order(served: tuple[Server, str], f
             node.commit(create(slot, slot + 1))
             node.commit(consume(slot, slot + 1))
         node.commit(promise(50))
-        assert subscriber.wait_until(50, timeout_s=WAIT_S)
+        assert subscriber.wait_until(50, timeout_s=HANG_S)
 
         pids = {e["shard"]: e["pid"] for e in process.events() if e["event"] == "shard_started"}
         os.kill(pids[1], signal.SIGKILL)  # the supervisor starts it again, from its store
         node.commit(promise(60))
-        assert subscriber.wait_until(60, timeout_s=WAIT_S)
+        assert subscriber.wait_until(60, timeout_s=HANG_S)
     with Admin(target) as admin:
         assert [shard.state.shard for shard in admin.shards()] == [0, 1]
 

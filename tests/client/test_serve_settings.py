@@ -14,8 +14,9 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from examples.children import free_ports
-from tests.cluster.children import Running, until
+from tests.cluster.children import Running
 from tests.cluster.tracker import asked
+from tests.waits import until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client.settings import MAX_FILE_CHARACTERS, SettingsError
@@ -27,7 +28,6 @@ from tracker.service.settings import (
 )
 from tracker.service.supervisor import LEFT
 
-WAIT_S = 60.0
 WRONG_USAGE = 2
 
 OTHERS: dict[str, Any] = {

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.children import WAIT_S, until
 from tests.cluster.relay import Relay
 from tests.cluster.tracker import Tracker, local_tracker, lowmark
 from tests.processes.everything import PIPELINE, Everything
-from tests.processes.test_local_tracker_killed import Steps, worker
+from tests.processes.test_local_tracker_killed import SHARDS, Steps, worker
+from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.insight.explain import HoldKind, NodeExplanation
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -24,9 +24,6 @@ from tracker.core.model.routing import RoutingTable
 HOST = "host"
 """The local tracker's node id."""
 IN = 0
-each_number_of_shards = pytest.mark.parametrize(
-    "shard_count", [1, 2], ids=["one shard", "two shards"]
-)
 
 
 def network(target: str, stack: ExitStack) -> Relay:
@@ -54,8 +51,8 @@ def node_at(admin: Admin) -> NodeExplanation:
 class Eager:
     """Everything, read by steps of a worker through an eager local tracker."""
 
-    def __init__(self, shard_count: int, directory: Path, stack: ExitStack) -> None:
-        self.everything = Everything(shard_count, directory)
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.everything = Everything(SHARDS, directory)
         stack.callback(self.everything.discard)
         self.network = network(self.everything.target, stack)
         self.local = local_tracker(self.network.address, PIPELINE, directory)
@@ -74,12 +71,11 @@ class Eager:
 
 
 @pytest.fixture
-def eager(shard_count: int, tmp_path: Path) -> Iterator[Eager]:
+def eager(tmp_path: Path) -> Iterator[Eager]:
     with ExitStack() as stack:
-        yield Eager(shard_count, tmp_path, stack)
+        yield Eager(tmp_path, stack)
 
 
-@each_number_of_shards
 def test_an_eager_local_tracker_that_is_killed_again_and_again_loses_nothing(eager: Eager) -> None:
     """Each time a step is on its way: taken or not, in the spool or not, durable or not."""
     kills: list[int] = []
@@ -98,7 +94,6 @@ def test_an_eager_local_tracker_that_is_killed_again_and_again_loses_nothing(eag
     eager.finish()
 
 
-@each_number_of_shards
 @pytest.mark.parametrize("held", [("up", "down"), ("down",)], ids=["lost", "unanswered"])
 def test_a_flush_in_the_spool_is_committed_once(eager: Eager, held: tuple[str, ...]) -> None:
     """The local tracker is killed when a flush is in its spool: the tracker has heard nothing of it, or
@@ -141,18 +136,18 @@ class Lost:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.spool = directory / "local-tracker.spool"
-        self.target = stack.enter_context(Tracker(directory, 2)).target
+        self.target = stack.enter_context(Tracker(directory, SHARDS)).target
         self.network = network(self.target, stack)
         self.admin = stack.enter_context(Admin(self.target))
         self.admin.register(
             PipelineSpec(PIPELINE, ("in", "out"), (Edge("in", "out"),), fronts=("front",))
         )
         front = stack.enter_context(NodeClient(self.target, PIPELINE, "front", kind="front"))
-        front.join(WAIT_S)
-        front.join_front("front", "in", WAIT_S)
+        front.join(HANG_S)
+        front.join_front("front", "in", HANG_S)
         for slot in (10, 11):
-            front.commit(TickContent(created=Cells.of([(IN, slot, slot, 1)]))).result(WAIT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("front", 100),))).result(WAIT_S)
+            front.commit(TickContent(created=Cells.of([(IN, slot, slot, 1)]))).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 100),))).result(HANG_S)
         self.hears = stack.enter_context(Subscriber(self.target, PIPELINE))
         self.local = local_tracker(self.network.address, PIPELINE, directory)
         stack.callback(self.local.discard)
@@ -202,7 +197,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
     with ExitStack() as stack:
         lost = Lost(tmp_path, stack)
         assert lost.outcome(lost.begin_step(10)) is None
-        assert lost.hears.wait_until(11, timeout_s=WAIT_S)
+        assert lost.hears.wait_until(11, timeout_s=HANG_S)
 
         lost.network.hold("up")
         step = lost.begin_step(11)
@@ -225,7 +220,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
         said = retire(lost.target, "--write-off", "--slots", "in=11")
         assert "to be written off in in: 1 items; open at 1970-01-01 00:00:00.110 (slot 11)" in said
         assert said[-2:] == [f"{HOST} is retired", "written off: 1 items in 1 cells"]
-        assert lost.hears.wait_until(100, timeout_s=WAIT_S)
+        assert lost.hears.wait_until(100, timeout_s=HANG_S)
 
         lost.local.start()  # it was not gone for good after all
         assert lost.outcome(lost.begin_step(11)) is None

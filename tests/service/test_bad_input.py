@@ -23,7 +23,7 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
 from tests import inside
-from tests.cluster.children import until
+from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.core.home.home import MAX_CELLS_PER_TICK
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
@@ -35,7 +35,6 @@ from tracker.wire.refusals import REFUSAL_KEY, refusal_from_pb
 from tracker.wire.storage import snapshot_to_bytes
 from tracker.wire.ticks import content_to_pb
 
-WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out", 2),), fronts=("F",), horizon_slots=1_000)
 
 
@@ -61,24 +60,23 @@ class Wired:
         process.validate()
         return snapshot_to_bytes(process.snapshot())
 
-    def commit(self, *contents: pb.TickContent) -> list[node_pb.CommitTicksResponse]:
-        """The answers to ticks under number 1, each sent when the one before has its answer."""
-        return [
-            next(a for a in self._stream(content) if a.WhichOneof("message") != "attached")
-            for content in contents
-        ]
+    def join(self, node_id: str) -> pb.NodeKey:
+        request = node_pb.JoinNodeRequest(pipeline="p", node_id=node_id)
+        return self.nodes.JoinNode(request, timeout=HANG_S).key
 
-    def _stream(self, content: pb.TickContent) -> list[node_pb.CommitTicksResponse]:
-        attach = node_pb.Attach(pipeline="p", key=self.key)
-        tick = node_pb.NumberedTick(number=1, content=content)
+    def commit(self, key: pb.NodeKey, content: pb.TickContent) -> node_pb.CommitTicksResponse:
+        """The answer to tick 1 of a key."""
         requests = [
-            node_pb.CommitTicksRequest(attach=attach), node_pb.CommitTicksRequest(tick=tick)
-        ]  # fmt: skip
-        return list(self.nodes.CommitTicks(iter(requests), timeout=WAIT_S))
+            node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline="p", key=key)),
+            node_pb.CommitTicksRequest(tick=node_pb.NumberedTick(number=1, content=content)),
+        ]
+        answers = self.nodes.CommitTicks(iter(requests), timeout=HANG_S)
+        return next(a for a in answers if a.WhichOneof("message") != "attached")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def wired() -> Iterator[Wired]:
+    """One for all: what is tried changes nothing."""
     with (
         tracker.embedded() as running,
         grpc.insecure_channel(running.target, CHANNEL_OPTIONS) as channel,
@@ -87,17 +85,14 @@ def wired() -> Iterator[Wired]:
         front = running.node("p", "f", "front")
         front.join()
         front.join_front("F", "in")
-        front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(WAIT_S)
-        assert running.subscriber("p").wait_until(5, "in", WAIT_S)
-        nodes = node_grpc.NodeServiceStub(channel)
-        keys = [
-            nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"), timeout=WAIT_S).key
-            for _ in range(2)
-        ]
-        yield Wired(
-            running, nodes, pipeline_grpc.PipelineServiceStub(channel),
-            progress_grpc.ProgressServiceStub(channel), keys[1], keys[0],
+        front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(HANG_S)
+        assert running.subscriber("p").wait_until(5, "in", HANG_S)
+        wired = Wired(
+            running, node_grpc.NodeServiceStub(channel), pipeline_grpc.PipelineServiceStub(channel),
+            progress_grpc.ProgressServiceStub(channel), pb.NodeKey(), pb.NodeKey(),
         )  # fmt: skip
+        wired.closed, wired.key = wired.join("n"), wired.join("n")
+        yield wired
 
 
 def tick(**parts: Any) -> pb.TickContent:
@@ -132,7 +127,7 @@ BAD_TICKS: dict[str, tuple[pb.TickContent, str, tuple[str, ...]]] = {
     "an unknown front": (
         tick(created=Cells.of([GOOD]), heartbeats=(Heartbeat("G", 9),)),
         "NOT_FOUND",
-        ("'p'", "n#", "'G'"),
+        ("'p'", "an unknown front#", "'G'"),
     ),
     "creation below min time": (
         created(GOOD, (1, 6, 1, 1)),
@@ -180,14 +175,15 @@ BAD_TICKS: dict[str, tuple[pb.TickContent, str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("what", BAD_TICKS)
 def test_a_bad_tick_changes_nothing_and_its_number_stays_free(wired: Wired, what: str) -> None:
     content, status, named = BAD_TICKS[what]
+    key = wired.join(what)
     before = wired.state()
-    (answer,) = wired.commit(content)
+    answer = wired.commit(key, content)
     refusal = refusal_from_pb(answer.refused.refusal)
     assert (answer.refused.number, STATUS[refusal.code].name) == (1, status), refusal
     for name in named:
         assert name in refusal.message
     assert wired.state() == before
-    (answer,) = wired.commit(created(GOOD))
+    answer = wired.commit(key, created(GOOD))
     assert answer.committed.number == 1
 
 
@@ -198,7 +194,7 @@ def test_a_stream_ends_after_a_tick_that_came_too_early(wired: Wired, number: in
         node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline="p", key=wired.key)),
         node_pb.CommitTicksRequest(tick=node_pb.NumberedTick(number=number)),
     ]
-    answers = list(wired.nodes.CommitTicks(iter(requests), timeout=WAIT_S))
+    answers = list(wired.nodes.CommitTicks(iter(requests), timeout=HANG_S))
     refused = answers[-1].refused
     assert (refused.number, refused.refusal.code) == (number, "out_of_order")
     assert refused.refusal.expected == 1
@@ -210,17 +206,17 @@ FIRST_TICK = node_pb.NumberedTick(number=1)
 
 def attach(wired: Wired, pipeline: str, key: pb.NodeKey) -> None:
     request = node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=pipeline, key=key))
-    list(wired.nodes.CommitTicks(iter([request]), timeout=WAIT_S))
+    list(wired.nodes.CommitTicks(iter([request]), timeout=HANG_S))
 
 
 def subscribe(wired: Wired, **what: Any) -> None:
     request = progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(**what))
-    list(wired.progress.Subscribe(iter([request]), timeout=WAIT_S))
+    list(wired.progress.Subscribe(iter([request]), timeout=HANG_S))
 
 
 def register(wired: Wired, spec: PipelineSpec) -> None:
     request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec))
-    wired.pipelines.RegisterPipeline(request, timeout=WAIT_S)
+    wired.pipelines.RegisterPipeline(request, timeout=HANG_S)
 
 
 BAD_CALLS: dict[str, tuple[Call, str, tuple[str, ...]]] = {
@@ -356,13 +352,13 @@ def test_times_and_values_near_the_limits_of_int64_travel_as_they_are(start: int
         front.join()
         worker.join()
         assert front.join_front("F", "in").slot == start
-        front.commit(TickContent(created=items)).result(WAIT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("F", start + 40),))).result(WAIT_S)
+        front.commit(TickContent(created=items)).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("F", start + 40),))).result(HANG_S)
         hears = running.subscriber("p")
-        assert hears.wait_until(start + 10, timeout_s=WAIT_S)
+        assert hears.wait_until(start + 10, timeout_s=HANG_S)
         for place in range(len(values)):
             assert hears.min_time("in") <= start + 10 + place
             worker.commit(TickContent(consumed=items.select(items.slots == start + 10 + place)))
             expected = start + (11 + place if place + 1 < len(values) else 40)
-            assert hears.wait_until(expected, "in", WAIT_S)
-            assert hears.wait_until(min(FOREVER, expected + 2), "out", WAIT_S)
+            assert hears.wait_until(expected, "in", HANG_S)
+            assert hears.wait_until(min(FOREVER, expected + 2), "out", HANG_S)

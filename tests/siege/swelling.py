@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from examples.children import free_ports
-from tests.cluster.children import Running, until
+from tests.cluster.children import Running
 from tests.cluster.tracker import Tracker, local_tracker
-from tests.siege.besieging import WAIT_S, percentile, register_both, steps
+from tests.siege.besieging import percentile, register_both, steps
 from tests.siege.crowd import BUSY
 from tests.siege.large import ATTACKS, ENDS
 from tests.siege.sly import SLY
+from tests.waits import HANG_S, until
 from tracker.client import NodeClient, Subscriber
 
 MAX_SWELLING_MIB = 1_024
@@ -63,8 +64,8 @@ def attacked(
         register_both(tracker)
         node = stack.enter_context(NodeClient(tracker.target, BUSY, "front"))
         subscriber = stack.enter_context(Subscriber(tracker.target, BUSY))
-        node.join(WAIT_S)
-        node.join_front("front", "a", WAIT_S)
+        node.join(HANG_S)
+        node.join_front("front", "a", HANG_S)
         local = local_tracker(
             tracker.target, BUSY, directory, "--socket", f"tcp:{workers}", mode="transactional"
         )

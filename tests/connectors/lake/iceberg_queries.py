@@ -12,10 +12,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from local_tracker.spark.query.follow import TrackingError
-from tests.cluster.children import until
 from tests.connectors.lake.lakes import SLOTS, IcebergLake
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
+from tests.waits import until
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Protocol
 import pytest
 
 from scripts.summary import ROOT
-from tests.cluster.children import WAIT_S
 from tests.consumers.barrier.places import SINKS
+from tests.waits import PROGRAM_S
 from tracker.consumers.barrier.sink import (
     OrderedSink,
     Position,
@@ -193,7 +193,7 @@ def kill_writers(place: Place, moment: str, kills: int) -> None:
     command = [sys.executable, "-m", "tests.consumers.barrier.killed", place.kind]
     ran = subprocess.run(
         [*command, json.dumps(dict(place.where)), moment, str(kills)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=5 * WAIT_S,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = [int(line) for line in ran.stdout.splitlines()]

@@ -21,8 +21,8 @@ from tests.spark_matrix.operators import Operator
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.stateful import FAR_KEY, FAR_MS, Events, Stateful, after, setting
 from tests.spark_matrix.world import World
+from tests.waits import PROGRAM_S
 
-DRIVER_TIMEOUT_S = 240.0
 TRIES = 4
 """To kill a driver in a place that may be missed."""
 
@@ -264,9 +264,7 @@ def run_driver(
         str(world.directory), point, str(batch), "unheld" if world.unheld else "held",
         how, *(operator.name for operator in run.operators),
     ]  # fmt: skip
-    ended = subprocess.run(
-        command, cwd=ROOT, timeout=DRIVER_TIMEOUT_S, capture_output=True, check=False
-    )
+    ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
     is_missed = point == "commit" and ended.returncode == MISSED
     wanted = 0 if point == "none" else -signal.SIGKILL
     if ended.returncode != wanted and not is_missed:
