@@ -27,7 +27,7 @@ class Kill(NamedTuple):
 
     process: str
     moment: str
-    count: Callable[[Airflow], int] | None = None
+    counted: Callable[[Airflow], int] | None = None
     again: bool = False
 
 
@@ -76,7 +76,7 @@ def follow(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
 def _die(kill: Kill, shop: Shop, airflow: Airflow) -> None:
     """One hour becomes complete before it, another while the process is dead."""
     _quiet(airflow)
-    count = kill.count
+    count = kill.counted
     before = count(airflow) if count else 0
     shop.complete_hour()
     if count:
