@@ -102,8 +102,8 @@ class BarrierRun:
         self._driver = Driver(target, root)
         words = [
             "barrier", "run", "-t", target, "-p", NAME, "-s", DELIVER, "--name", BARRIER, "--state", str(root / "state"),
-            "--key", "key", "--slot", "slot", "--from", str(written_directory(root)), "--from-files", str(direct_directory(root)),
-            *(["--late", "beside"] if fault else []), *place.options,
+            "--key", "key", "--slot", "slot", "--reads", str(written_directory(root)), "--set", f"files={direct_directory(root)}",
+            *(["--set", "late=beside"] if fault else []), *place.options,
         ]  # fmt: skip
         self._barrier = Running(
             "tests.barrier.barrier_process", fault, str(heard_path(root)), *words,

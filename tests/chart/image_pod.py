@@ -26,7 +26,11 @@ from tests.waits import HANG_S
 
 USER = 65532
 """The image's user and group."""
-PROGRAMS = (("lowmark", "version"), ("lowmark", "local-tracker", "--help"), ("test", "-d", "/run"))
+PROGRAMS = (
+    ("lowmark", "--version"),
+    ("lowmark", "local-tracker", "--help"),
+    ("test", "-d", "/run"),
+)
 """What manifests call in the image beside the tracker: the sidecar's probe asks `test`."""
 
 

@@ -197,7 +197,7 @@ def test_a_table_without_rows_is_marked_too(tmp_path: Path) -> None:
 
 def test_a_tag_of_somebody_else_is_refused(iceberg: IcebergPlace) -> None:
     do_once(iceberg.mark(HOURS), hour(0), AT)
-    with pytest.raises(ActionError, match=r"mark of period orders/load/.*\(--tag\)"):
+    with pytest.raises(ActionError, match=r"mark of period orders/load/.*\(--set tag=TEMPLATE\)"):
         do_once(iceberg.mark(HOURS), hour(0, "others"), AT)
     table = iceberg.table()
     table.manage_snapshots().create_tag(

@@ -260,7 +260,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     node = joined_front(running.node("two", "n"))
     done(node.commit(promise(TEN + HOUR)))
     secret_file = tmp_path / "made.secret"
-    command = ["webhook", "secret", "--out", str(secret_file)]
+    command = ["credentials", "token", "--webhook", "--out", str(secret_file)]
     made = CliRunner().invoke(app, command)
     assert made.exit_code == 0 and not made.output and secret_file.stat().st_mode & 0o077 == 0
     assert CliRunner().invoke(app, command).exit_code == 2
@@ -269,7 +269,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     def follow(receiver: Receiver, *more: str) -> tuple[int, str]:
         ran = CliRunner().invoke(
             app,
-            ["webhook", "follow", "-p", "two", "-s", "first", "--url", receiver.url, "--since",
+            ["periods", "follow", "-p", "two", "-s", "first", "--webhook", receiver.url, "--since",
              "2026-03-02T10:00", "--secret-file", str(secret_file), "--record",
              str(tmp_path / "record"), "--timeout", "1", "--target", running.target, *more],
         )  # fmt: skip
@@ -279,7 +279,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     with receiving(secret, 404, 503) as receiver:
         status, said = follow(receiver)
         assert status == EXIT_REFUSED and "status 404" in said
-        status, said = follow(receiver, "--give-up-after", "1ms")
+        status, said = follow(receiver, "--set", "give_up_after=1ms")
         assert status == EXIT_TIMED_OUT and "status 503" in said
         assert follow(receiver)[0] == 0
         assert receiver.events.get_nowait()["data"]["key"] == key_of(0)

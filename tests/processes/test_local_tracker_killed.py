@@ -1,6 +1,6 @@
 """Local trackers as processes, killed or told to end in the middle of a query's batches and of steps.
 
-Three fronts publish files, the tasks of a query acknowledge what they make of them through a local
+Two fronts publish files, the tasks of a query acknowledge what they make of them through a local
 tracker, a subscriber listens. What was handed over counts once, whatever became of who handed it over.
 """
 

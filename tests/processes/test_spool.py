@@ -217,7 +217,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
         node = node_at(lost.admin)
         assert (node.kind, node.consumes) == ("local-tracker", (IN,))
 
-        said = retire(lost.target, "--write-off", "--slots", "in=11")
+        said = retire(lost.target, "--write-off", "in=11")
         assert "to be written off in in: 1 items; open at 1970-01-01 00:00:00.110 (slot 11)" in said
         assert said[-2:] == [f"{HOST} is retired", "written off: 1 items in 1 cells"]
         assert lost.hears.wait_until(100, timeout_s=HANG_S)

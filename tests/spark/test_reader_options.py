@@ -102,7 +102,9 @@ def test_what_was_left_out_stays_so_until_the_tracker_has_the_batches(query: Que
 
 def test_what_began_unnoted_and_unknown_is_refused(query: Query) -> None:
     query.plan(0)
-    with pytest.raises(TrackingError, match=r"table /data/table before it was tracked.*--starting"):
+    with pytest.raises(
+        TrackingError, match=r"table /data/table before it was tracked.*--set starting="
+    ):
         query.start(startingVersion="5")
     query.be_durable(0)
     assert query.start(startingVersion="5") == {"startingVersion": "5"}

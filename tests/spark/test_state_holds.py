@@ -446,7 +446,7 @@ def test_what_a_retired_query_holds_is_let_go_of_on_request(world: World) -> Non
 def test_the_command_that_follows_takes_the_same(world: World) -> None:
     world.batch(*range(1, 20), next_ms=T0_MS)
     follow = (
-        "attach", "--target", world.running.target, "--pipeline", world.name, "--node-id", "counts",
+        "query", "attach", "--target", world.running.target, "--pipeline", world.name, "--node-id", "counts",
         "--checkpoint", str(world.logs.checkpoint), "--sink", str(world.logs.sink), "--reads", "count",
         "--creates", "report", "--once", "--state",
     )  # fmt: skip

@@ -25,7 +25,7 @@ ROWS = {
     "4.8": "state rescaled",
     "6.6": "a stateful query with a watermark, and no-data batches",
     "6.15": "by rows",
-    "6.16": "lowmark attach",
+    "6.16": "lowmark query attach",
     "6.20": "a Spark Connect session",
     "7.1": "a chain of three queries",
     "11.1": "a tumbling window holds what it has not emitted",

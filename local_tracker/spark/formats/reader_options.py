@@ -112,7 +112,7 @@ class ReaderOptions:
         raise TrackingError(
             f"query {self._node_id!r} has begun to read table {table.location} before it was tracked, and "
             f"nothing tells with which startingVersion: follow it from outside up to now, which names that "
-            f"(lowmark attach --starting {number}=VERSION), or start over with an empty checkpoint and "
+            f"(lowmark query attach --set starting={number}=VERSION), or start over with an empty checkpoint and "
             f"another node id"
         )
 

@@ -105,7 +105,7 @@ class AttachedQuery(Followed):
             raise TrackingError(
                 f"query {self._name!r} ({query_id}): {self._checkpoint.root} tells batches from "
                 f"{readable[0]} on, those before have been purged, and {self._first_batch} was to be the "
-                f"first; begin at {readable[0]} or later (first_batch, --from-batch), if what the others "
+                f"first; begin at {readable[0]} or later (first_batch, --set from_batch=N), if what the others "
                 f"consumed need not be told"
             )
 

@@ -45,7 +45,7 @@ def check_session(version: str) -> None:
     if tuple(int(part) for part in version.split(".")[:2]) < FIRST_PYSPARK:
         raise TrackingError(
             f"PySpark {version} in a Spark Connect session is not supported, 4.0 is the first: {_CLASSIC}, or "
-            f"follow the query from outside (lowmark attach)"
+            f"follow the query from outside (lowmark query attach)"
         )
 
 

@@ -58,7 +58,9 @@ class Airflow:
 
     def repeated(self, asset: str) -> int:
         """How many events of an asset's watcher report a period that another one has reported."""
-        extras = [json.loads(extra) for (extra,) in self.rows(EVENTS.format("asset_event.extra"), asset)]
+        extras = [
+            json.loads(extra) for (extra,) in self.rows(EVENTS.format("asset_event.extra"), asset)
+        ]
         keys = [extra["payload"]["key"] for extra in extras]
         return len(keys) - len(set(keys))
 

@@ -260,7 +260,9 @@ def by_rows(world: World) -> None:
     world.await_end()
 
 
-@row("6.16", "lowmark attach: a query that was never told, from a batch on, in another process")
+@row(
+    "6.16", "lowmark query attach: a query that was never told, from a batch on, in another process"
+)
 def attached(world: World) -> None:
     world.open("parse", "after")
     world.follow("cp", "parse", world.sink("out", "after"))
@@ -272,7 +274,7 @@ def attached(world: World) -> None:
     query.processAllAvailable()
     command = (
         "tests.spark_matrix.recorded", str(world.recorder.path.with_name("attach.jsonl")), "--",
-        "attach", "--checkpoint", world.path("cp"), "--pipeline", world.name, "--node-id", "parse",
+        "query", "attach", "--checkpoint", world.path("cp"), "--pipeline", world.name, "--node-id", "parse",
         "--reads", "parse", "--creates", "after", "--sink", world.path("out"),
         "--target", world.target,
     )  # fmt: skip

@@ -219,7 +219,7 @@ class Taker:
             raise LateRowsError(
                 f"{len(late)} rows of {unit.name} are late, such as {key!r} at slot {slot}: everything below "
                 f"{self._buffer.released_below} was released, and the file is of slot {unit.slot}; keep them beside "
-                "the sink (--late beside)"
+                "the sink (--set late=beside)"
             )
         self._ledger.add(unit, [item for item in chunk if item[0] >= floor], late)
 

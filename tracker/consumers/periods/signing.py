@@ -65,7 +65,7 @@ def _decoded(secret: str, where: str) -> bytes:
     if not MIN_SECRET_BYTES <= len(key) <= MAX_SECRET_BYTES:
         raise SecretError(
             f"{where} is not a secret: {PREFIX} and base64 of {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} "
-            "random bytes; `lowmark webhook secret` makes one"
+            "random bytes; `lowmark credentials token --webhook` makes one"
         )
     return key
 
