@@ -108,6 +108,6 @@ def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTr
     assert [s["shard"] for s in json.loads(gone.stdout)["shards"]] == [0]
     # What was open has moved, and is done where it is now.
     with running.subscriber("two") as subscriber:
-        assert not subscriber.wait_until(OPEN_SLOT + 1, timeout_s=0.2)
+        assert not subscriber.wait_until(OPEN_SLOT + 1, timeout_s=0.2)  # expires: it is open
         done(node.commit(consume(OPEN_SLOT, 7)))
         assert subscriber.wait_until(OPEN_SLOT + 1, timeout_s=HANG_S)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
+from tests.consumers.exactly import run_exactly
 from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.periods import LISTED_PERIODS
@@ -232,7 +233,7 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
         mark = PartitionMark(
             HOURS, f"{table}/date={{start:%Y-%m-%d}}/hour={{start:%H}}", "_COMPLETE"
         )
-        assert following.run(mark, timeout_s=2.0) == 2
+        run_exactly(2, following, mark)
     found = sorted(str(p.relative_to(table)) for p in table.rglob("*") if p.is_file())
     assert found == [f"date=2026-03-02/hour={hour}/_COMPLETE" for hour in (10, 11)]
     marker = json.loads((table / found[0]).read_text())

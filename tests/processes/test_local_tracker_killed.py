@@ -26,7 +26,7 @@ from tracker.core.model.routing import RoutingTable
 
 Ack = tuple[str, int, int]
 """Segment, slot and ack value."""
-SHORT_DEADLINE_S = 2.0
+SHORT_DEADLINE_S = 2.0  # expires: nobody is there to answer
 SHARDS = 2
 """What hands over does not know how many there are: it is sent to the home of its node."""
 

@@ -82,7 +82,7 @@ def test_an_eager_local_tracker_that_is_killed_again_and_again_loses_nothing(eag
 
     def kill_now_and_then() -> None:
         if eager.steps.count % 5 == 0 and len(kills) < 6:
-            time.sleep(0.004 * len(kills))  # somewhere else in the life of a step each time
+            time.sleep(0.004 * len(kills))  # paces: somewhere else in the life of a step each time
             eager.local.kill()
             kills.append(eager.steps.count)
             eager.local.start()

@@ -17,12 +17,11 @@ from tests.schedulers.judged import faults
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import Programs, RunFailed
 from tests.schedulers.shop import Shop
+from tests.waits import HANG_S
 
 KILLS = 2
 LAYOUT = "%Y-%m-%d-%H:%M"
-START_S, REPORT_S, ASK_S = 600.0, 600.0, 300.0
-"""Upper bounds, for a machine that has much else to do."""
-CLOSE_LOOK_S = 0.01
+CLOSE_LOOK_S = 0.01  # paces: its looks
 QUIET = "telemetry:\n  enabled: false\n"
 ASKED = """
 import json
@@ -90,7 +89,7 @@ def _follow(shop: Shop, environment: Environment, programs: Programs, outcome: O
         if moment == "the first run of two":
             shop.complete_hour()
             programs.wait_for(
-                moment, lambda: _runs(environment.work) > runs, REPORT_S, CLOSE_LOOK_S  # noqa: B023
+                moment, lambda: _runs(environment.work) > runs, HANG_S, CLOSE_LOOK_S  # noqa: B023
             )  # fmt: skip
         programs.kill("dev")
         outcome.kills += 1
@@ -112,7 +111,7 @@ def _follow(shop: Shop, environment: Environment, programs: Programs, outcome: O
 def _start_code(programs: Programs, code: Sequence[str]) -> None:
     begun = programs.started("code", code)
     programs.wait_for(
-        "its start", lambda: "Started Dagster code server" in programs.said("code", begun), START_S
+        "its start", lambda: "Started Dagster code server" in programs.said("code", begun), HANG_S
     )
 
 
@@ -121,12 +120,12 @@ def _without_code_server(
 ) -> None:
     """It dies between two runs, which are its own processes; an hour is complete before it is back, and `dev` has
     found it gone."""
-    programs.wait_for("the end of every run", lambda: not _unfinished(environment.work), REPORT_S)
+    programs.wait_for("the end of every run", lambda: not _unfinished(environment.work), HANG_S)
     programs.kill("code")
     begun = programs.log("dev").stat().st_size
     shop.complete_hour()
     programs.wait_for(
-        "a failed look for it", lambda: "Error loading" in programs.said("dev", begun), REPORT_S
+        "a failed look for it", lambda: "Error loading" in programs.said("dev", begun), HANG_S
     )
     _start_code(programs, code)
     _complete_hours(0, shop, programs)
@@ -137,12 +136,12 @@ def _complete_hours(more: int, shop: Shop, programs: Programs) -> None:
     for _ in range(more):
         shop.complete_hour()
     hours = len(shop.completed)
-    programs.wait_for(f"{hours} hours", lambda: len(shop.history()) >= hours, REPORT_S)
+    programs.wait_for(f"{hours} hours", lambda: len(shop.history()) >= hours, HANG_S)
 
 
 def _rows(database: Path, statement: str) -> list[tuple[Any, ...]]:
     """What one of Dagster's files says."""
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=ASK_S)
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=HANG_S)
     try:
         return connection.execute(statement).fetchall()
     finally:
@@ -183,7 +182,7 @@ def _judge(shop: Shop, environment: Environment, programs: Programs, outcome: Ou
             status in ("SUCCESS", "FAILURE", "CANCELED") for status in known["runs"].values()
         )
 
-    programs.wait_for("the end of every run", ended, ASK_S)
+    programs.wait_for("the end of every run", ended, HANG_S)
     known = _asked(programs, program)
     outcome.hours, outcome.reports = len(expected), len(shop.history())
     outcome.wrong += faults(shop.history(), expected)
@@ -201,7 +200,7 @@ def _make_too_early(
     early = shop.end.strftime(LAYOUT)
     command = [str(environment.home / "bin" / "dagster"), "asset", "materialize", "-f", "orders.py",
                "--select", "orders_by_hour", "--partition", early]  # fmt: skip
-    _, said = programs.call("by-hand", command, REPORT_S)
+    _, said = programs.call("by-hand", command, HANG_S)
     newest = _asked(programs, [str(environment.python), "-c", ASKED])["checks"][:1]
     if newest != [["FAILED", [early]]]:
         outcome.wrong.append(
@@ -211,7 +210,7 @@ def _make_too_early(
 
 
 def _asked(programs: Programs, program: list[str]) -> dict[str, Any]:
-    status, said = programs.call("asked", program, ASK_S)
+    status, said = programs.call("asked", program, HANG_S)
     lines = [line for line in said.splitlines() if line.startswith("asked ")]
     if status or not lines:
         raise RunFailed(f"Dagster's instance could not be asked: {said[-1_500:]}")

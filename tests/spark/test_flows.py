@@ -115,7 +115,7 @@ class Copies:
 
         def is_told() -> bool:
             followed.look()
-            return followed.wait_durable(0.2)
+            return followed.wait_durable(0.2)  # expires: it is held back
 
         until(is_told)
 

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from local_tracker.spark.formats.interface import Source, TableSource
 from local_tracker.spark.formats.reader_options import ReaderOptions
-from local_tracker.spark.formats.tables import TableSource
 from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog, LogError
-from local_tracker.spark.query.plans import Source
 from tracker.core.model import Batch
 
 QUERY, TABLE = "1866a3fd-0d6a-4444-b874-88552ba4e458", "/data/table"
