@@ -180,7 +180,6 @@ class OrderedSinkSuite:
         sink.close()
         assert place.rows() == rows_up_to(ROWS_A_BATCH)
 
-    @pytest.mark.timeout(300)
     def test_a_writer_killed_at_any_moment_has_written_what_its_position_says(
         self, place: Place
     ) -> None:

@@ -101,10 +101,10 @@ def killed_anywhere(child: int, told: int, rng: random.Random) -> None:
     begun, writes = reached(told), rng.randrange(1, 4)
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         if reached(told) >= begun + writes * ROWS_A_BATCH:
-            time.sleep(rng.random() * 0.02)
+            time.sleep(rng.random() * 0.02)  # paces: the kill
             os.kill(child, signal.SIGKILL)
             break
-        time.sleep(0.001)
+        time.sleep(0.001)  # paces: its looks
 
 
 def reached(told: int) -> int:
