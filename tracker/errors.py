@@ -6,7 +6,6 @@ as it is when a message gets better words. docs/errors.md is the table of all co
 
 from __future__ import annotations
 
-import copyreg
 from enum import StrEnum
 from typing import Any
 
@@ -106,7 +105,12 @@ class LowmarkError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors of tasks are pickled on their way to the driver; a class's own arguments are among its fields.
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__
+        return _again, (type(self), *self.args), self.__dict__
+
+
+def _again(kind: type[LowmarkError], *arguments: Any) -> LowmarkError:
+    """An error out of its pickle, whose fields follow."""
+    return kind.__new__(kind, *arguments)
 
 
 class RefusedError(LowmarkError):
@@ -115,7 +119,12 @@ class RefusedError(LowmarkError):
     ticks behind it go on, but for those that promise or let a front leave."""
 
     def __init__(
-        self, refusal: Refusal, home_address: str = "", *, of_tick: bool = False, code: str | None = None
+        self,
+        refusal: Refusal,
+        home_address: str = "",
+        *,
+        of_tick: bool = False,
+        code: str | None = None,
     ) -> None:
         super().__init__(
             f"{refusal.message} [{refusal.code.value}]", code or refused_code(refusal.code)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 
-from local_tracker.spark.query.follow import TrackingError
+from tracker.errors import TrackingError
 
 SUPPORTED_PYSPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """The minor versions whose logs have been tried out."""

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from tracker.client.connection import MAX_REDIRECTS, Connection
-from tracker.client.errors import UnavailableError
 from tracker.core.model import Refusal, RefusalCode
+from tracker.errors import UnavailableError
 from tracker.wire.refusals import REFUSAL_KEY, refusal_to_pb
 
 A, B = "127.0.0.1:1", "127.0.0.1:2"

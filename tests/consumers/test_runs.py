@@ -10,9 +10,9 @@ import pytest
 from tests.client.support import WAIT_S, done, promise
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers.durable import StateError
 from tracker.consumers.periods.runs import Run, Runs
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 
 def reach(running: EmbeddedTracker, node: NodeClient, slot: int) -> None:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError
 from tracker.core.log import Grant, Joined
 from tracker.core.model import (
     Batch,
@@ -18,6 +17,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.errors import LowmarkError, RefusedError
 
 WAIT_S = 20.0
 """Far more than anything here takes; a test that waits so long has failed."""
@@ -121,7 +121,7 @@ class FakeNode:
         held, self.held = self.held, []
         for content, future in held:
             if self.tracker.refusals:
-                future.set_exception(TickRefusedError(self.tracker.refusals.pop(0)))
+                future.set_exception(RefusedError(self.tracker.refusals.pop(0), of_tick=True))
             else:
                 self.tracker.apply(content)
                 future.set_result(len(self.tracker.ticks))

@@ -18,10 +18,10 @@ from tests.cluster.children import WAIT_S, now_slot, until
 from tests.processes.group_member import GROUP
 from tests.processes.shared import SharedDirectory
 from tracker import EmbeddedTracker
-from tracker.client.errors import UnavailableError
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.units import parse_file_name
+from tracker.errors import UnavailableError
 
 
 class Shared(SharedDirectory):

@@ -14,7 +14,7 @@ from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done, joined_front
 from tracker.client import Admin, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker, embedded
-from tracker.client.errors import refusal_of
+from tracker.client.refusals import refusal_of
 from tracker.core.model import RefusalCode
 from tracker.service.config import ServerConfig
 from tracker.service.rpc.limits import Bucket, Limits

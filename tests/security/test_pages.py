@@ -16,7 +16,7 @@ from tests.security.test_registering import chain
 from tracker.client import Admin, NodeClient
 from tracker.client import admin as admin_module
 from tracker.client.embedded import EmbeddedTracker, embedded
-from tracker.client.errors import refusal_of
+from tracker.client.refusals import refusal_of
 from tracker.core.model import RefusalCode
 from tracker.service.rpc import pipelines as pipelines_module
 

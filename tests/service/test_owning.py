@@ -14,8 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
-from tracker.client.errors import refusal_of
 from tracker.client.ports import free_ports
+from tracker.client.refusals import refusal_of
 from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost

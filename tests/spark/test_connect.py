@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.plans import Source
 from local_tracker.spark.session import connect
 from local_tracker.spark.state.rules import StateKind, StatePlan
+from tracker.errors import TrackingError
 
 
 def stream(*paths: str, fmt: str = "parquet", name: str = "") -> Relation:

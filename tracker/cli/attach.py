@@ -16,6 +16,7 @@ from tracker.cli.common import (
 )
 from tracker.cli.shared import Shared
 from tracker.client.signals import ToldToEnd
+from tracker.errors import TrackingError
 from tracker.files import FilesError
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def attach(
 ) -> None:
     """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
     SIGTERM. Needs no Spark."""
-    from local_tracker.spark.query.follow import TrackingError
+
     from local_tracker.spark.session.attached import AttachedQuery
 
     if not reads and not ranges and not topic:

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from tracker.cli.common import print_json, say
+from tracker.errors import Code, InvalidError
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     DEFAULT_LISTEN,
     ServeSettings,
-    SettingsError,
     for_a_process,
     name_of,
     read_settings,
@@ -48,7 +48,7 @@ def serve(config: str, show_config: bool, **given: Any) -> None:
         if not process.peers and not process.join:
             addresses = consecutive_addresses(process.listen or DEFAULT_LISTEN, process.shards)
         run = server_config(process, addresses)
-    except SettingsError as error:
+    except InvalidError as error:
         raise typer.BadParameter(str(error)) from None
     if show_config:
         return _show(settings)
@@ -101,7 +101,9 @@ def _read(config: str) -> tuple[str, str]:
             return sys.stdin.read(), "standard input"
         return Path(config).read_text(encoding="utf-8"), config
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--config {config} cannot be read: {error}") from None
+        raise InvalidError(
+            f"--config {config} cannot be read: {error}", Code.INVALID_SETTINGS
+        ) from None
 
 
 def _show(settings: ServeSettings) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import (
-    EXIT_REFUSED,
     EXIT_TIMED_OUT,
     PipelineName,
     SegmentName,
@@ -18,9 +17,9 @@ from tracker.cli.common import (
 )
 from tracker.cli.periods import Every, Since, periods_by
 from tracker.client.moments import parse_duration_ns
-from tracker.consumers.periods.once import ActionError
 from tracker.consumers.periods.signing import new_secret
 from tracker.consumers.periods.webhook import Patience, Webhook
+from tracker.errors import Code, UnavailableError
 
 
 def secret(
@@ -74,5 +73,7 @@ def follow(
     with periods_by(context, pipeline, segment, every, record, since) as periods:
         try:
             periods.run(webhook, timeout_s=timeout)
-        except ActionError as error:
-            fail(error, EXIT_TIMED_OUT if error.may_pass else EXIT_REFUSED)
+        except UnavailableError as error:
+            if error.code != Code.UNAVAILABLE_RECEIVER:
+                raise
+            fail(error, EXIT_TIMED_OUT)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tracker.client.yaml_text import load_mapping, problems, shown
+from tracker.errors import Code, InvalidError
 from tracker.redacting import redacted
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "127.0.0.1:7070"
 CONFIG_VARIABLE = "LOWMARK_SERVE_CONFIG"
 MAX_FILE_CHARACTERS = 1_000_000
-
-
-class SettingsError(ValueError):
-    """Settings cannot be; names the setting, where it was given, and what is allowed."""
 
 
 def _joined(value: Any) -> Any:
@@ -182,27 +179,28 @@ def variable_of(field: str) -> str:
 
 
 def variables(environment: Mapping[str, str]) -> list[str]:
-    """The variables of an environment that say something to `lowmark serve`. Raises SettingsError for
+    """The variables of an environment that say something to `lowmark serve`. Raises InvalidError for
     one that no setting has."""
     known = {CONFIG_VARIABLE, *map(variable_of, ServeSettings.model_fields)}
     unknown = sorted(
         name for name in environment if name.startswith("LOWMARK_SERVE_") and name not in known
     )
     if unknown:
-        raise SettingsError(
+        raise InvalidError(
             f"the environment has {', '.join(unknown)}: there is no such setting; there are "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(known))}",
+            Code.INVALID_SETTINGS,
         )
     return [name for name in environment if name in known]
 
 
 def read_settings(text: str, source: str, given: Mapping[str, Any]) -> ServeSettings:
     """Settings from the YAML text of a file, and over them those that were given otherwise, by field.
-    Raises SettingsError."""
+    Raises InvalidError."""
     try:
         in_file = load_mapping(text, source, MAX_FILE_CHARACTERS, "of settings", secret=True)
     except ValueError as error:
-        raise SettingsError(str(error)) from None
+        raise InvalidError(str(error), Code.INVALID_SETTINGS) from None
     _validated(in_file, source)  # by itself, so that its errors name it
     overriding = {name_of(field): value for field, value in given.items()}
     return _validated({**in_file, **overriding}, "settings")
@@ -212,7 +210,9 @@ def _validated(values: dict[Any, Any], source: str) -> ServeSettings:
     try:
         return ServeSettings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(f"{source}: {problems(error, _problem)}") from None
+        raise InvalidError(
+            f"{source}: {problems(error, _problem)}", Code.INVALID_SETTINGS
+        ) from None
 
 
 def _problem(problem: Any) -> str:
@@ -233,13 +233,13 @@ def _problem(problem: Any) -> str:
 
 def for_a_process(settings: ServeSettings) -> ServeSettings:
     """What a process is to be, where it was given its number in a set: a shard, a standby, or one that
-    joins. Raises SettingsError for settings that do not go together."""
+    joins. Raises InvalidError for settings that do not go together."""
     for wrong in _wrong_of_sets(settings):
-        raise SettingsError(wrong)
+        raise InvalidError(wrong, Code.INVALID_SETTINGS)
     if settings.member is not None:
         settings = _member(settings, settings.member)
     for wrong in _wrong(settings):
-        raise SettingsError(wrong)
+        raise InvalidError(wrong, Code.INVALID_SETTINGS)
     return settings
 
 
@@ -286,7 +286,7 @@ def _wrong(s: ServeSettings) -> Iterator[str]:
 
 def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> ServerConfig:
     """The process that runs by these settings. addresses: of all shards, where they are known. Raises
-    ValueError for an address that is none, and CredentialsError."""
+    ValueError for an address that is none, and InvalidError."""
     from tracker.client.connection import parse_targets
     from tracker.client.credentials import Credentials
     from tracker.core.process import ProcessConfig
@@ -298,7 +298,9 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
     s = settings
     own = s.address or (s.listen if s.standby or s.join else "")
     if s.join and nobody_reaches(own):
-        raise SettingsError(f"others cannot reach {own}: name an address by --address")
+        raise InvalidError(
+            f"others cannot reach {own}: name an address by --address", Code.INVALID_SETTINGS
+        )
 
     def one(address: str) -> str:
         return parse_targets(address)[0] if address else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 
 from local_tracker.spark.formats.tables import TABLE_FORMATS
-from local_tracker.spark.query.follow import TrackingError
+from tracker.errors import TrackingError
 
 
 class TableAsOf:

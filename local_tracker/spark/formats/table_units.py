@@ -31,7 +31,7 @@ class TableReader(Protocol):
 
     def taken(self, before: str | None, after: str) -> Taken:
         """What lies between two offsets, as JSON; `before` is None where the query began. Raises
-        LogError where the table's log no longer tells, and TableRefused."""
+        FilesError where the table's log no longer tells, and TableRefused."""
 
     def shown(self, unit: str) -> str | None:
         """A unit of this table, as people know it: the table's location, the version, and who wrote it;

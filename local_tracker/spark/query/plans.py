@@ -22,10 +22,10 @@ from local_tracker.spark.formats.tables import (
     untracked_versions,
 )
 from local_tracker.spark.query.compose import ComposeError
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import BatchOffsets
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
+from tracker.errors import TrackingError
 from tracker.files import STORES, Stores
 
 _WILDCARD = re.compile(r"[*?\[{\\]")

@@ -21,7 +21,7 @@ from local_tracker.spark.formats.kafka_sink import TopicSink
 from local_tracker.spark.formats.reader_options import ReaderOptions
 from local_tracker.spark.jvm import PlannedQuery
 from local_tracker.spark.query.emits import EventTime
-from local_tracker.spark.query.follow import Follower, TrackingError, refuse_another_query
+from local_tracker.spark.query.follow import Follower, refuse_another_query
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes, Source
 from local_tracker.spark.query.ticks import QueryTicks
@@ -31,6 +31,7 @@ from tracker.client.known import known_at, known_beside
 from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
 from tracker.core.model import NodeKind
+from tracker.errors import TrackingError
 from tracker.files import Stores
 
 KAFKA = "kafka"
@@ -186,8 +187,8 @@ def topic_sink(
     emits: str | EventTime | None,
 ) -> TopicSink | None:
     """The Kafka topic that a query writes, if what it creates is there; claims nothing. Raises
-    TrackingError where what its batches write cannot be told, TopicError as `TopicSink.check`, and
-    BrokerAwayError."""
+    TrackingError where what its batches write cannot be told, StateError as `TopicSink.check`, and
+    UnavailableError."""
     if planned.sink.lower() != KAFKA or not routes.creates:
         return None
     if connect.is_remote(planned.session):

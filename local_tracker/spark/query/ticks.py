@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from local_tracker.spark.formats.kafka_sink import Seen, TopicSink
 from local_tracker.spark.formats.outputs import Output
-from local_tracker.spark.formats.ranges import NotYetPublished, Range, range_cells, ranges
+from local_tracker.spark.formats.ranges import Range, range_cells, ranges
 from local_tracker.spark.formats.table_units import Taken
 from local_tracker.spark.query.compose import (
     BatchUnits,
@@ -27,7 +27,7 @@ from local_tracker.spark.query.compose import (
     label_slots,
 )
 from local_tracker.spark.query.emits import BatchTimes, Emission
-from local_tracker.spark.query.follow import Stopping, TrackingError
+from local_tracker.spark.query.follow import Stopping
 from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.query.plans import Routes, UnaccountedError
 from local_tracker.spark.query.rows import row_cells
@@ -35,10 +35,10 @@ from local_tracker.spark.query.unit_slots import UnitSlots
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tracker.client import Admin, NodeClient
-from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import Code, StateError, TrackingError, UnavailableError
 from tracker.files import STORES
 
 _AHEAD_NS = 10_000_000_000
@@ -188,7 +188,7 @@ class QueryTicks:
         )  # fmt: skip
 
     def resume(self, last_durable: int) -> None:
-        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises LogError."""
+        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises FilesError."""
         if self._emits is not None and last_durable in self.checkpoint.planned():
             self._emits.resume(self.checkpoint.offsets(last_durable).watermark_ms)
 
@@ -199,7 +199,9 @@ class QueryTicks:
             return None
         try:
             return self._sink.look()
-        except BrokerAwayError as error:
+        except UnavailableError as error:
+            if error.code != Code.UNAVAILABLE_BROKER:
+                raise
             log.warning("query %s: %s", self._query_id, error)
             return None
 
@@ -314,7 +316,7 @@ class QueryTicks:
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
     ) -> Cells:
         """What the batch has created in topics, by their manifests, which are durable then. Raises
-        BrokerAwayError, AwayError, ComposeError."""
+        UnavailableError, AwayError, ComposeError."""
         written = [
             manifest.cells(sink.segments)
             for sink in self._topics()
@@ -343,7 +345,7 @@ class QueryTicks:
                 named = {name: labels[s] for name, s in sink.segments.items() if s in labels}
                 self._check_labelled(record.batch, sink, named)
                 manifest = sink.cover(record.batch, seen, named, by_moment=not oldest)
-        except TopicError as error:
+        except StateError as error:
             raise ComposeError(f"batch {record.batch}: {error}") from None
         return manifest.cells(sink.segments)
 
@@ -430,7 +432,7 @@ class QueryTicks:
                     for number, sources in self._routes.ranges.items()
                     for source in sources
                 )
-            except NotYetPublished as error:
+            except UnavailableError as error:
                 looks += 1
                 if looks % _LOOKS_PER_WARNING == 0:
                     log.warning(

@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql.streaming import StreamingQuery
 
 from local_tracker.spark.jvm import PlannedQuery
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.plans import Source
 from local_tracker.spark.state.message import message_state
+from tracker.errors import TrackingError
 from tracker.wire.fields import is_repeated
 
 FIRST_PYSPARK = (4, 0)

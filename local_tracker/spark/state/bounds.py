@@ -61,7 +61,7 @@ class LogBounds:
         self._recorded = StateRecord(log).read()
 
     def told(self, batch: int) -> Told:
-        """What is known of a batch that is over, from what may be purged later. Raises LogError."""
+        """What is known of a batch that is over, from what may be purged later. Raises FilesError."""
         told = self._by_logs(batch)
         if batch <= self._last_batch:  # what is found now would change nothing
             return told
@@ -115,7 +115,7 @@ class LogBounds:
 
     def _by_clock(self, batch: int, plan: StatePlan) -> Bound:
         """The watermark by which all is out that a batch absorbed which was not evaluated: its rows were there when Spark
-        planned it, and how far event times run ahead of the clock is given, or not known. Raises LogError."""
+        planned it, and how far event times run ahead of the clock is given, or not known. Raises FilesError."""
         if plan.held_for is None or plan.held_for.ahead_ms is None:
             return UNSEEN
         latest_ms = self._log.offsets(batch).timestamp_ms + plan.held_for.ahead_ms
@@ -160,7 +160,7 @@ class LogBounds:
         return self._running.absorbed_ms(batch, max(one.delay_ms for one in plan.watermarks))
 
     def _under_policy(self, batch: int) -> StatePlan:
-        """The plan under the policy that the checkpoint has begun with, which Spark keeps to. Raises LogError."""
+        """The plan under the policy that the checkpoint has begun with, which Spark keeps to. Raises FilesError."""
         if len(self._plan.watermarks) < 2 or self._plan.held_for is not None:
             return self._plan
         if self._policy is None:

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
+from tracker.errors import TrackingError
 
 
 class WritingQuery(Protocol):

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from local_tracker.spark.formats.kafka_sink import TopicSink
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.writers.each_batch import Calls, WritingQuery
+from tracker.errors import TrackingError
 
 HEADER = "lowmark."
 """Begins the headers of a record: `lowmark.query`, `lowmark.batch`, `lowmark.slot.<segment>`."""
@@ -56,7 +56,7 @@ class TopicWriter:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Writes a batch's DataFrame, unless it has been written whole before. Raises TrackingError out of
-        turn, TopicError where the topic is another query's, and as the query does that waits for slots."""
+        turn, StateError where the topic is another query's, and as the query does that waits for slots."""
         query_id, run = self._calls.begin(frame, batch)
         query = self._admitted_query(query_id)
         sink = self._claimed(query_id, query.routes, query.checkpoint)

@@ -9,9 +9,9 @@ import sys
 from typing import Any
 
 from examples.children import ROOT
-from local_tracker.spark.query.follow import TrackingError
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import World
+from tracker.errors import TrackingError
 
 PROGRAM_TIMEOUT_S = 300.0
 REFUSED = (
