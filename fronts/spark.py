@@ -133,7 +133,7 @@ class SparkFront(Followed):
         return Follower(
             self.front, self._node, checkpoint, self, joined,
             is_active=lambda: self._query is not None and bool(self._query.isActive),
-            on_failure=lambda error: self._query and self._query.stop(),
+            on_end=lambda: self._query and self._query.stop(),
             max_batches_behind=self._max_behind,
             one_query=False,  # what is published again are new items
             progress=lambda: None if self._query is None else newest_progress(self._query),

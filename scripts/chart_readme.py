@@ -32,9 +32,9 @@ def settings() -> Iterator[tuple[str, str, str, str]]:
 def _settings(path: str, schema: Any, values: Any) -> Iterator[tuple[str, str, str, str]]:
     for name, inner in schema["properties"].items():
         key = f"{path}{name}"
-        if not isinstance(values, dict) or name not in values:
+        value = values.get(name, inner.get("default"))
+        if value is None:
             continue  # global: Helm's own
-        value = values[name]
         if inner.get("properties") and value:
             yield key, "", "", inner["description"]
             yield from _settings(f"{key}.", inner, value)
@@ -47,7 +47,8 @@ def _kind(schema: Any) -> str:
     if "enum" in schema:
         return " or ".join(f"`{word}`" for word in schema["enum"])
     if "minimum" in schema:
-        return f"{kind}, {schema['minimum']} to {schema['maximum']}"
+        most = f"to {schema['maximum']}" if "maximum" in schema else "or more"
+        return f"{kind}, {schema['minimum']} {most}"
     return str(kind)
 
 

@@ -120,7 +120,7 @@ class Demo:
         return (time.monotonic_ns() - start_ns) / 1e9
 
     def _start_tracker(self, view: View) -> None:
-        serve = ["--block-slots", str(BLOCK_SLOTS), "--store", f"sqlite:{self.places.store}"]
+        serve = ["--set", f"block_slots={BLOCK_SLOTS}", "--store", f"sqlite:{self.places.store}"]
         if self.sabotage is None:
             listen = ["--listen", self.addresses[0], "--shards", str(SHARDS)]
             serve += ["--dashboard-listen", self.dashboard]

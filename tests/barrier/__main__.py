@@ -19,7 +19,8 @@ from typing import Any
 from scripts.summary import BUILD, finish
 from tests.barrier.barrier_process import FAULTS
 from tests.barrier.places import PLACES
-from tests.barrier.run import DRAIN_S, BarrierRun, judged
+from tests.barrier.run import BarrierRun, judged
+from tests.waits import HANG_S
 
 SECONDS, KILLS = 60.0, 20
 SABOTAGED_SECONDS, SABOTAGED_KILLS, SABOTAGED_DRAIN_S = 15.0, 3, 90.0
@@ -39,7 +40,7 @@ def run_sink(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     place = make(directory / "sink")
     try:
         run = BarrierRun(directory / "run", place, f"{options.seed} {kind}", options.sabotage)
-        drain_s = SABOTAGED_DRAIN_S if options.sabotage else DRAIN_S
+        drain_s = SABOTAGED_DRAIN_S if options.sabotage else HANG_S
         outcome = run.run(options.seconds, options.kills, drain_s)
     finally:
         place.close()

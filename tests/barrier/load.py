@@ -10,12 +10,12 @@ from pathlib import Path
 from examples.history import Recorder
 from fronts.files import FileFront
 from tests.barrier.pipeline import DIRECT, FED, NAME, QUERIED, direct_directory, read_directory
+from tests.waits import HANG_S
 
 KEYS = 40
 BEHIND_NS = 400_000_000
 """So much older are the labels of the front whose rows take the shorter way."""
 ROWS_A_FILE, FILES_A_SECOND = 50, 10
-START_S = 120.0
 
 
 class LoadedFront:
@@ -45,7 +45,7 @@ class LoadedFront:
 
     def _run(self) -> None:
         try:
-            self._front.start(START_S)
+            self._front.start(HANG_S)
             while not self._over.wait(1 / FILES_A_SECOND):
                 self._publish()
             self._front.leave()

@@ -28,16 +28,14 @@ from tests.barrier.pipeline import (
     written_directory,
 )
 from tests.barrier.places import SinkPlace
-from tests.cluster.children import WAIT_S, Running, now_slot, until
+from tests.cluster.children import Running, now_slot
 from tests.cluster.tracker import Tracker
+from tests.waits import HANG_S, PROGRAM_S, until
 
 WEIGHTS = {"barrier": 5, "tracker": 4, "driver": 1}
 """How often each is killed, against the others; each at least once."""
 BEFORE_SLOTS = 1_000
 """The pipeline begins so far back: further than a front is behind."""
-DRIVER_READY_S = 120.0
-DRAIN_S = 240.0
-"""How long the end of the pipeline is waited for, once nothing is published and killed any more."""
 
 
 class Driver:
@@ -145,7 +143,7 @@ class BarrierRun:
             front.start()
 
     def _await_driver(self) -> None:
-        until(lambda: self._driver.is_ready, self._driver.said, DRIVER_READY_S)
+        until(lambda: self._driver.is_ready, self._driver.said, HANG_S)
 
     def _kill_at_random(self, seconds: float, kills: int) -> None:
         """At random moments of equal parts of the time; who is killed is started again at once."""
@@ -214,6 +212,6 @@ def judged(history: Path) -> tuple[bool, list[str]]:
     """By a program of its own: whether all is well, and what it says."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.check", str(history)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=5 * WAIT_S,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S,
     )  # fmt: skip
     return done.returncode == 0, done.stdout.splitlines()

@@ -36,9 +36,9 @@ PARTS = ("render", "alerts", "image", "shards", "upgrade")
 MOST_IMAGE_MB = 400.0
 SHOWN = 10
 UPGRADES = (
-    {"tracker": {"logLevel": "debug"}},
-    {"tracker": {"logLevel": "info", "preStopSleepSeconds": 0}},
-    {"tracker": {"leaseMs": 2_000}},
+    {"tracker": {"settings": {"log_level": "debug"}}},
+    {"tracker": {"settings": {"log_level": "info"}, "preStopSleepSeconds": 0}},
+    {"tracker": {"settings": {"lease_ms": 2_000}}},
 )
 """What each upgrade changes, in turn."""
 

@@ -22,7 +22,8 @@ from tests.chart.pods import (
 from tests.chart.release import client_environment
 from tests.chart.rendering import Values, render, render_upgrade
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
-from tests.cluster.children import WAIT_S, Running
+from tests.cluster.children import Running
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.insight.describe import ShardRole
 
@@ -94,7 +95,7 @@ class Grown:
 
     def owners(self) -> list[tuple[int, str]]:
         """(shard, address), by shard, of those that own slots."""
-        with Admin(self.target, WAIT_S) as admin:
+        with Admin(self.target, HANG_S) as admin:
             found = admin.routing().of(ShardRole.OWNER)
         return [(o.state.shard, o.address.rpartition(":")[0]) for o in found]
 
@@ -127,7 +128,7 @@ def _change_shards(grown: Grown) -> list[str]:
     try:
         grown.roll()
         with (
-            Admin(grown.target, WAIT_S) as admin,
+            Admin(grown.target, HANG_S) as admin,
             NodeClient(grown.target, "two", "F") as node,
             Subscriber(grown.target, "two") as subscriber,
         ):
@@ -143,12 +144,12 @@ def _change_shards(grown: Grown) -> list[str]:
             done(node.commit(promise(400)))
             for place in range(len(STEPS)):
                 slot = 100 * (place + 1)
-                if not subscriber.wait_until(slot, "first", WAIT_S):
+                if not subscriber.wait_until(slot, "first", HANG_S):
                     wrong.append(f"slot {slot} is not announced")
                 if subscriber.min_time("first") > slot:
                     wrong.append(f"slot {slot} is open, and announced as complete")
                 done(node.commit(consume(slot, 7 + place)))
-            if not subscriber.wait_until(400, "first", WAIT_S):
+            if not subscriber.wait_until(400, "first", HANG_S):
                 wrong.append("slot 400 is not announced")
     finally:
         grown.close()

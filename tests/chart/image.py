@@ -19,8 +19,8 @@ from pathlib import Path
 
 from scripts.summary import BUILD
 from tests.docs.pages import ROOT
+from tests.waits import PROGRAM_S
 
-STEP_TIMEOUT_S = 900
 WORK = BUILD / "image"
 _KNOWN = {"ARG", "FROM", "RUN", "COPY", "WORKDIR", "ENV", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
 _OF_THE_MACHINE = re.compile(r"(?i)^((https?|no|all)_proxy|pip_(?!find_links).*|ssl_cert_.*)$")
@@ -114,7 +114,7 @@ def make_base(image: str) -> Path:
         shutil.rmtree(base, ignore_errors=True)
         base.mkdir(parents=True)
         command = ["debootstrap", "--variant=minbase", release, str(base)]
-        _run(command, timeout_s=STEP_TIMEOUT_S)
+        _run(command, timeout_s=PROGRAM_S)
         (base / "complete").touch()
     return base
 
@@ -162,7 +162,7 @@ def _step(stage: Stage, stages: dict[str, Stage], name: str, rest: str) -> None:
             machine = {k: v for k, v in os.environ.items() if _OF_THE_MACHINE.match(k)}
             outside = ["env", *(f"{key}={value}" for key, value in machine.items())]
             words = [*outside, "DEBIAN_FRONTEND=noninteractive", "sh", "-e", "-c", rest]
-            _run(stage.command(words), timeout_s=STEP_TIMEOUT_S)
+            _run(stage.command(words), timeout_s=PROGRAM_S)
         case "COPY":
             _copy(stage, stages, shlex.split(rest))
         case "WORKDIR":

@@ -22,7 +22,7 @@ from tests.chart.pods import (
     tracker_pods,
 )
 from tests.chart.rendering import Rendered, render
-from tests.cluster.children import WAIT_S
+from tests.waits import HANG_S
 
 USER = 65532
 """The image's user and group."""
@@ -85,7 +85,7 @@ def _serve(stage: Stage, pod: Pod, directory: Path) -> list[str]:
     try:
         wrong += _probed(pod, process, directory / "log")
         process.send_signal(signal.SIGTERM)
-        status = process.wait(WAIT_S)
+        status = process.wait(HANG_S)
         if status:
             wrong.append(f"the pod ended with status {status}: {(directory / 'log').read_text()}")
     finally:
@@ -110,7 +110,7 @@ def _ports(stage: Stage, rendered: Rendered) -> list[str]:
 
 
 def _probed(pod: Pod, process: subprocess.Popen[bytes], log: Path) -> list[str]:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + HANG_S
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         while not asked(pod, pod.container[probe]):
             if process.poll() is not None or time.monotonic() > deadline:

@@ -25,7 +25,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.chart.cluster_api import ClusterApi
 from tests.chart.rendering import Object, Rendered
-from tests.cluster.children import WAIT_S, Running
+from tests.cluster.children import Running
+from tests.waits import HANG_S
 
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 
@@ -171,7 +172,7 @@ class Pod:
         self.make_volumes()
         return subprocess.run(
             [*self.given(), sys.executable, "-m", "tracker.cli", *self.words()],
-            capture_output=True, text=True, timeout=2 * WAIT_S, check=False,
+            capture_output=True, text=True, timeout=HANG_S, check=False,
         )  # fmt: skip
 
     def terminate(self, process: Running) -> float:
@@ -313,7 +314,7 @@ class Kubelet:
                 return
             self.ended.wait(probe["periodSeconds"])
 
-    def wait_until_ready(self, timeout_s: float = WAIT_S) -> None:
+    def wait_until_ready(self, timeout_s: float = HANG_S) -> None:
         assert self.ready.wait(timeout_s), (
             f"{self.pod.name} is not ready after {timeout_s:g} s: {self.process.errors()}"
         )
@@ -321,5 +322,5 @@ class Kubelet:
     def end(self) -> None:
         """No more probes; raises AssertionError if one has condemned the pod."""
         self.ended.set()
-        self._thread.join(WAIT_S)
+        self._thread.join(HANG_S)
         assert not self.failure, self.failure

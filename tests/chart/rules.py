@@ -54,8 +54,13 @@ def argument(container: Object, option: str) -> str:
     """The value of `--option=value`; empty if it is not given."""
     for argument in container["args"]:
         if argument.startswith(f"{option}="):
-            return str(argument.partition("=")[2])
+            return str(argument.removeprefix(f"{option}="))
     return ""
+
+
+def setting(container: Object, name: str) -> str:
+    """The value of `--set=name=value`; empty if it is not given."""
+    return argument(container, f"--set={name}")
 
 
 # --- pods -----------------------------------------------------------------------------------------
@@ -123,8 +128,10 @@ def arguments_are_known(rendered: Rendered) -> Iterator[str]:
             except SystemExit:
                 yield f"{where}: the local tracker does not take {words[1:]}"
             continue
-        # With --help all options are looked up, and nothing runs.
-        result = CliRunner().invoke(app, [*words, "--help"])
+        # With either all options are looked up, and nothing runs.
+        result = CliRunner().invoke(
+            app, [*words, "--show-config" if words[0] == "serve" else "--help"]
+        )
         if result.exit_code:
             yield f"{where}: {result.stderr.strip()}"
 
@@ -265,7 +272,7 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
     wanted = {
         "shards": values["shards"], "standbys": values["standbys"],
         "initialShards": kept.get("lowmark.dev/initialShards"),
-        "blockSlots": values["tracker"]["blockSlots"],
+        "blockSlots": values["tracker"]["settings"]["block_slots"],
     }  # fmt: skip
     if {f"lowmark.dev/{name}": str(value) for name, value in wanted.items()} != kept:
         yield f"the next upgrade would compare with {kept}"
@@ -273,9 +280,9 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
     names = [f"{found['metadata']['name']}-{n}.{tail}" for n in range(max(first, len(pods)))]
     if argument(container, "--peers").split(",") != names[:first]:
         yield f"--peers is {argument(container, '--peers')}, not the names of the first shards' pods"
-    if argument(container, "--set").split(",") != pods[: values["shards"]]:
-        yield f"--set is {argument(container, '--set')}, not the names of the shards' pods"
-    if not argument(container, "--left-file").startswith("/tmp/"):
+    if setting(container, "members").split(",") != pods[: values["shards"]]:
+        yield f"members is {setting(container, 'members')}, not the names of the shards' pods"
+    if not setting(container, "left_file").startswith("/tmp/"):
         yield "what says that a pod's shard has left outlives the pod"
     for job in rendered.kind("Job"):
         args = job["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -298,7 +305,7 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
 def probes_are_native(rendered: Rendered) -> Iterator[str]:
     """gRPC probes on the port for probes, each under its name; a slow start is no death."""
     _, container = tracker(rendered)
-    health = argument(container, "--health-listen").rpartition(":")[2]
+    health = setting(container, "health_listen").rpartition(":")[2]
     for probe, service in (
         ("startupProbe", "live"), ("livenessProbe", "live"), ("readinessProbe", "ready"),
     ):  # fmt: skip
@@ -422,7 +429,7 @@ def ports_are_listened_at(rendered: Rendered) -> Iterator[str]:
     _, container = tracker(rendered)
     listened = {
         "grpc": argument(container, "--listen"),
-        "health": argument(container, "--health-listen"),
+        "health": setting(container, "health_listen"),
         "metrics": argument(container, "--metrics-listen"),
         "dashboard": argument(container, "--dashboard-listen"),
     }

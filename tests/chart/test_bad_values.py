@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this machine")
 
 from tests.chart.rendering import RefusedValues, render, render_upgrade
-from tests.chart.rules import argument
+from tests.chart.rules import argument, setting
 
 REDIS = {"kind": "redis", "redis": {"url": "redis://r:6379"}}
 PIPELINES = {"p": {"segments": ["a"], "fronts": ["f"]}}
@@ -102,8 +102,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "too many shards": ({"shards": 65}, "shards"),
     "a store that is not there": ({"store": {"kind": "postgres"}}, "store.kind"),
     "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
-    "no number": ({"tracker": {"leaseMs": "soon"}}, "leaseMs"),
-    "a lease that is too short": ({"tracker": {"leaseMs": 10}}, "leaseMs"),
+    "no number": ({"tracker": {"settings": {"lease_ms": "soon"}}}, "lease_ms"),
+    "a lease that is too short": ({"tracker": {"settings": {"lease_ms": 10}}}, "lease_ms"),
     "a size without a unit": ({"store": {"sqlite": {"size": "10"}}}, "size"),
     "a name that is no file": ({"pipelines": {"a b": {"segments": ["a"]}}}, "a b"),
     "a pipeline without segments": ({"pipelines": {"p": {"fronts": 1}}}, "segments"),
@@ -136,8 +136,8 @@ AUTH_OF_ALL = {
     ("changed", "advice"),
     [
         (
-            {"tracker": {"blockSlots": 32}},
-            "tracker.blockSlots is 32, and the tracker that runs has 64",
+            {"tracker": {"settings": {"block_slots": 32}}},
+            "tracker.settings.block_slots is 32, and the tracker that runs has 64",
         ),
         ({"initialShards": 3}, "initialShards is 3, and the release began with 2"),
         ({"shards": 3, "standbys": 1}, "Set standbys to 0"),
@@ -174,7 +174,7 @@ def test_without_a_cluster_to_ask_the_values_say_how_it_began() -> None:
     found = render({"shards": 3, "initialShards": 1}).one("StatefulSet")
     (container,) = found["spec"]["template"]["spec"]["containers"]
     assert argument(container, "--peers").count(",") == 0
-    assert argument(container, "--set").count(",") == 2
+    assert setting(container, "members").count(",") == 2
     with pytest.raises(RefusedValues, match="Set standbys to 0"):
         render({"store": REDIS, "shards": 3, "initialShards": 1, "standbys": 1})
 

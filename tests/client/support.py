@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import tracker
+from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber, Update
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent, TimeKind
 from tracker.core.model.slots import FOREVER
-
-WAIT_S = 30.0
-"""An upper bound; every wait ends with the event that it is for."""
 
 TWO_SEGMENTS = PipelineSpec(
     "two", ("first", "second"), (Edge("first", "second"),), fronts=("front",)
@@ -41,13 +39,13 @@ def promise(slot: int) -> TickContent:
 
 def joined_front(node: NodeClient) -> NodeClient:
     """The node, with its front feeding the first segment."""
-    node.join(WAIT_S)
-    node.join_front("front", "first", WAIT_S)
+    node.join(HANG_S)
+    node.join_front("front", "first", HANG_S)
     return node
 
 
 def done(future: Future[int]) -> int:
-    return future.result(WAIT_S)
+    return future.result(HANG_S)
 
 
 HOUR = 360_000  # in slots of 10 ms
@@ -71,7 +69,7 @@ def various_pipelines(shards: int) -> Iterator[EmbeddedTracker]:
         numbers = joined_front(embedded.node("numbers", "n", "front"))
         done(numbers.commit(promise(7)))
         for name, slot in (("complete", FOREVER), ("held", HOUR), ("numbers", 7)):
-            assert embedded.subscriber(name).wait_until(slot, timeout_s=WAIT_S)
+            assert embedded.subscriber(name).wait_until(slot, timeout_s=HANG_S)
         yield embedded
 
 
@@ -102,7 +100,7 @@ class Listener:
 
     def _read(self) -> Iterator[Update]:
         while True:
-            update = self._queue.get(timeout=WAIT_S)
+            update = self._queue.get(timeout=HANG_S)
             if isinstance(update, BaseException):
                 raise update
             if update is None:
@@ -112,7 +110,7 @@ class Listener:
 
     def close(self) -> None:
         self.subscriber.close()
-        self._thread.join(WAIT_S)
+        self._thread.join(HANG_S)
         assert not self._thread.is_alive()
 
 

@@ -16,9 +16,10 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from examples.children import free_ports
-from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
+from tests.client.support import consume, create, done, joined_front, promise
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, lowmark
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
 from tracker.cli.shared import DEFAULT_TARGET
@@ -130,7 +131,7 @@ def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient
     base = Subscriber(running.target, "two").min_time()
     done(node.commit(create(base + 10, 1)))
     done(node.commit(promise(base + 110)))
-    assert Subscriber(running.target, "two").wait_until(base + 10, timeout_s=WAIT_S)
+    assert Subscriber(running.target, "two").wait_until(base + 10, timeout_s=HANG_S)
     shown = run_json(running, "watch", "-p", "two", "--once")
     first = shown["state"]["segments"][0]
     assert (first["segment"], first["min_time"]) == ("first", base + 10)
@@ -145,7 +146,7 @@ def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient
         for text in ("first", "second", "1.00 s", "n/front", *running.addresses):
             assert text in view
     node.commit(consume(base + 10, 1))
-    assert Subscriber(running.target, "two").wait_until(base + 110, timeout_s=WAIT_S)
+    assert Subscriber(running.target, "two").wait_until(base + 110, timeout_s=HANG_S)
 
 
 def test_where_slots_are_numbers_numbers_are_shown_and_no_clock(
@@ -159,7 +160,7 @@ def test_where_slots_are_numbers_numbers_are_shown_and_no_clock(
         joined_front(node)
         done(node.commit(create(17, 1)))
         done(node.commit(promise(20)))
-        assert Subscriber(running.target, "versions").wait_until(17, timeout_s=WAIT_S)
+        assert Subscriber(running.target, "versions").wait_until(17, timeout_s=HANG_S)
         for command in (["watch", "-p", "versions", "--once"], ["pipelines", "show", "versions"]):
             view = run(running, *command).stdout
             assert "everything before slot 17 is processed\n" in view
@@ -182,7 +183,7 @@ def test_watching_ends_when_the_pipeline_is_complete(running: EmbeddedTracker, f
     with NodeClient(running.target, "short", "n") as node:
         joined_front(node)
         done(node.leave_front("front"))
-        node.leave(WAIT_S)
+        node.leave(HANG_S)
     result = run(running, "watch", "-p", "short", "--json", "--interval", "0.05")
     assert result.exit_code == 0
     assert json.loads(result.stdout.splitlines()[-1])["state"]["complete"]
@@ -233,7 +234,7 @@ def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeCl
     )
     waiting.start()
     done(node.commit(promise(base + 100)))
-    waiting.join(WAIT_S)
+    waiting.join(HANG_S)
     assert result[0].exit_code == 0
     assert run(running, *words, "1970-01-01", "--timeout", "5").exit_code == 0
     assert run(running, *words, "now", "--timeout", "0.05").exit_code == EXIT_TIMED_OUT
@@ -264,10 +265,10 @@ def test_serving_asks_for_what_belongs_together(running: EmbeddedTracker) -> Non
         ["--shard", "0"],
         ["--peers", "a:1"],
         ["--shard", "0", "--peers", "a:1,b:2", "--shards", "2"],
-        ["--log-level", "loud"],
-        ["--member", "0"],
-        ["--member", "0", "--shard", "0", "--peers", "a:1"],
-        ["--health-listen", "127.0.0.1:0"],
+        ["--set", "log_level=loud"],
+        ["--set", "member=0"],
+        ["--set", "member=0", "--shard", "0", "--peers", "a:1"],
+        ["--set", "health_listen=127.0.0.1:0"],
     ):
         assert run(running, "serve", *words).exit_code == WRONG_USAGE, words
     for words in (
@@ -307,7 +308,9 @@ def test_what_people_serve_is_what_is_measured(run_configs: list[ServerConfig]) 
     assert served_with(run_configs, "--shard", "1", *peers) == ServerConfig(1, ("a:1", "b:2"))
     for words in (("--standby", "--listen", "c:3", *peers), ("--join", "a:1", "--listen", "c:3")):
         assert served_with(run_configs, *words).process == ProcessConfig(), words
-    changed = served_with(run_configs, "--join-timeout-ms", "700", "--rescale-margin-ms", "70")
+    changed = served_with(
+        run_configs, "--set", "join_timeout_ms=700", "--set", "rescale_margin_ms=70"
+    )
     assert changed.process == ProcessConfig(join_timeout_ms=700, rescale_margin_ms=70)
 
 
@@ -323,7 +326,7 @@ def test_processes_of_one_command_are_served_as_one_is(
     monkeypatch.setattr("tracker.service.supervisor.supervise", take)
     assert CliRunner().invoke(app, ["serve", "--shards", "2", "--listen", "a:7"]).exit_code == 0
     for shard, settings in enumerate(started):
-        said = settings.model_dump_json(by_alias=True)
+        said = settings.model_dump_json()
         assert CliRunner().invoke(app, ["serve", "--config", "-"], input=said).exit_code == 0
         config = replace(run_configs.pop(), left_status=0)
         assert config == ServerConfig(shard, ("a:7", "a:8"))
@@ -350,12 +353,12 @@ def test_two_real_processes_serve_and_end_in_order(served: tuple[Server, str], f
             node.commit(create(slot, slot + 1))
             node.commit(consume(slot, slot + 1))
         node.commit(promise(50))
-        assert subscriber.wait_until(50, timeout_s=WAIT_S)
+        assert subscriber.wait_until(50, timeout_s=HANG_S)
 
         pids = {e["shard"]: e["pid"] for e in process.events() if e["event"] == "shard_started"}
         os.kill(pids[1], signal.SIGKILL)  # the supervisor starts it again, from its store
         node.commit(promise(60))
-        assert subscriber.wait_until(60, timeout_s=WAIT_S)
+        assert subscriber.wait_until(60, timeout_s=HANG_S)
     with Admin(target) as admin:
         assert [shard.state.shard for shard in admin.shards()] == [0, 1]
 

@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 
 import tracker
-from tests.client.support import (
-    TWO_SEGMENTS,
-    WAIT_S,
-    consume,
-    create,
-    done,
-    joined_front,
-    promise,
-)
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.waits import HANG_S
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -37,4 +30,4 @@ def test_shards_join_and_leave_while_ticks_flow(kind: str, tmp_path: Path) -> No
         assert not subscriber.wait_until(2000, timeout_s=0.05), "what was handed over is open"
         for slot in range(0, 2000, 64):
             done(node.commit(consume(slot, slot + 1)))
-        assert subscriber.wait_until(2000, timeout_s=WAIT_S)
+        assert subscriber.wait_until(2000, timeout_s=HANG_S)

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.waits import HANG_S
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import HOLD_FRONT, Cells, PipelineSpec, RefusalCode
@@ -38,7 +39,7 @@ def pipeline(running: EmbeddedTracker, request: pytest.FixtureRequest) -> str:
 def at(running: EmbeddedTracker, pipeline: str, slot: int) -> None:
     """Min time of the fed segment comes to a slot, and no further."""
     subscriber = running.subscriber(pipeline)
-    assert subscriber.wait_until(slot, FED, timeout_s=WAIT_S)
+    assert subscriber.wait_until(slot, FED, timeout_s=HANG_S)
     assert subscriber.min_time(FED) == slot
 
 
@@ -47,7 +48,7 @@ def begin(node: NodeClient, worker: NodeClient) -> None:
     joined_front(node)
     done(node.commit(create(10, 7)))
     done(node.commit(promise(100)))
-    worker.join(WAIT_S)
+    worker.join(HANG_S)
 
 
 def test_a_hold_begins_with_what_is_consumed(running: EmbeddedTracker, pipeline: str) -> None:
@@ -88,7 +89,7 @@ def test_a_hold_begins_by_a_front_where_nothing_is_announced(
         done(node.commit(promise(50)))
         at(running, pipeline, 50)
         timers = NodeClient(running.target, pipeline, "timers")
-        timers.join(WAIT_S)
+        timers.join(HANG_S)
         with pytest.raises(
             RefusedError, match=r"'early' cannot begin at slot 49.*below slot 50"
         ) as low:
@@ -99,7 +100,7 @@ def test_a_hold_begins_by_a_front_where_nothing_is_announced(
         at(running, pipeline, 70)
         done(hold.release())
         at(running, pipeline, 200)
-        timers.leave(WAIT_S)
+        timers.leave(HANG_S)
 
 
 def test_it_only_moves_up(running: EmbeddedTracker, pipeline: str) -> None:
@@ -131,7 +132,7 @@ def test_the_next_process_finds_it_again(running: EmbeddedTracker, pipeline: str
     stale = first.hold(FED, 20, "own")
     done(first.commit(promise(60)))
     second = NodeClient(running.target, pipeline, "n")
-    second.join(WAIT_S)
+    second.join(HANG_S)
     hold = second.holds["own"]
     assert (hold.slot, hold.segment, hold.durable_slot) == (20, FED, 20)
     with pytest.raises(LowmarkError):
@@ -150,12 +151,12 @@ def test_a_front_that_was_to_begin_one_leaves_with_the_next_joining(
     with NodeClient(running.target, pipeline, "n") as node:
         joined_front(node)
         timers = NodeClient(running.target, pipeline, "timers")
-        timers.join(WAIT_S)
+        timers.join(HANG_S)
         timers.join_front(f"{HOLD_FRONT}own", FED)
         timers.close()
         done(node.commit(promise(60)))
         with NodeClient(running.target, pipeline, "timers") as again:
-            again.join(WAIT_S)
+            again.join(HANG_S)
             at(running, pipeline, 60)
 
 
@@ -170,7 +171,7 @@ def test_a_refused_tick_moves_no_hold_nor_do_those_behind_it(
         for future in (refused, behind):
             with pytest.raises(RefusedError):
                 done(future)
-        node.flush(WAIT_S)
+        node.flush(HANG_S)
         assert hold.slot == hold.durable_slot == 20
         done(hold.move_to(25))
 
@@ -188,12 +189,12 @@ def test_a_node_that_holds_cannot_leave(running: EmbeddedTracker, pipeline: str)
     node = NodeClient(running.target, pipeline, "n")
     joined_front(node)
     with NodeClient(running.target, pipeline, "timers") as timers:
-        timers.join(WAIT_S)
+        timers.join(HANG_S)
         hold = timers.hold(FED, 20, "own")
         with pytest.raises(RefusedError, match="has 1 holds, among them"):
-            timers.leave(WAIT_S)
+            timers.leave(HANG_S)
         done(hold.release())
-        timers.leave(WAIT_S)
+        timers.leave(HANG_S)
     node.close()
 
 
@@ -216,7 +217,7 @@ def test_one_that_min_time_has_passed_begins_anew_by_a_front(
             )
         at(running, pipeline, 100)
     with NodeClient(running.target, pipeline, "worker") as again:
-        again.join(WAIT_S)
+        again.join(HANG_S)
         hold = again.holds["own"]
         with pytest.raises(RefusedError, match=r"hold 'own'.*stands at slot 20.*holds nothing"):
             done(hold.move_to(150))

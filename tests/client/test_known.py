@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.children import until
 from tests.files.s3 import s3_bucket
+from tests.waits import until
 from tracker.client import LowmarkError
 from tracker.client.known import StoredKnown, known_at, known_beside
 from tracker.files import STORES

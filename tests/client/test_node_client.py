@@ -14,16 +14,8 @@ import pytest
 import tracker
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
-from tests.client.support import (
-    TWO_SEGMENTS,
-    WAIT_S,
-    consume,
-    create,
-    done,
-    joined_front,
-    promise,
-)
-from tests.cluster.children import until
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.waits import HANG_S, until
 from tracker.client import (
     ClosedError,
     FencedError,
@@ -84,7 +76,7 @@ def test_a_node_is_redirected_to_its_home(running: EmbeddedTracker, pipeline: st
     for number in range(8):
         for address in running.addresses:  # whichever is asked first
             with NodeClient(address, pipeline, f"n{number}") as node:
-                node.join(WAIT_S)
+                node.join(HANG_S)
                 assert done(node.commit(TickContent())) == 1
                 homes.add(node._home)
     assert homes == set(running.addresses)
@@ -109,7 +101,7 @@ def test_a_refused_tick_fails_and_those_behind_it_go_on(
         subscriber = running.subscriber(pipeline)
         for slot, value in ((10, 7), (20, 9), (30, 10)):
             node.commit(consume(slot, value))
-        assert subscriber.wait_until(100, timeout_s=WAIT_S)
+        assert subscriber.wait_until(100, timeout_s=HANG_S)
 
 
 def test_a_promise_behind_a_refused_tick_is_refused_with_it(
@@ -124,7 +116,7 @@ def test_a_promise_behind_a_refused_tick_is_refused_with_it(
         with pytest.raises(RefusedError, match="promises or leaves behind a tick"):
             done(promised)
         assert done(node.commit(promise(5))) == 2
-        assert running.subscriber(pipeline).wait_until(5, timeout_s=WAIT_S)
+        assert running.subscriber(pipeline).wait_until(5, timeout_s=HANG_S)
         assert running.subscriber(pipeline).min_time() == 5
 
 
@@ -148,7 +140,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     running: EmbeddedTracker, pipeline: str, content: TickContent, says: str
 ) -> None:
     with NodeClient(running.target, pipeline, "n") as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         with pytest.raises(RefusedError, match=says):
             done(node.commit(content))
         assert done(node.commit(TickContent())) == 1
@@ -159,7 +151,7 @@ def test_an_unknown_pipeline_is_refused_at_once(running: EmbeddedTracker) -> Non
         NodeClient(running.target, "nowhere", "n") as node,
         pytest.raises(RefusedError, match="'nowhere' is not registered") as error,
     ):
-        node.join(WAIT_S)
+        node.join(HANG_S)
     assert error.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
 
 
@@ -170,7 +162,7 @@ def test_a_newer_incarnation_fences_the_older(running: EmbeddedTracker, pipeline
     ):
         joined_front(older)
         done(older.commit(TickContent(batch=Batch("q", 4, b"four"))))
-        joined = newer.join(WAIT_S)
+        joined = newer.join(HANG_S)
         assert joined.key.incarnation > older.joined.key.incarnation
         assert joined.previous_node_time == 2
         assert joined.last_batches == (Batch("q", 4, b"four"),)
@@ -179,7 +171,7 @@ def test_a_newer_incarnation_fences_the_older(running: EmbeddedTracker, pipeline
             for _ in range(1_000):
                 done(older.commit(TickContent()))
         assert done(newer.commit(promise(9))) == 1
-        assert running.subscriber(pipeline).wait_until(9, timeout_s=WAIT_S)
+        assert running.subscriber(pipeline).wait_until(9, timeout_s=HANG_S)
 
 
 def test_ticks_under_way_are_durable_or_fenced_when_a_newer_incarnation_joins(
@@ -191,14 +183,14 @@ def test_ticks_under_way_are_durable_or_fenced_when_a_newer_incarnation_joins(
         NodeClient(running.target, pipeline, "n") as newer,
         ThreadPoolExecutor() as pool,
     ):
-        older.join(WAIT_S)
-        joining = pool.submit(newer.join, WAIT_S)
+        older.join(HANG_S)
+        joining = pool.submit(newer.join, HANG_S)
         futures: list[Future[int]] = []
         with pytest.raises(FencedError):
             while True:
-                futures.append(older.commit(TickContent(), WAIT_S))
-        last = joining.result(WAIT_S).previous_node_time
-        errors = [future.exception(WAIT_S) for future in futures]
+                futures.append(older.commit(TickContent(), HANG_S))
+        last = joining.result(HANG_S).previous_node_time
+        errors = [future.exception(HANG_S) for future in futures]
         assert {type(error) for error in errors[last:]} <= {FencedError}
         # What was durable may not have been told any more; never told otherwise.
         assert {type(error) for error in errors[:last]} <= {type(None), FencedError}
@@ -209,13 +201,13 @@ def test_a_client_whose_key_is_closed_and_forgotten_is_fenced(
 ) -> None:
     """Its home does not know the key any more, but the client knows that it was given."""
     with NodeClient(running.target, pipeline, "n") as node:
-        key = key_to_pb(node.join(WAIT_S).key)
+        key = key_to_pb(node.join(HANG_S).key)
         done(node.commit(TickContent()))
         connection = Connection(running.target)
         connection.call(
             lambda channel: node_grpc.NodeServiceStub(channel).LeaveNode,
             node_pb.LeaveNodeRequest(pipeline=pipeline, key=key),
-            WAIT_S,
+            HANG_S,
         )
         connection.close()
         with pytest.raises(FencedError) as over:
@@ -226,12 +218,12 @@ def test_a_client_whose_key_is_closed_and_forgotten_is_fenced(
 
 def test_a_fenced_client_may_join_anew(running: EmbeddedTracker, pipeline: str) -> None:
     with NodeClient(running.target, pipeline, "n") as node:
-        first = node.join(WAIT_S)
+        first = node.join(HANG_S)
         waits = node.commit(TickContent())
-        second = node.join(WAIT_S)
+        second = node.join(HANG_S)
         assert second.key.incarnation > first.key.incarnation
         # Durable before, fenced by the second incarnation, or given up for it: but settled.
-        assert isinstance(waits.exception(WAIT_S), LowmarkError | None)
+        assert isinstance(waits.exception(HANG_S), LowmarkError | None)
         assert done(node.commit(TickContent())) == 1
 
 
@@ -239,12 +231,12 @@ def test_a_front_joins_again_after_it_has_left(running: EmbeddedTracker) -> None
     name = f"again-{len(running.addresses)}"
     running.register(PipelineSpec(name, ("s",), open=True))
     with NodeClient(running.target, name, "n") as node:
-        node.join(WAIT_S)
-        node.join_front("front", "s", WAIT_S)
+        node.join(HANG_S)
+        node.join_front("front", "s", HANG_S)
         done(node.commit(promise(40)))
-        assert running.subscriber(name).wait_until(40, timeout_s=WAIT_S)
+        assert running.subscriber(name).wait_until(40, timeout_s=HANG_S)
         node.leave_front("front")
-        again = node.join_front("front", "s", WAIT_S)
+        again = node.join_front("front", "s", HANG_S)
         assert again.slot >= 40, "its first grant would let it label what is complete"
 
 
@@ -252,7 +244,7 @@ def test_the_window_is_a_bound(running: EmbeddedTracker) -> None:
     name = f"bound-{len(running.addresses)}"
     running.register(named(name))
     with NodeClient(running.target, name, "n", max_unacknowledged=4) as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         futures = [node.commit(TickContent()) for _ in range(200)]
         assert [done(future) for future in futures] == list(range(1, 201))
 
@@ -267,7 +259,7 @@ def test_contributions_are_staged_at_the_home_until_their_batch_commits(
         NodeClient(running.target, pipeline, "query", "query") as query,
         NodeClient(running.target, pipeline, "local") as local,
     ):
-        query.join(WAIT_S)
+        query.join(HANG_S)
         local.stage([contribution], node_id="query")
         local.stage([contribution], node_id="query")  # a repetition changes nothing
         (staged,) = query.list_contributions("q", 3)
@@ -279,7 +271,7 @@ def test_contributions_are_staged_at_the_home_until_their_batch_commits(
 
 def test_units_are_found_by_name(running: EmbeddedTracker, pipeline: str) -> None:
     with NodeClient(running.target, pipeline, "n") as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         names = [f"file:///{number}" for number in range(5)]
         done(node.commit(TickContent(units_created=tuple(
             Unit(1, name, place) for place, name in enumerate(names)))))  # fmt: skip
@@ -292,7 +284,7 @@ def test_what_is_not_joined_or_is_closed_says_so(running: EmbeddedTracker, pipel
     node = NodeClient(running.target, pipeline, "n")
     with pytest.raises(LowmarkError, match="has not joined"):
         node.commit(TickContent())
-    node.join(WAIT_S)
+    node.join(HANG_S)
     with pytest.raises(LowmarkError, match=r"no segment 'third'; it has \['first', 'second'\]"):
         node.segment("third")
     node.close()
@@ -318,7 +310,7 @@ def fork_and_commit(target: str, pipeline: str) -> int:
     if child == 0:
         status = 1
         try:
-            node.join(WAIT_S)
+            node.join(HANG_S)
             status = 0 if done(node.commit(TickContent())) == 1 else 2
             node.close()
         finally:
@@ -342,14 +334,14 @@ def test_nothing_is_lost_or_repeated_while_the_home_is_killed_again_and_again() 
                 embedded.start_shard(home)
             node.commit(promise(100))
             assert [done(future) for future in futures] == list(range(2, 602))
-            assert embedded.subscriber("p").wait_until(100, timeout_s=WAIT_S)
+            assert embedded.subscriber("p").wait_until(100, timeout_s=HANG_S)
 
 
 def test_without_a_home_ticks_wait_and_what_has_no_room_is_told_so() -> None:
     with tracker.embedded() as embedded:
         embedded.register(named("p"))
         with NodeClient(embedded.target, "p", "n", max_unacknowledged=2) as node:
-            node.join(WAIT_S)
+            node.join(HANG_S)
             embedded.stop_shard(0)
             waiting = [node.commit(TickContent()) for _ in range(2)]
             with pytest.raises(UnavailableError, match=r"2 ticks .*the limits are 2 and"):
@@ -364,7 +356,7 @@ def test_a_tracker_that_forgot_everything_is_not_taken_for_the_same(tmp_path: Pa
     with tracker.embedded(store=f"sqlite:{tmp_path}") as embedded:
         embedded.register(named("p"))
         with embedded.node("p", "n") as node:
-            node.join(WAIT_S)
+            node.join(HANG_S)
             done(node.commit(TickContent()))
             embedded.stop_shard(0)
             waiting = node.commit(TickContent())
@@ -396,13 +388,13 @@ def test_what_a_node_waits_for_is_told_and_again_after_a_new_incarnation(
     running: EmbeddedTracker, pipeline: str
 ) -> None:
     with NodeClient(running.target, pipeline, "n") as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         wait = WaitCause(
             WaitKind.NOT_TOLD, "offsets 0..9 of topic orders", node.segment("first"), 3
         )
         node.report_waits([wait])
         until_it_says(running, pipeline, [wait])
-        node.join(WAIT_S)
+        node.join(HANG_S)
         until_it_says(running, pipeline, [wait])
         done(node.commit(create(5, 7)))
         node.report_waits([])
@@ -415,7 +407,7 @@ def test_what_a_node_says_is_cut_and_what_cannot_be_is_refused(
     with NodeClient(running.target, pipeline, "n") as node:
         with pytest.raises(LowmarkError, match="has not joined"):
             node.report_waits([])
-        node.join(WAIT_S)
+        node.join(HANG_S)
         long = WaitCause(WaitKind.OTHER, "x" * 1_000)
         node.report_waits([long] * 20)
         until_it_says(running, pipeline, [replace(long, text="x" * 500)] * 8)

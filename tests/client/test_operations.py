@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, FencedError, NodeClient, RefusedError, Subscriber
@@ -43,7 +44,7 @@ def lost(running: EmbeddedTracker, front: NodeClient) -> NodeClient:
     """A worker that has done one item of the front's, and dies."""
     done(front.commit(create(20, 1)))
     node = NodeClient(running.target, "two", "lost", kind="local-tracker")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     done(node.commit(consume(20, 1)))
     node.close()
     return node
@@ -56,7 +57,7 @@ def at(slot: int) -> str:
 
 def reached(running: EmbeddedTracker, slot: int) -> bool:
     with Subscriber(running.target, "two") as subscriber:
-        return subscriber.wait_until(slot, timeout_s=WAIT_S) and subscriber.min_time() == slot
+        return subscriber.wait_until(slot, timeout_s=HANG_S) and subscriber.min_time() == slot
 
 
 def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient) -> None:
@@ -93,7 +94,7 @@ def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient
     assert result.exit_code == 0 and "lost is retired" in result.stdout
     assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == "retired"
     with NodeClient(running.target, "two", "other") as other:
-        other.join(WAIT_S)
+        other.join(HANG_S)
         for slot in (3, 4, 7):
             done(other.commit(consume(slot, slot * 11)))
     assert reached(running, 20)
@@ -103,7 +104,7 @@ def test_what_a_retired_node_holds_stays_held_or_is_let_go_of(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
     with NodeClient(running.target, "two", "lost") as again:
-        again.join(WAIT_S)
+        again.join(HANG_S)
         done(again.commit(consume(4, 44)))
         again.hold("second", 3, "state", content=consume(3, 33))
     assert run(running, "nodes", "retire", "lost", "-p", "two", "--yes").exit_code == 0
@@ -119,7 +120,7 @@ def test_what_a_retired_node_holds_stays_held_or_is_let_go_of(
     assert (
         result.exit_code == 0 and f"let go of: {at(3)} (slot 3) of second (state)" in result.stdout
     )
-    assert running.subscriber("two").wait_until(7, "second", WAIT_S)
+    assert running.subscriber("two").wait_until(7, "second", HANG_S)
 
 
 def test_a_node_that_was_not_gone_hears_that_it_is_retired(
@@ -237,9 +238,9 @@ def test_a_pipeline_is_restarted_where_min_time_is(
     assert "restarted: generation 1" in run(running, "explain", "-p", "two").stdout
 
     with NodeClient(running.target, "two", "front", kind="front") as again:
-        joined = again.join(WAIT_S)
+        joined = again.join(HANG_S)
         assert (joined.generation, joined.replay_from) == (1, 3)
-        assert again.join_front("front", "first", WAIT_S).slot == 3
+        assert again.join_front("front", "first", HANG_S).slot == 3
         done(again.commit(promise(30)))
         assert reached(running, 30)
 

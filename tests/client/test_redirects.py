@@ -8,13 +8,13 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.waits import HANG_S
 from tracker.client.connection import MAX_REDIRECTS, Connection
 from tracker.core.model import Refusal, RefusalCode
 from tracker.errors import UnavailableError
 from tracker.wire.refusals import REFUSAL_KEY, refusal_to_pb
 
 A, B = "127.0.0.1:1", "127.0.0.1:2"
-WAIT_S = 60.0
 
 
 class NotHome(grpc.RpcError):
@@ -54,14 +54,14 @@ def test_processes_that_name_each_other_are_asked_until_one_knows() -> None:
     calls = 3 * MAX_REDIRECTS
     connection = Connection([A, B])
     method = asked(lambda count: (A, B)[count % 2] if count < calls else None)
-    answer, _ = connection.call(method, None, WAIT_S)
+    answer, _ = connection.call(method, None, HANG_S)
     assert answer == f"answered call {calls}"
     connection.close()
 
 
 def test_one_that_cannot_say_where_home_is_is_asked_again() -> None:
     connection = Connection([A, B])
-    answer, address = connection.call(asked(lambda count: "" if count < 2 else None), None, WAIT_S)
+    answer, address = connection.call(asked(lambda count: "" if count < 2 else None), None, HANG_S)
     assert (answer, address) == ("answered call 2", A)
     connection.close()
 

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE
 from tracker.client import rescaling
@@ -81,11 +82,11 @@ def test_a_process_that_was_started_a_moment_ago_is_waited_for(
     """It has not even asked for its number yet: `lowmark rescale` right after `lowmark serve --join`."""
     monkeypatch.setattr(rescaling, "LOOK_INTERVAL_S", 0.0)
     growing, said = Growing(comes_after=3), list[str]()
-    assert Rescaling(growing, 2, False, said.append).wait(WAIT_S).table.version == 1
+    assert Rescaling(growing, 2, False, said.append).wait(HANG_S).table.version == 1
     assert growing.asked == 4 and "1 processes are there" in said[0]
     monkeypatch.setattr(rescaling, "JOIN_GRACE_S", 0.0)
     with pytest.raises(RefusedError, match="1 processes are there"):
-        Rescaling(Growing(comes_after=3), 2, False).wait(WAIT_S)
+        Rescaling(Growing(comes_after=3), 2, False).wait(HANG_S)
 
 
 def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTracker) -> None:
@@ -109,4 +110,4 @@ def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTr
     with running.subscriber("two") as subscriber:
         assert not subscriber.wait_until(OPEN_SLOT + 1, timeout_s=0.2)
         done(node.commit(consume(OPEN_SLOT, 7)))
-        assert subscriber.wait_until(OPEN_SLOT + 1, timeout_s=WAIT_S)
+        assert subscriber.wait_until(OPEN_SLOT + 1, timeout_s=HANG_S)

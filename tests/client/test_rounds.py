@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from fronts.front import Front
-from tests.client.support import WAIT_S, done
+from tests.client.support import done
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_TIMED_OUT
 from tracker.client import AsyncSubscriber, NodeClient, RefusedError, Subscriber
@@ -124,9 +125,9 @@ def node(running: EmbeddedTracker) -> Iterator[NodeClient]:
         NodeClient(running.target, "graph", "n") as front,
         NodeClient(running.target, "graph", "w") as worker,
     ):
-        front.join(WAIT_S)
-        front.join_front("graphs", "label", WAIT_S)
-        worker.join(WAIT_S)
+        front.join(HANG_S)
+        front.join_front("graphs", "label", HANG_S)
+        worker.join(HANG_S)
         done(front.commit(cells(created=[(TIMES.slot(FIRST), 7)])))
         done(front.commit(TickContent(heartbeats=(Heartbeat("graphs", TIMES.slot(FIRST + 3)),))))
         done(worker.commit(cells([(TIMES.slot(FIRST, 3), 8)], [(TIMES.slot(FIRST), 7)])))
@@ -146,18 +147,18 @@ def cells(
 def test_each_round_can_be_waited_for(running: EmbeddedTracker, node: NodeClient) -> None:
     with Subscriber(running.target, "graph") as subscriber:
         assert subscriber.rounds() == TIMES
-        assert subscriber.wait_round(FIRST, 2, "label", WAIT_S)
+        assert subscriber.wait_round(FIRST, 2, "label", HANG_S)
         assert not subscriber.wait_round(FIRST, 3, "label", 0.0)
         with pytest.raises(RoundsExceededError, match="its rounds are 0 to 63"):
             subscriber.wait_round(FIRST, 64)
         # The loop ends early: all rounds are over as soon as nothing goes round.
         done(node.commit(cells(consumed=[(TIMES.slot(FIRST, 3), 8)])))
-        assert subscriber.wait_round(FIRST, None, "label", WAIT_S)
+        assert subscriber.wait_round(FIRST, None, "label", HANG_S)
         assert subscriber.min_time("label") == TIMES.slot(FIRST + 3)
 
     async def at_once() -> bool:
         async with AsyncSubscriber(running.target, "graph") as subscriber:
-            return await subscriber.wait_round(FIRST, 63, "label", WAIT_S)
+            return await subscriber.wait_round(FIRST, 63, "label", HANG_S)
 
     assert asyncio.run(at_once())
 
@@ -169,9 +170,9 @@ def test_a_moment_within_a_time_waits_for_all_its_rounds(
     within = NEW_YEAR + timedelta(milliseconds=1)
     with Subscriber(running.target, "graph") as subscriber:
         assert subscriber.slot_until(within) == TIMES.slot(FIRST + 1)
-        assert subscriber.wait_round(FIRST, 2, "label", WAIT_S)
+        assert subscriber.wait_round(FIRST, 2, "label", HANG_S)
         assert not subscriber.wait_until(within, "label", 0.0)
-        assert subscriber.wait_until(NEW_YEAR, "label", WAIT_S)
+        assert subscriber.wait_until(NEW_YEAR, "label", HANG_S)
 
 
 def test_going_round_once_too_often_is_refused(running: EmbeddedTracker, node: NodeClient) -> None:
@@ -191,7 +192,7 @@ def test_commands_say_the_round_and_wait_for_it(
         )
 
     with Subscriber(running.target, "graph") as subscriber:
-        assert subscriber.wait_round(FIRST, 2, timeout_s=WAIT_S)
+        assert subscriber.wait_round(FIRST, 2, timeout_s=HANG_S)
     told = run("min-time", "--segment", "label")
     assert told.stdout == "2026-01-01T00:00:00+00:00 round 3\n"
     shown = json.loads(run("min-time", "--segment", "label", "--json").stdout)
@@ -216,4 +217,4 @@ def test_a_front_labels_and_promises_whole_times(running: EmbeddedTracker) -> No
             TIMES.slot(FIRST + 1), TIMES.slot(FIRST + 2)
         }  # fmt: skip
         front.publish(lambda batch: None)
-        assert front.wait_durable(WAIT_S)
+        assert front.wait_durable(HANG_S)

@@ -14,56 +14,22 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from examples.children import free_ports
-from tests.cluster.children import Running, until
+from tests.cluster.children import Running
 from tests.cluster.tracker import asked
+from tests.waits import until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
+from tracker.client.settings import MAX_FILE_CHARACTERS
 from tracker.errors import InvalidError
 from tracker.service.settings import (
-    MAX_FILE_CHARACTERS,
+    TYPED,
     ServeSettings,
-    name_of,
     read_settings,
     variable_of,
 )
 from tracker.service.supervisor import LEFT
 
-WAIT_S = 60.0
 WRONG_USAGE = 2
-
-OPTIONS = [
-    "listen",
-    "store",
-    "shards",
-    "shard",
-    "peers",
-    "member",
-    "set",
-    "left-file",
-    "standby",
-    "address",
-    "join",
-    "join-timeout-ms",
-    "rescale-margin-ms",
-    "left-status",
-    "health-listen",
-    "lease-ms",
-    "snapshot-after-records",
-    "block-slots",
-    "metrics-listen",
-    "tls-cert",
-    "tls-key",
-    "tls-ca",
-    "tokens",
-    "max-subscribers",
-    "max-streams-per-client",
-    "max-calls-per-s",
-    "max-ticks-per-s",
-    "max-connection-age-ms",
-    "dashboard-listen",
-    "log-level",
-    "json",
-]
 
 OTHERS: dict[str, Any] = {
     "store": "redis://me:s3cret@r.example:6379", "join_timeout_ms": 700, "rescale_margin_ms": 70,
@@ -71,7 +37,7 @@ OTHERS: dict[str, Any] = {
     "tls_key": "k.pem", "tls_ca": "a.pem", "tokens": "t.yaml", "max_subscribers": 5,
     "max_streams_per_client": 6, "max_calls_per_s": 7, "max_ticks_per_s": 8,
     "max_connection_age_ms": 9, "log_level": "warning",
-    "json": True,
+    "log_json": True,
 }  # fmt: skip
 """Of what all processes of one command share: a value that is not the default."""
 
@@ -109,21 +75,32 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_options_are_these() -> None:
+def test_the_options_are_what_one_types_by_hand() -> None:
     command: Any = typer.main.get_command(app)
     taken = [word for each in command.commands["serve"].params for word in each.opts]
-    assert taken == ["--config", "--show-config", *(f"--{option}" for option in OPTIONS)]
+    typed = [f"--{field.replace('_', '-')}" for field in TYPED]
+    assert taken == ["--config", "--set", "--show-config", *typed]
+    assert set(TYPED) < set(ServeSettings.model_fields)
 
 
-def test_options_count_before_the_environment_and_that_before_the_file(
+def test_options_count_before_words_and_the_environment_and_those_before_the_file(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOWMARK_SERVE_LEASE_MS", "2000")
     monkeypatch.setenv("LOWMARK_SERVE_BLOCK_SLOTS", "32")
-    found = shown("--config", str(file), "--lease-ms", "4000")
-    assert [found[name] for name in ("lease_ms", "block_slots", "max_subscribers", "shards")] == [
-        4000, 32, 10, 1,
-    ]  # fmt: skip
+    monkeypatch.setenv("LOWMARK_SERVE_STANDBY", "")
+    found = shown(
+        "--config",
+        str(file),
+        "--set",
+        "lease_ms=4000",
+        "--set",
+        "store=memory:",
+        "--store",
+        "sqlite:here",
+    )
+    names = ("lease_ms", "block_slots", "max_subscribers", "shards", "store", "standby")
+    assert [found[name] for name in names] == [4000, 32, 10, 1, "sqlite:here", False]
     monkeypatch.setenv("LOWMARK_SERVE_CONFIG", str(file))
     assert shown()["max_subscribers"] == 10
 
@@ -165,6 +142,26 @@ def test_what_a_file_must_not_say_is_named_with_the_file(
     assert "lowmark.yaml" in refused("--config", str(path), "--show-config")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "lease=5"], "--set lease: there is no such setting; there are listen, store,"),
+        (["--set", "lease_ms"], "--set 'lease_ms' is not NAME=VALUE"),
+        (["--set", "lease_ms=soon"], "--set lease_ms: Input should be a valid integer"),
+        (["--set", "members=a:1"], "members and left_file need member and --peers"),
+        (["--shards", "65"], "--shards: Input should be less than or equal to 64 (it says 65)"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_what_a_word_must_not_say_is_named_with_the_word(words: list[str], said: str) -> None:
+    assert said in refused(*words, "--show-config")
+
+
+def test_a_variable_that_says_what_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOWMARK_SERVE_LEASE_MS", "5")
+    assert "LOWMARK_SERVE_LEASE_MS: Input should be greater than" in refused("--show-config")
+
+
 def test_a_file_that_is_too_large_or_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match="1000001 characters; the limit is 1000000"):
         read_settings("#" * (MAX_FILE_CHARACTERS + 1), "lowmark.yaml", {})
@@ -198,17 +195,19 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
                  f"store: '{store}", f"stores: {store}"):  # fmt: skip
         path.write_text(text)
         assert "s3cret" not in refused("--config", str(path)), text
+    for word in (store, f"log_level={store}", f"shard={store}", f"{store}=5"):
+        assert "s3cret" not in refused("--set", word), word
 
 
 def test_what_is_shown_is_a_file_that_says_the_same(tmp_path: Path) -> None:
-    words = ["--standby", "--listen", "c:7", "--peers", "a:7,b:7", "--lease-ms", "900"]
+    words = ["--standby", "--listen", "c:7", "--peers", "a:7,b:7", "--set", "lease_ms=900"]
     result = serve(*words, "--show-config")
     (tmp_path / "lowmark.yaml").write_text(result.stdout)
     assert (
         serve("--config", str(tmp_path / "lowmark.yaml"), "--show-config").stdout == result.stdout
     )
     as_json = serve(*words, "--show-config", "--json").stdout
-    assert json.loads(as_json) == {**yaml.safe_load(result.stdout), "json": True}
+    assert json.loads(as_json) == {**yaml.safe_load(result.stdout), "log_json": True}
 
 
 def test_addresses_of_a_file_may_be_a_list() -> None:
@@ -233,11 +232,11 @@ def test_processes_get_all_settings_as_they_are(
     path.write_text(yaml.safe_dump({**OTHERS, **own}))
     result = serve("--config", str(path))
     assert result.exit_code == 0, result.output
-    of_one = {"shard", "peers", "member", "set", "left_file", "standby", "address", "join"}
+    of_one = {"shard", "peers", "member", "members", "left_file", "standby", "address", "join"}
     of_one |= {"health_listen", "left_status"}
-    assert {*OTHERS, *own, *of_one} == {name_of(field) for field in ServeSettings.model_fields}
+    assert {*OTHERS, *own, *of_one} == set(ServeSettings.model_fields)
     for shard, settings in enumerate(started):
-        said = settings.model_dump(by_alias=True)
+        said = settings.model_dump()
         assert {name: said[name] for name in OTHERS} == OTHERS
         assert (said["shard"], said["peers"], said["shards"]) == (shard, "a:7,a:8", 1)
         assert (said["listen"], said["left_status"]) == ("", LEFT)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.waits import HANG_S
 from tracker.client import signals
 from tracker.client.signals import ToldToEnd
 
 NUMBER = signal.SIGUSR1
-WAIT_S = 5.0
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,6 @@ def test_it_is_heard_while_nothing_else_happens_and_stays_heard() -> None:
     main = threading.main_thread().ident
     assert main is not None
     threading.Timer(0.05, lambda: signal.pthread_kill(main, NUMBER)).start()
-    assert told.wait(WAIT_S)
+    assert told.wait(HANG_S)
     assert told.is_set()
     assert told.wait(0)

@@ -12,7 +12,6 @@ import pytest
 import tracker
 from tests.client.support import (
     TWO_SEGMENTS,
-    WAIT_S,
     Listener,
     consume,
     create,
@@ -22,6 +21,7 @@ from tests.client.support import (
     promise,
     reaches,
 )
+from tests.waits import HANG_S
 from tracker.client import (
     AsyncSubscriber,
     ClosedError,
@@ -55,7 +55,7 @@ def moved_to(node: NodeClient, slot: int) -> None:
     done(node.commit(promise(slot)))
     for address in node._connection.targets:
         with Subscriber(address, "two") as subscriber:
-            assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+            assert subscriber.wait_until(slot, timeout_s=HANG_S)
 
 
 def test_a_late_subscriber_hears_what_is_and_then_what_comes(
@@ -102,7 +102,7 @@ def test_min_time_is_asked_for_as_a_moment_too(running: EmbeddedTracker, node: N
     assert (beyond.slot, beyond.reached) == (250, False)
     assert running.admin().explain("two", at=at).at == 150
     done(node.leave_front("front"))
-    assert running.subscriber("two").wait_until(FOREVER, timeout_s=WAIT_S)
+    assert running.subscriber("two").wait_until(FOREVER, timeout_s=HANG_S)
     assert running.subscriber("two").min_moment() is None
 
 
@@ -158,7 +158,7 @@ def test_who_reads_slowly_is_given_the_newest_and_not_all_in_between(
     first = next(updates)
     for slot in range(11, 61):
         moved_to(node, slot)
-    assert heard_last.wait(WAIT_S), "it hears though nobody reads"
+    assert heard_last.wait(HANG_S), "it hears though nobody reads"
     rest = [next(updates) for _ in range(3)]
     assert {update.min_time for update in rest} == {60}
     assert {update.segment for update in rest} == {"first", "second", None}
@@ -173,7 +173,7 @@ def test_asking_takes_no_update_from_who_listens(
     listener = Listener(subscriber)
     for slot in range(10, 60, 10):
         node.commit(promise(slot))
-        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+        assert subscriber.wait_until(slot, timeout_s=HANG_S)
         told += [subscriber.min_time(), subscriber.min_time("first")]
         assert told[-2] >= slot and told == sorted(told)
         listener.until(reaches(slot))
@@ -203,7 +203,7 @@ def test_waiting_ends_when_it_is_true_and_when_time_is_up(
     assert not subscriber.wait_until(10, timeout_s=0.05)
     outcome: list[bool] = []
     waiting = threading.Thread(
-        target=lambda: outcome.append(subscriber.wait_until(10, "second", timeout_s=WAIT_S))
+        target=lambda: outcome.append(subscriber.wait_until(10, "second", timeout_s=HANG_S))
     )
     waiting.start()
     done(node.commit(create(9, 1)))
@@ -211,7 +211,7 @@ def test_waiting_ends_when_it_is_true_and_when_time_is_up(
     assert not subscriber.wait_until(10, "second", timeout_s=0.05)
     assert outcome == []
     node.commit(consume(9, 1))
-    waiting.join(WAIT_S)
+    waiting.join(HANG_S)
     assert outcome == [True]
 
 
@@ -221,9 +221,9 @@ def test_waiting_for_a_moment_means_all_slots_that_begin_before_it(
     subscriber = running.subscriber("two")
     moved_to(node, 100)
     second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert subscriber.wait_until(second, timeout_s=WAIT_S)
+    assert subscriber.wait_until(second, timeout_s=HANG_S)
     assert not subscriber.wait_until(second.replace(microsecond=1), timeout_s=0.05)
-    assert subscriber.wait_until(second.replace(tzinfo=None), timeout_s=WAIT_S)
+    assert subscriber.wait_until(second.replace(tzinfo=None), timeout_s=HANG_S)
 
 
 def test_waiting_outlives_its_process(running: EmbeddedTracker, node: NodeClient) -> None:
@@ -234,7 +234,7 @@ def test_waiting_outlives_its_process(running: EmbeddedTracker, node: NodeClient
     assert not subscriber.wait_until(500, timeout_s=0.2)
     for shard in range(len(running.addresses)):
         running.start_shard(shard)
-    assert subscriber.wait_until(10, timeout_s=WAIT_S)
+    assert subscriber.wait_until(10, timeout_s=HANG_S)
 
 
 def test_what_is_unknown_is_refused_by_name(running: EmbeddedTracker) -> None:
@@ -271,7 +271,7 @@ def test_closing_ends_whoever_listens_or_waits(running: EmbeddedTracker) -> None
     waiting = threading.Thread(target=wait)
     waiting.start()
     listener.close()
-    waiting.join(WAIT_S)
+    waiting.join(HANG_S)
     assert not waiting.is_alive() and len(failure) == 1
 
 
@@ -286,7 +286,7 @@ def test_an_asyncio_reader_that_is_slow_is_given_the_newest(
             await anext(updates)
             for slot in range(11, 61):
                 await asyncio.to_thread(moved_to, node, slot)
-            await asyncio.wait_for(heard_last.wait(), WAIT_S)
+            await asyncio.wait_for(heard_last.wait(), HANG_S)
             return [await anext(updates) for _ in range(3)]
 
     rest = asyncio.run(read())
@@ -307,12 +307,12 @@ def test_the_asyncio_subscriber_hears_waits_and_ends(
                     break
             assert not await subscriber.wait_until(10, timeout_s=0.05)
             await asyncio.to_thread(lambda: done(node.commit(promise(100))))
-            assert await subscriber.wait_until(100, timeout_s=WAIT_S)
+            assert await subscriber.wait_until(100, timeout_s=HANG_S)
             # Another process may be asked, which has to hear of it first.
-            assert await subscriber.wait_until(100, "second", timeout_s=WAIT_S)
+            assert await subscriber.wait_until(100, "second", timeout_s=HANG_S)
             assert await subscriber.min_time("second") == 100
             second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-            assert await subscriber.wait_until(second, timeout_s=WAIT_S)
+            assert await subscriber.wait_until(second, timeout_s=HANG_S)
             await asyncio.to_thread(running.kill_shard, 0)
             await asyncio.to_thread(running.start_shard, 0)
             await asyncio.to_thread(lambda: done(node.commit(promise(200))))
@@ -325,7 +325,7 @@ def test_the_asyncio_subscriber_hears_waits_and_ends(
                 await subscriber.min_time("third")
             listening = asyncio.ensure_future(drain(subscriber))
             await asyncio.sleep(0)
-        await asyncio.wait_for(listening, WAIT_S)
+        await asyncio.wait_for(listening, HANG_S)
 
     async def drain(subscriber: AsyncSubscriber) -> None:
         async for _ in subscriber.updates():

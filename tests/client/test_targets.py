@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import tracker
-from tests.cluster.children import until
+from tests.waits import until
 from tracker.client import AsyncSubscriber, Subscriber, targets
 from tracker.client.targets import MAX_LEARNED, Targets
 from tracker.core.model import PipelineSpec

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_HELD, EXIT_TIMED_OUT
 from tracker.client import NodeClient, RefusedError
@@ -45,10 +46,10 @@ def test_a_declared_front_that_has_not_joined_is_named() -> None:
     with tracker.embedded() as running:
         running.register(PipelineSpec("late", ("s",), fronts=("here", "missing")))
         with running.node("late", "here") as node:
-            node.join(WAIT_S)
-            node.commit(_joining("here")).result(WAIT_S)
+            node.join(HANG_S)
+            node.commit(_joining("here")).result(HANG_S)
             waited = wait_complete(
-                running.target, "late", 5, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+                running.target, "late", 5, timeout_s=HANG_S, silent_after_s=BRIEFLY_S
             )
             assert waited.outcome is Outcome.HELD
             assert "missing" in waited.why
@@ -63,7 +64,7 @@ def test_a_wait_ends_by_what_happens(running: EmbeddedTracker) -> None:
     with joined_front(running.node("two", "n")) as node:
         done(node.commit(promise(100)))
         done(node.commit(create(150, 1)))
-        assert wait_complete(running.target, "two", 100, timeout_s=WAIT_S) == Waited(
+        assert wait_complete(running.target, "two", 100, timeout_s=HANG_S) == Waited(
             Outcome.REACHED, 100
         )
         late = wait_complete(running.target, "two", 150, timeout_s=0.05)
@@ -71,7 +72,7 @@ def test_a_wait_ends_by_what_happens(running: EmbeddedTracker) -> None:
 
         # The front has promised no more, and says nothing.
         held = wait_complete(
-            running.target, "two", 150, "second", timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+            running.target, "two", 150, "second", timeout_s=HANG_S, silent_after_s=BRIEFLY_S
         )
         assert held.outcome is Outcome.HELD
         assert "front 'front' of node 'n' has been silent" in held.why and "slot 100" in held.why
@@ -101,9 +102,9 @@ def test_a_front_that_goes_on_is_waited_for(running: EmbeddedTracker) -> None:
 
         promising = threading.Thread(target=go_on)
         promising.start()
-        waited = wait_complete(running.target, "slow", 40, timeout_s=WAIT_S, silent_after_s=20.0)
+        waited = wait_complete(running.target, "slow", 40, timeout_s=HANG_S, silent_after_s=20.0)
         ended.set()
-        promising.join(WAIT_S)
+        promising.join(HANG_S)
         assert waited.outcome is Outcome.REACHED
 
 
@@ -125,36 +126,36 @@ def test_a_vacant_place_holds_until_the_front_comes_back_or_is_retired(
     running: EmbeddedTracker,
 ) -> None:
     evicting(running, "evicting").close()
-    held = wait_complete(running.target, "evicting", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S)
+    held = wait_complete(running.target, "evicting", 40, timeout_s=HANG_S, silent_after_s=BRIEFLY_S)
     assert held.outcome is Outcome.HELD, "eviction is not leaving"
     assert "front 'front' of node 'n' was evicted" in held.why and "nodes retire" in held.why
     a_script_is_told(running, "evicting", 40, "was evicted")
 
     with running.admin() as admin:
         admin.retire("evicting", "n")
-    left = wait_complete(running.target, "evicting", 40, timeout_s=WAIT_S)
+    left = wait_complete(running.target, "evicting", 40, timeout_s=HANG_S)
     assert left.outcome is Outcome.REACHED, "an operator says that it has left"
 
 
 def test_a_front_that_was_evicted_and_comes_back_is_waited_for(running: EmbeddedTracker) -> None:
     evicting(running, "coming-back").close()
     held = wait_complete(
-        running.target, "coming-back", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+        running.target, "coming-back", 40, timeout_s=HANG_S, silent_after_s=BRIEFLY_S
     )
     assert held.outcome is Outcome.HELD
     with joined_front(running.node("coming-back", "n")) as again:
         done(again.commit(promise(40)))
         waited = wait_complete(
-            running.target, "coming-back", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+            running.target, "coming-back", 40, timeout_s=HANG_S, silent_after_s=BRIEFLY_S
         )
         assert waited.outcome is Outcome.REACHED
 
 
 def test_what_is_unknown_is_refused(running: EmbeddedTracker) -> None:
     with pytest.raises(RefusedError, match="nowhere"):
-        wait_complete(running.target, "nowhere", 1, timeout_s=WAIT_S)
+        wait_complete(running.target, "nowhere", 1, timeout_s=HANG_S)
     with pytest.raises(RefusedError, match="third"):
-        wait_complete(running.target, "two", 10**9, "third", timeout_s=WAIT_S)
+        wait_complete(running.target, "two", 10**9, "third", timeout_s=HANG_S)
 
 
 def test_in_a_loop_it_is_told_the_same(running: EmbeddedTracker) -> None:

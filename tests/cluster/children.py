@@ -12,28 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from scripts.summary import ROOT
+from tests.waits import HANG_S, until
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
-
-T = TypeVar("T")
-WAIT_S = 60.0
-"""Far more than anything here takes; a test that waits so long has failed."""
-
-
-def until(
-    is_so: Callable[[], T],
-    what: str | Callable[[], str] = "it does not come to be so",
-    timeout_s: float = WAIT_S,
-) -> T:
-    """Asks until something is so that nobody announces; returns what was said then. Raises
-    AssertionError, with `what`, if it is not in time."""
-    end = time.monotonic() + timeout_s
-    while not (found := is_so()):
-        assert time.monotonic() < end, what if isinstance(what, str) else what()
-        time.sleep(0.02)
-    return found
 
 
 def now_slot() -> int:
@@ -114,7 +97,7 @@ class Running:
             return found or self._silent == self.run
 
         with self._said:
-            self._said.wait_for(heard, WAIT_S)
+            self._said.wait_for(heard, HANG_S)
         assert found, f"{self.command} said nothing of the kind; its errors: {self.errors()}"
 
     def until_says(self, line: str) -> None:
@@ -123,11 +106,11 @@ class Running:
     def until_line(self, place: int) -> str:
         """Waits until it has said a line in a place of `lines`, and returns that."""
         with self._said:
-            self._said.wait_for(lambda: len(self.lines) > place or self._silent == self.run, WAIT_S)
+            self._said.wait_for(lambda: len(self.lines) > place or self._silent == self.run, HANG_S)
             assert len(self.lines) > place, f"{self.command} is silent: {self.errors()}"
             return self.lines[place][1]
 
-    def until_logs(self, text: str, timeout_s: float = WAIT_S) -> None:
+    def until_logs(self, text: str, timeout_s: float = HANG_S) -> None:
         """Waits until this run has written a text to standard error."""
 
         def logged() -> bool:
@@ -160,7 +143,7 @@ class Running:
         self._process.kill()
         self._gone()
 
-    def end(self, timeout_s: float = WAIT_S) -> int:
+    def end(self, timeout_s: float = HANG_S) -> int:
         """Waits until it has ended by itself; returns its exit status."""
         assert self._process is not None
         try:
@@ -169,7 +152,7 @@ class Running:
             raise AssertionError(f"{self.command} does not end: {self.errors()}") from None
         return self._gone()
 
-    def ends_well(self, timeout_s: float = WAIT_S) -> None:
+    def ends_well(self, timeout_s: float = HANG_S) -> None:
         """Waits until it has ended by itself, with status 0."""
         status = self.end(timeout_s)
         assert status == 0, f"{self.command} ended with status {status}: {self.errors()}"
@@ -185,8 +168,8 @@ class Running:
 
     def _gone(self) -> int:
         assert self._process is not None and self._reader is not None
-        status = self._process.wait(WAIT_S)
-        self._reader.join(WAIT_S)
+        status = self._process.wait(HANG_S)
+        self._reader.join(HANG_S)
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()

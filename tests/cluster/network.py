@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.cluster.children import until
 from tests.cluster.relay import Relay
+from tests.waits import until
 from tracker.client.ports import free_ports
 
 PORT = 7070

@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.cluster.children import WAIT_S, until
+from tests.waits import HANG_S, until
 
-START_S = 180.0
-"""Far more than a part takes to start, also a JVM on a machine that has much else to do."""
 _LOG_SHOWN = 2000
 
 
@@ -51,7 +49,7 @@ class PartProcess:
                 cwd=self.log.parent, env={**os.environ, **self._environment},
             )  # fmt: skip
         try:
-            until(self._is_ready, lambda: f"{self.command[0]} is not ready: {self.said()}", START_S)
+            until(self._is_ready, lambda: f"{self.command[0]} is not ready: {self.said()}", HANG_S)
         except BaseException:
             self.discard()
             raise
@@ -75,14 +73,14 @@ class PartProcess:
         """kill -9, and waits until it is gone."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(WAIT_S)
+        self._process.wait(HANG_S)
         self._process = None
 
     def stop(self) -> None:
         """SIGTERM, and waits until it has ended."""
         assert self._process is not None
         self._process.terminate()
-        self._process.wait(WAIT_S)
+        self._process.wait(HANG_S)
         self._process = None
 
     def pause(self) -> None:

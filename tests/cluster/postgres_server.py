@@ -14,9 +14,9 @@ from typing import Self
 
 import psycopg
 
-from tests.cluster.children import until
 from tests.cluster.network import fresh_address
 from tests.cluster.part import PartProcess
+from tests.waits import until
 
 FAST_TO_MAKE = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username=postgres")
 COMMITTED = "extract(epoch FROM pg_xact_commit_timestamp(xmin))"

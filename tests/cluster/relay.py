@@ -6,7 +6,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from tests.cluster.children import WAIT_S
+from tests.waits import HANG_S
 
 _CHUNK = 1 << 16
 
@@ -38,7 +38,7 @@ class Relay:
         with self._changed:
             self._mark = mark
 
-    def until_held(self, text: bytes, timeout_s: float = WAIT_S) -> None:
+    def until_held(self, text: bytes, timeout_s: float = HANG_S) -> None:
         """Waits until something that was to go up, with these bytes in it, is held back."""
         with self._changed:
             assert self._changed.wait_for(lambda: text in self._held, timeout_s), "nothing comes"
@@ -56,7 +56,7 @@ class Relay:
         self._listener.close()
         self.lose()
         for thread in self._threads:
-            thread.join(WAIT_S)
+            thread.join(HANG_S)
 
     def _start(self, run: object, *arguments: object) -> None:
         thread = threading.Thread(target=run, args=arguments)  # type: ignore[arg-type]

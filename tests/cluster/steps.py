@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from examples.history import Recorder
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Cells, Heartbeat, TickContent
 from tracker.core.model.ack_values import unit_value
 
-WAIT_S = 120.0
 Item = tuple[str, int, str]
 """Segment, slot, name."""
 
@@ -67,7 +67,7 @@ class Steps:
     def leave_front(self, node: NodeClient, front: str) -> None:
         """Returns when it has left."""
         at_ns = time.monotonic_ns()
-        number = node.leave_front(front).result(WAIT_S)
+        number = node.leave_front(front).result(HANG_S)
         content = TickContent(leaves=(front,))
         self._recorder.tick(str(node.joined.key), number, at_ns, content, list(node.spec.segments))
 
@@ -84,7 +84,7 @@ class Steps:
                 self._untold -= 1
                 self._told.notify_all()
 
-        future = node.commit(content, WAIT_S)
+        future = node.commit(content, HANG_S)
         with self._told:
             self._untold += 1
         future.add_done_callback(done)
@@ -93,7 +93,7 @@ class Steps:
     def close(self) -> None:
         """When all is written down: a tick's result can be had a little before that."""
         with self._told:
-            if not self._told.wait_for(lambda: self._untold == 0, WAIT_S):
+            if not self._told.wait_for(lambda: self._untold == 0, HANG_S):
                 self.failures.append(f"{self._untold} ticks were neither durable nor refused")
         self._recorder.close()
 

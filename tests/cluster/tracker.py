@@ -11,16 +11,10 @@ from typing import Self, TypeVar
 
 from examples.history import Recorder
 from scripts.summary import ROOT
-from tests.cluster.children import (
-    WAIT_S,
-    Running,
-    discard,
-    ends_of_logs,
-    processor_s,
-    until,
-)
+from tests.cluster.children import Running, discard, ends_of_logs, processor_s
 from tests.cluster.network import Loopback, Network, Place, fresh_address
 from tests.cluster.redis_server import STRICT, RedisServer
+from tests.waits import HANG_S, until
 from tracker.client import Admin, LowmarkError, RoutingInfo, SecureTarget
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import PipelineSpec
@@ -106,7 +100,7 @@ class Tracker:
             told = fresh_address()
             way = (*way, "--metrics-listen", told)
         server = Server(
-            place, [*way, "--log-level", "info", *self._options], self.directory,
+            place, [*way, "--set", "log_level=info", *self._options], self.directory,
             fault=self._fault, environment=environment,
         )  # fmt: skip
         server.metrics = told
@@ -138,7 +132,7 @@ class Tracker:
     def target(self) -> str:
         return ",".join(self.addresses)
 
-    def admin(self, timeout_s: float = WAIT_S) -> Admin:
+    def admin(self, timeout_s: float = HANG_S) -> Admin:
         return Admin(self.target, timeout_s)
 
     def register(self, spec: PipelineSpec) -> None:
@@ -218,9 +212,9 @@ class Tracker:
         return newcomer
 
     def rescale(
-        self, shards: int, *, evacuate: bool = False, timeout_s: float = 2 * WAIT_S
+        self, shards: int, *, evacuate: bool = False, timeout_s: float = HANG_S
     ) -> RoutingInfo:
-        with Admin(self.shards[0].address, WAIT_S) as admin:
+        with Admin(self.shards[0].address, HANG_S) as admin:
             return admin.rescale(shards, evacuate=evacuate, timeout_s=timeout_s)
 
     def left(self) -> list[Server]:
@@ -228,7 +222,7 @@ class Tracker:
         staying = {shard.address for shard in self.routing().shards}
         leaving = [server for server in self.servers if server.address not in staying]
         for server in leaving:
-            server.ends_well(2 * WAIT_S)
+            server.ends_well(HANG_S)
         self.gone += leaving
         return leaving
 
@@ -242,10 +236,10 @@ class Tracker:
 
         def routed() -> RoutingInfo | None:
             nonlocal seen
-            seen = asked(self.shards[0].address, lambda admin: admin.routing(), WAIT_S)
+            seen = asked(self.shards[0].address, lambda admin: admin.routing(), HANG_S)
             return seen if seen is not None and wanted(seen) else None
 
-        found = until(routed, lambda: f"{seen}\n{self.errors()}", 2 * WAIT_S)
+        found = until(routed, lambda: f"{seen}\n{self.errors()}", HANG_S)
         assert found is not None
         return found
 
@@ -266,7 +260,7 @@ class Tracker:
     def record_final(self, recorder: Recorder, pipeline: str) -> None:
         """What each shard says of a pipeline at the end."""
         for address in self.serving():
-            with Admin(address, WAIT_S) as admin:
+            with Admin(address, HANG_S) as admin:
                 recorder.final(address, admin.pipeline(pipeline).state)
 
 
@@ -292,7 +286,7 @@ def lowmark(
     """Runs a command of `lowmark` as a person does."""
     return subprocess.run(
         [sys.executable, "-m", "tracker.cli", *arguments],
-        cwd=ROOT, check=False, capture_output=True, text=True, timeout=2 * WAIT_S,
+        cwd=ROOT, check=False, capture_output=True, text=True, timeout=HANG_S,
         env={**os.environ, **(environment or {})},
     )  # fmt: skip
 

@@ -32,14 +32,15 @@ from tests.connectors.rows import BODIES, Trial
 from tests.connectors.suites import run_suites
 from tests.spark_matrix.__main__ import Matrix, Outcome, run_rows
 from tests.spark_matrix.registry import Profile, Row
-from tests.spark_matrix.world import WAIT_S, RowFailed, World
+from tests.spark_matrix.world import RowFailed, World
 from tests.spark_versions.environments import EnvironmentFailed, environment, inherited
+from tests.waits import HANG_S
 
 MASTER = "local[2,2]"
 """Two cores; a task may fail once."""
 TESTS = "tests"
 """On the command line, beside connectors: the tests that are no rows."""
-PATIENCE_S, SABOTAGE_PATIENCE_S = WAIT_S, 15.0
+PATIENCE_S, SABOTAGE_PATIENCE_S = HANG_S, 15.0
 
 
 class ConnectorMatrix(Matrix):

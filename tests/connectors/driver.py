@@ -27,8 +27,7 @@ from tests.spark_matrix.driver import Killer
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
-
-DRIVER_TIMEOUT_S = 180.0
+from tests.waits import PROGRAM_S
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Started:
 
     def end(self) -> int:
         """Waits until it has ended; returns its exit status."""
-        return self._process.wait(DRIVER_TIMEOUT_S)
+        return self._process.wait(PROGRAM_S)
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")[-3000:]

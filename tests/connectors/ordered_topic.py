@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from tests.cluster.children import WAIT_S, until
 from tests.connectors.parts.kafka import KafkaBroker
 from tests.consumers.barrier.conformance import BARRIER
+from tests.waits import HANG_S, until
 from tracker.client.brokers import KafkaTopic
 from tracker.consumers.reorder import Released
 from tracker.errors import StateError
@@ -42,10 +42,10 @@ class OrderedTopic:
 
     def make(self, partitions: int = 1) -> None:
         made = self.admin.create_topics([NewTopic(self.topic, partitions, 1)])
-        made[self.topic].result(WAIT_S)
+        made[self.topic].result(HANG_S)
 
     def make_anew(self) -> None:
-        self.admin.delete_topics([self.topic])[self.topic].result(WAIT_S)
+        self.admin.delete_topics([self.topic])[self.topic].result(HANG_S)
         until(self._is_gone, "the topic is not deleted")
         self.make()
 
@@ -60,18 +60,18 @@ class OrderedTopic:
         """As retention does."""
         end = KafkaTopic(self.topic, self.broker.bootstrap).ends().ends[f"{self.topic}/0"]
         upto = TopicPartition(self.topic, 0, end)
-        self.admin.delete_records([upto])[upto].result(WAIT_S)
+        self.admin.delete_records([upto])[upto].result(HANG_S)
 
     def add_partitions(self, partitions: int) -> None:
         """From here on the topic has so many."""
         self.admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result(
-            WAIT_S
+            HANG_S
         )
 
     def configure(self, setting: str, value: str) -> None:
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         topic = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry])
-        self.admin.incremental_alter_configs([topic])[topic].result(WAIT_S)
+        self.admin.incremental_alter_configs([topic])[topic].result(HANG_S)
 
     def rows(self, barrier: str = BARRIER) -> list[Released]:
         """Partition after partition."""
@@ -93,7 +93,7 @@ def committed_end(place: OrderedTopic) -> int:
     })  # fmt: skip
     try:
         return int(
-            consumer.get_watermark_offsets(TopicPartition(place.topic, 0), timeout=WAIT_S)[1]
+            consumer.get_watermark_offsets(TopicPartition(place.topic, 0), timeout=HANG_S)[1]
         )
     finally:
         consumer.close()
@@ -109,7 +109,7 @@ def committed(broker: KafkaBroker, topic: str, partition: int = 0) -> list[Any]:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         found = []
         while True:
-            message = consumer.poll(WAIT_S)
+            message = consumer.poll(HANG_S)
             assert message is not None, f"{topic} was not read to its end"
             if message.error() is None:
                 found.append(message)

@@ -11,9 +11,10 @@ from pyspark.errors import StreamingQueryException
 
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.connectors.connector import Connector, How
-from tests.connectors.driver import DRIVER_TIMEOUT_S, Run, Started
+from tests.connectors.driver import Run, Started
 from tests.spark_matrix.faults import at_the_end, once
 from tests.spark_matrix.world import World
+from tests.waits import PROGRAM_S
 from tracker.errors import TrackingError
 
 SLOTS, MORE = (10, 20, 30, 40), (50, 60)
@@ -90,7 +91,7 @@ def killed_before_commit(trial: Trial) -> None:
         trial.driver(settings=hold.settings) as driver,
     ):
         try:
-            hold.until(DRIVER_TIMEOUT_S)
+            hold.until(PROGRAM_S)
         except AssertionError:
             trial.world.fail(f"the driver did not come to commits/{KILLED_AT}: {driver.said()}")
         driver.kill()

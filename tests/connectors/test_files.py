@@ -8,13 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from local_tracker.spark.formats.hadoop_files import SessionStores
-from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.hdfs import HdfsCluster
 from tests.connectors.parts.together import BUCKET
 from tests.files.specification import *  # noqa: F403
 from tests.files.stores import Store
-
-pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
 
 
 @pytest.fixture(params=["s3a", pytest.param("hdfs", marks=pytest.mark.long)])

@@ -12,19 +12,19 @@ from uuid import uuid4
 import pytest
 
 import tracker
-from tests.cluster.children import WAIT_S, Running, now_slot, until
-from tests.connectors.parts.cache import FETCH_TIMEOUT_S
+from tests.cluster.children import Running, now_slot
 from tests.connectors.parts.s3 import KEY, REGION, SECRET, S3Server
 from tests.connectors.parts.together import BUCKET
 from tests.files.specification import *  # noqa: F403
 from tests.files.stores import Store
+from tests.waits import HANG_S, until
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.units import parse_file_name, unit_name
 from tracker.files import Stores, child
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * FETCH_TIMEOUT_S)]  # it may be built first
+pytestmark = pytest.mark.long
 
 KILLS = 3
 FILES_A_RUN = 5
@@ -82,7 +82,7 @@ def test_a_front_that_is_killed_at_any_moment_publishes_each_file_once(
         ]
         assert len({row["number"] for row in written}) == len(names)
         with embedded.node("p", "reader") as reader:
-            reader.join(WAIT_S)
+            reader.join(HANG_S)
             for name in names:
                 file, unit = parse_file_name(name), unit_name(child(store.root, name))
                 assert file is not None
@@ -90,7 +90,7 @@ def test_a_front_that_is_killed_at_any_moment_publishes_each_file_once(
                     consumed=Cells.of([(0, file.slot, unit_value(unit), 1)]),
                     units_consumed=(Unit(0, unit, file.slot),),
                 )
-                reader.commit(content, WAIT_S)
-            reader.flush(WAIT_S)
+                reader.commit(content, HANG_S)
+            reader.flush(HANG_S)
         with embedded.subscriber("p") as subscriber:
-            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), "all that is there was read"
+            assert subscriber.wait_until(FOREVER, timeout_s=HANG_S), "all that is there was read"

@@ -12,17 +12,16 @@ from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 import tracker
-from tests.cluster.children import WAIT_S
 from tests.connectors.conftest import or_skip
 from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.kafka import KafkaBroker
 from tests.dev.written import Written, file_orders, reported
 from tests.spark_versions.environments import TABLES_PYSPARK, EnvironmentFailed, environment
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 
 TOPIC = "orders"
-TEST_TIMEOUT_S = 900
 
 
 def submit(python: Path, jars: str) -> list[str]:
@@ -38,7 +37,7 @@ def topic_orders(broker: KafkaBroker) -> list[tuple[int, str, int]]:
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in ends])
     found: list[tuple[int, str, int]] = []
     while len(found) < sum(ends.values()):
-        message = consumer.poll(WAIT_S)
+        message = consumer.poll(HANG_S)
         assert message is not None and message.error() is None
         order, (_, time_ms) = json.loads(message.value() or b""), message.timestamp()
         slot = slot_of(time_ms * 1_000_000, DEFAULT_SLACK_NS)
@@ -48,7 +47,6 @@ def topic_orders(broker: KafkaBroker) -> list[tuple[int, str, int]]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(TEST_TIMEOUT_S)
 def test_the_files_for_kafka_run(broker: KafkaBroker, tmp_path: Path) -> None:
     jars = or_skip(lambda: spark_jars("spark-kafka"))
     assert CliRunner().invoke(app, ["init", str(tmp_path), "--source", "kafka"]).exit_code == 0
@@ -65,7 +63,6 @@ def test_the_files_for_kafka_run(broker: KafkaBroker, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(TEST_TIMEOUT_S)
 def test_the_files_for_delta_run(tmp_path: Path) -> None:
     jars = or_skip(lambda: spark_jars("delta"))
     try:

@@ -20,8 +20,9 @@ from fronts.kafka import KafkaFront, KafkaGroup
 from local_tracker.spark.formats.kafka import topic_ranges
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S, now_slot, until
+from tests.cluster.children import now_slot
 from tests.connectors.parts.kafka import KafkaBroker
+from tests.waits import HANG_S, until
 from tracker.client import Admin, Subscriber
 from tracker.client.brokers import KafkaTopic
 from tracker.core.model import Edge, PipelineSpec
@@ -51,7 +52,7 @@ class World:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "acks": "all"})
         for number in numbers:
             producer.produce(topic or self.topic, str(number).encode(), partition=partition)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(HANG_S) == 0
 
     def front(self) -> KafkaFront:
         return KafkaFront(
@@ -115,7 +116,7 @@ class World:
 
     def assert_complete(self) -> None:
         with Subscriber(self.target, self.name) as subscriber:
-            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+            assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
         assert self.open_items() == 0
 
     def open_items(self) -> int:
@@ -157,12 +158,12 @@ def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
         world.start().stop()
         world.produce(1)
         until(lambda: front.ends.get(f"{world.topic}/0") == 1)
-        assert front.wait_durable(WAIT_S)
+        assert front.wait_durable(HANG_S)
         front.leave()
         assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
         query = world.start()
         query.processAllAvailable()
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
         query.stop()
     assert world.copied() == [1]
 
@@ -192,12 +193,12 @@ def test_the_offsets_of_aborted_transactions_are_covered(world: World) -> None:
             "acks": "all",
         }
     )
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(HANG_S)
     for keep in (False, True, False):
         producer.begin_transaction()
         producer.produce(world.topic, b"7", partition=0)
-        assert producer.flush(WAIT_S) == 0
-        producer.commit_transaction(WAIT_S) if keep else producer.abort_transaction(WAIT_S)
+        assert producer.flush(HANG_S) == 0
+        producer.commit_transaction(HANG_S) if keep else producer.abort_transaction(HANG_S)
     with world.front() as front:
         query = world.start(world.frame(**{"kafka.isolation.level": "read_committed"}))
         query.processAllAvailable()
@@ -253,11 +254,11 @@ def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
         forward.processAllAvailable()
         forward.stop()
         front.leave()
-        assert subscriber.wait_until(FOREVER, segment="parse", timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, segment="parse", timeout_s=HANG_S)
         assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
         copy = world.start_second()
         copy.processAllAvailable()
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
         copy.stop()
     assert world.copied() == [1]
 
@@ -380,7 +381,7 @@ def test_a_topic_can_be_asked_about_as_soon_as_it_is_created(broker: KafkaBroker
     for number in range(10):
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         (created,) = admin.create_topics([NewTopic(f"new-{number}", 8, 1)]).values()
-        created.result(WAIT_S)
+        created.result(HANG_S)
         assert len(KafkaTopic(f"new-{number}", broker.bootstrap).ends().ends) == 8
 
 
@@ -394,7 +395,7 @@ def test_records_are_labelled_by_their_own_timestamps(
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
     for partition, time_ms in ((0, 1_000), (0, 1_001), (0, 1_050), (1, 1_020), (1, 1_010)):
         producer.produce(name, b"1", partition=partition, timestamp=time_ms)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(HANG_S) == 0
     front = KafkaFront(
         target, name, "f", "parse", name, tmp_path, brokers=broker.bootstrap, timestamps=True
     )
@@ -420,7 +421,7 @@ def test_the_example_comes_to_its_end(
     for pieces in range(1, 6):
         order = json.dumps({"shop": "corner", "pieces": pieces}).encode()
         producer.produce(pipeline.ORDERS, order, partition=pieces % 2)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(HANG_S) == 0
     front = label(target, broker.bootstrap, topics)
     price = queries.price(spark, target, broker.bootstrap, topics, data)
     store = queries.store(spark, target, broker.bootstrap, topics, data)
@@ -428,7 +429,7 @@ def test_the_example_comes_to_its_end(
     store.processAllAvailable()
     front.leave()
     with Subscriber(target, pipeline.PIPELINE) as subscriber:
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
     stored = spark.read.parquet(f"{data}/stored").collect()
     assert sorted(row.amount for row in stored) == [5, 10, 15, 20, 25]
     price.stop()

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.cluster.children import WAIT_S, until
 from tests.connectors.ordered_topic import OrderedTopic, committed_end
 from tests.connectors.parts.kafka import KafkaBroker
 from tests.consumers.barrier.conformance import (
@@ -25,6 +24,7 @@ from tests.consumers.barrier.conformance import (
 )
 from tests.consumers.barrier.killed import kill_writers_behind_each_step
 from tests.consumers.barrier.shown import KEYS, run_shown
+from tests.waits import HANG_S, until
 from tracker.consumers.barrier.kafka import KafkaSink
 from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released
@@ -52,7 +52,6 @@ class TestKafkaSink(OrderedSinkSuite):
         return OrderedTopic(broker)
 
     @pytest.mark.long
-    @pytest.mark.timeout(300)
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
         kill_writers_behind_each_step(place)
 
@@ -123,7 +122,7 @@ def test_positions_that_could_get_lost_are_refused(place: OrderedTopic) -> None:
     positions.configure("cleanup.policy", "compact")
     producer = Producer({"bootstrap.servers": place.broker.bootstrap})
     producer.produce(positions.topic, b"something else", BARRIER.encode(), 0)
-    producer.flush(WAIT_S)
+    producer.flush(HANG_S)
     with pytest.raises(StateError, match=r"offset 0 of topic .* is not the position of a barrier"):
         sink.open(BARRIER, BUFFER)
     with pytest.raises(ValueError, match="the topic of the rows: name another"):
@@ -136,10 +135,10 @@ def test_a_position_behind_the_open_transaction_of_another_is_waited_for(
     """A reader of what is committed sees nothing behind it: not the newest position."""
     other = Producer({"bootstrap.servers": place.broker.bootstrap, "transactional.id": place.topic})
     sink, _ = written(place)
-    other.init_transactions(WAIT_S)
+    other.init_transactions(HANG_S)
     other.begin_transaction()
     other.produce(f"{place.topic}.positions", b"", b"another", 0)
-    assert other.flush(WAIT_S) == 0
+    assert other.flush(HANG_S) == 0
     sink.write(*batch(ROWS_A_BATCH))
     found: list[Position | None] = []
     again = sink_at(place)
@@ -150,8 +149,8 @@ def test_a_position_behind_the_open_transaction_of_another_is_waited_for(
             at = len(place.rows())
             sink.write(*batch(at))
     count = len(place.rows())
-    other.abort_transaction(WAIT_S)
-    opening.join(WAIT_S)
+    other.abort_transaction(HANG_S)
+    opening.join(HANG_S)
     assert found == [batch(count - ROWS_A_BATCH)[1]]
     again.write(*batch(count))
     assert place.rows() == rows_up_to(count + ROWS_A_BATCH)

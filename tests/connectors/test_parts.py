@@ -9,16 +9,14 @@ import urllib.request
 
 import pytest
 
-from tests.cluster.children import until
-from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.hdfs import HdfsCluster
 from tests.connectors.parts.kafka import KafkaBroker
 from tests.connectors.parts.s3 import S3Server
 from tests.connectors.places import HdfsPath, HdfsPlace, S3Place
 from tests.connectors.s3_requests import S3Client
 from tests.spark_matrix.places import StoreAway
+from tests.waits import until
 
-pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
 RACES, RACERS = 40, 8
 HDFS_CLOCK_NS = 1_000_000
 """HDFS has times in milliseconds."""

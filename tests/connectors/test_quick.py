@@ -6,14 +6,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from scripts.summary import ROOT
 from tests.connectors.__main__ import version
 from tests.connectors.conftest import or_skip
 from tests.connectors.kinds import CONNECTORS
 from tests.connectors.kinds.files import FilesInHdfs
-from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.jars import OFTEN, jars
 from tests.connectors.parts.s3 import server_program
 
@@ -22,7 +19,6 @@ ROW = "ordinary"
 QUICK = [kind for kind in CONNECTORS if kind.pyspark == version() and kind is not FilesInHdfs]
 
 
-@pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
 def test_an_ordinary_run_of_each_is_right() -> None:
     or_skip(server_program)
     for name in OFTEN:

@@ -13,15 +13,12 @@ import tracker
 from local_tracker.spark.formats.hadoop_files import SessionStores
 from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S, until
-from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.together import BUCKET
+from tests.waits import HANG_S, until
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import unit_name
-
-pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
 
 REQUESTS_A_BATCH = {"read": 8, "list": 1}
 """Of a batch of one file in and one file out, and of asking whether it is durable."""
@@ -47,9 +44,9 @@ class Lake:
         text = "".join(f"{json.dumps({'value': value})}\n" for value in values)
         self.stores.files(where).create(where, text.encode())
         created = Cells.of([(0, slot, unit_value(unit_name(where)), 1)])
-        self._front.commit(TickContent(created=created)).result(WAIT_S)
+        self._front.commit(TickContent(created=created)).result(HANG_S)
         beat = Heartbeat("front", slot + 1)
-        self._front.commit(TickContent(heartbeats=(beat,))).result(WAIT_S)
+        self._front.commit(TickContent(heartbeats=(beat,))).result(HANG_S)
 
     def start(self) -> TrackedQuery:
         frame = self.spark.readStream.schema("value INT").json(f"{self.root}/in")
@@ -121,7 +118,7 @@ def test_an_idle_query_sends_next_to_nothing(lake: Lake) -> None:
     store = f"s3://{BUCKET}"
     before = counted()[store]
     looks = query.query.lastProgress
-    until(lambda: query.query.lastProgress != looks, timeout_s=WAIT_S)
+    until(lambda: query.query.lastProgress != looks, timeout_s=HANG_S)
     after = counted()[store]
     assert sum(after.values()) - sum(before.values()) <= 5
     query.stop()

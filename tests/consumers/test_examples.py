@@ -10,7 +10,6 @@ import pytest
 from tests.docs.pages import ROOT
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("example", "outcome"),
     [

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SECOND, WAIT_S, consume, create, done, promise
+from tests.client.support import SECOND, consume, create, done, promise
+from tests.waits import HANG_S
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods import functions as callbacks
@@ -57,10 +58,10 @@ def test_what_fails_stays_the_first(running: EmbeddedTracker, node: NodeClient) 
         times.at(10, fails)
         times.at(20, called.append)
         with pytest.raises(OSError, match="disk full"):
-            times.run(WAIT_S)
+            times.run(HANG_S)
         assert (called, times.waiting) == ([], 2)
         broken[0] = False
-        assert times.run(WAIT_S) == 2 and called == [10, 20]
+        assert times.run(HANG_S) == 2 and called == [10, 20]
 
 
 def test_it_runs_by_itself_and_is_bounded(
@@ -75,7 +76,7 @@ def test_it_runs_by_itself_and_is_bounded(
             times.at(20, print)
         assert not came.is_set()
         done(node.commit(promise(10)))
-        assert came.wait(WAIT_S)
+        assert came.wait(HANG_S)
     assert times.failure is None
 
 
@@ -86,7 +87,7 @@ def test_it_runs_by_itself_and_is_bounded(
 def timers(running: EmbeddedTracker, node: NodeClient) -> Iterator[NodeClient]:
     """A node that holds times for functions."""
     with NodeClient(running.target, "two", "timers") as timers:
-        timers.join(WAIT_S)
+        timers.join(HANG_S)
         yield timers
 
 
@@ -104,12 +105,12 @@ def test_a_function_may_emit_at_its_time(
         times.at(30, emit)
         times.at(30, lambda slot: create(slot, 8, SECOND))
         done(node.commit(promise(100)))
-        assert times.run(WAIT_S) == 2 and seen == [30]
+        assert times.run(HANG_S) == 2 and seen == [30]
         assert timers.holds == {} and times.unfinished == []
         done(node.commit(consume(30, 7, SECOND)))
         assert subscriber.min_time("second") == 30, "the other one's item is open"
         done(node.commit(consume(30, 8, SECOND)))
-        assert subscriber.wait_until(100, "second", WAIT_S)
+        assert subscriber.wait_until(100, "second", HANG_S)
 
 
 def test_what_it_emits_and_the_end_of_its_hold_are_one_tick(
@@ -127,7 +128,7 @@ def test_what_it_emits_and_the_end_of_its_hold_are_one_tick(
     with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
         times.at(30, lambda slot: create(slot, 7, SECOND))
         done(node.commit(promise(100)))
-        assert times.run(WAIT_S) == 1
+        assert times.run(HANG_S) == 1
     ends = [content for content in committed if any(m.slot == FOREVER for m in content.holds)]
     assert [len(content.created) for content in ends] == [1]
 
@@ -145,16 +146,16 @@ def test_what_fails_holds_its_time_on_and_so_does_what_a_dead_process_waited_for
         times.at(40, print)
         done(node.commit(promise(100)))
         with pytest.raises(OSError, match="disk full"):
-            times.run(WAIT_S)
+            times.run(HANG_S)
     with NodeClient(running.target, "two", "timers") as again:
-        again.join(WAIT_S)
+        again.join(HANG_S)
         with Notificator(running.target, "two", "first", node=again, holds=["second"]) as times:
             assert times.unfinished == [20, 40]
             assert subscriber.min_time("second") == 20
             for slot in times.unfinished:
                 times.at(slot, lambda slot: None)
-            assert times.run(WAIT_S) == 2
-    assert subscriber.wait_until(100, "second", WAIT_S)
+            assert times.run(HANG_S) == 2
+    assert subscriber.wait_until(100, "second", HANG_S)
 
 
 def test_a_function_may_ask_for_a_later_time_where_its_own_is_held(
@@ -163,16 +164,16 @@ def test_a_function_may_ask_for_a_later_time_where_its_own_is_held(
     with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
         times.at(20, lambda slot: times.at(25, lambda later: create(later, 9, SECOND)))
         done(node.commit(promise(100)))
-        assert times.run(WAIT_S) == 2
+        assert times.run(HANG_S) == 2
     done(node.commit(consume(25, 9, SECOND)))
-    assert running.subscriber("two").wait_until(100, "second", WAIT_S)
+    assert running.subscriber("two").wait_until(100, "second", HANG_S)
 
 
 def test_a_time_that_is_over_can_be_held_no_more(
     running: EmbeddedTracker, node: NodeClient, timers: NodeClient
 ) -> None:
     done(node.commit(promise(100)))
-    assert running.subscriber("two").wait_until(100, "second", WAIT_S)
+    assert running.subscriber("two").wait_until(100, "second", HANG_S)
     with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
         with pytest.raises(RefusedError, match=r"cannot begin at slot 20.*below slot 100"):
             times.at(20, print)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tracker
-from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.client.support import done, joined_front, promise
 from tests.consumers.follow_killed import POINTS
 from tests.consumers.tables import (
     DeltaPlace,
@@ -24,6 +24,7 @@ from tests.consumers.tables import (
 )
 from tests.consumers.test_openlineage import Lineage, lineage
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S, PROGRAM_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.openlineage import run_id
@@ -72,13 +73,12 @@ class Follows:
     def _run(self, module: str, before: list[str], status: int) -> list[str]:
         ran = subprocess.run(
             [sys.executable, "-m", module, *before, *self._arguments], check=False, cwd=ROOT,
-            env=self._environment, capture_output=True, text=True, timeout=5 * WAIT_S,
+            env=self._environment, capture_output=True, text=True, timeout=PROGRAM_S,
         )  # fmt: skip
         assert ran.returncode == status, ran.stdout + ran.stderr
         return [json.loads(line)["key"] for line in ran.stdout.splitlines()]
 
 
-@pytest.mark.timeout(300)
 def test_each_period_is_marked_once_in_each_place_wherever_the_follower_dies(
     running: EmbeddedTracker, tmp_path: Path
 ) -> None:
@@ -95,7 +95,7 @@ def _follow_and_die(running: EmbeddedTracker, follows: Follows, receiver: Lineag
         follows.delta.append()
         follows.iceberg.append()
     done(node.leave_front("front"))
-    assert running.subscriber("p").wait_until(START + HOURS * HOUR + 1, timeout_s=WAIT_S)
+    assert running.subscriber("p").wait_until(START + HOURS * HOUR + 1, timeout_s=HANG_S)
     told += follows.to_the_end()
 
     hours = [f"p/first/{START + n * HOUR}..{START + (n + 1) * HOUR}" for n in range(HOURS)]

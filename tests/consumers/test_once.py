@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import WAIT_S, done, promise
+from tests.client.support import done, promise
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import commits
@@ -112,7 +113,7 @@ def test_what_fails_leaves_its_period_the_next_and_what_comes_behind_it_undone(
 
     with Periods(running.target, "two", "first", "100ms", tmp_path / "record.json") as periods:
         with pytest.raises(OSError, match="disk full"):
-            periods.run(Ledger(before), Call(fail), Ledger(after), timeout_s=WAIT_S)
+            periods.run(Ledger(before), Call(fail), Ledger(after), timeout_s=HANG_S)
         assert (len(before), after) == (1, [])
         assert periods.run(Ledger(before), Ledger(after), timeout_s=0.2) == PERIODS
     assert before == after

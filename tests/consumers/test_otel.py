@@ -22,9 +22,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from typer.testing import CliRunner, Result
 
 from lowmark.errors import RefusedError, UnavailableError
-from tests.client.support import HOUR, WAIT_S, consume, done, various_pipelines
-from tests.cluster.children import Running, until
+from tests.client.support import HOUR, consume, done, various_pipelines
+from tests.cluster.children import Running
 from tests.consumers.receiver import taking_posts
+from tests.waits import HANG_S, until
 from tracker import __version__
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
@@ -66,7 +67,7 @@ class Receiver:
         handler.end_headers()
 
     def next(self) -> ExportMetricsServiceRequest:
-        return self.taken.get(timeout=WAIT_S)
+        return self.taken.get(timeout=HANG_S)
 
 
 @contextmanager
@@ -224,9 +225,9 @@ def test_it_goes_on_when_the_receiver_is_back_and_ends_when_it_is_told(
         try:
             until(lambda: receiver.refused, (tmp_path / "export.log").read_text)
             reader = running.node("held", "reader")
-            reader.join(WAIT_S)
+            reader.join(HANG_S)
             done(reader.commit(consume(HOUR, 1)))
-            assert running.subscriber("held").wait_until(3 * HOUR, timeout_s=WAIT_S)
+            assert running.subscriber("held").wait_until(3 * HOUR, timeout_s=HANG_S)
             receiver.status = 200
             until(lambda: points(receiver.next())["lowmark.min_time", "held", None] == 3 * 3_600.0)
         finally:

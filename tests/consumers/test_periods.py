@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.periods import LISTED_PERIODS
 from tracker.client import NodeClient
@@ -57,7 +58,7 @@ def kill(running: EmbeddedTracker) -> None:
 def take(following: Periods, count: int, *, note: bool = True) -> list[Period]:
     """That many periods, with which everything goes well."""
     taken: list[Period] = []
-    for period in following.completed(WAIT_S):
+    for period in following.completed(HANG_S):
         taken.append(period)
         if note or len(taken) < count:
             following.done(period)
@@ -112,12 +113,12 @@ def test_each_period_is_told_also_when_min_time_jumps(
 
     # The front leaves in the middle of an hour that was passed by nothing else.
     done(node.commit(promise(TEN + 6 * HOUR)))
-    assert running.subscriber("two").wait_until(TEN + 6 * HOUR, timeout_s=WAIT_S)
+    assert running.subscriber("two").wait_until(TEN + 6 * HOUR, timeout_s=HANG_S)
     done(node.leave_front("front"))
-    assert running.subscriber("two").wait_until(FOREVER, timeout_s=WAIT_S)
+    assert running.subscriber("two").wait_until(FOREVER, timeout_s=HANG_S)
     with follower(running, record) as following:
         last = take(following, 3)
-        assert list(following.completed(WAIT_S)) == [], "there is nothing behind the end"
+        assert list(following.completed(HANG_S)) == [], "there is nothing behind the end"
     assert [p.from_slot for p in last] == [TEN + 4 * HOUR, TEN + 5 * HOUR, TEN + 6 * HOUR]
     assert last[-1].key == f"two/first/{TEN + 6 * HOUR}..end"
     whose = f"two/first by {HOUR} slots"
@@ -136,7 +137,7 @@ def test_the_tracker_remembers_when_each_was_complete(
 ) -> None:
     for slot in (TEN, TEN + HOUR, TEN + 4 * HOUR):
         done(node.commit(promise(slot)))
-        assert running.subscriber("two").wait_until(slot, timeout_s=WAIT_S)
+        assert running.subscriber("two").wait_until(slot, timeout_s=HANG_S)
     slots = [TEN + hour * HOUR for hour in range(6)]
     before = history(running.target, "two", slots, "first")
     assert [told.reached for told in before] == [True] * 5 + [False]
@@ -179,7 +180,7 @@ def test_a_short_period_was_complete_by_the_next_moment_that_is_remembered(
     second = HOUR // 3_600
     for slot in (TEN, TEN + 10 * second, TEN + 20 * second, TEN + 90 * second):
         done(node.commit(promise(slot)))
-        assert running.subscriber("two").wait_until(slot, timeout_s=WAIT_S)
+        assert running.subscriber("two").wait_until(slot, timeout_s=HANG_S)
     span = ("--from", "2026-03-02T10:00", "--to", "2026-03-02T10:01:20", "--every", "10s")
     lines = listed(running, *span)
     assert [line["complete"] for line in lines] == [True] * 8
@@ -216,7 +217,7 @@ def test_where_slots_are_numbers_the_last_periods_end_with_the_newest_promise() 
         assert none.exit_code == 2 and "say --to slot:N" in none.stderr
         node = joined_front(running.node("two", "n", "front"))
         done(node.commit(promise(47)))
-        assert running.subscriber("two").wait_until(47, timeout_s=WAIT_S)
+        assert running.subscriber("two").wait_until(47, timeout_s=HANG_S)
         lines = listed(running, "--every", "10")
         assert [line["from_slot"] for line in lines] == [10, 20, 30]
         assert all(line["exact"] in (True, False) for line in lines)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.support import WAIT_S, done, promise
+from tests.client.support import done, promise
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods.runs import Run, Runs
@@ -17,7 +18,7 @@ from tracker.errors import StateError
 
 def reach(running: EmbeddedTracker, node: NodeClient, slot: int) -> None:
     done(node.commit(promise(slot)))
-    assert running.subscriber("two").wait_until(slot, timeout_s=WAIT_S)
+    assert running.subscriber("two").wait_until(slot, timeout_s=HANG_S)
 
 
 def runs(running: EmbeddedTracker, record: Path) -> Runs:
@@ -43,7 +44,7 @@ def test_each_run_begins_where_the_last_one_ended(
         (2, 11, 500),
     ]
     done(node.leave_front("front"))
-    assert running.subscriber("two").wait_until(FOREVER, timeout_s=WAIT_S)
+    assert running.subscriber("two").wait_until(FOREVER, timeout_s=HANG_S)
     with runs(running, tmp_path / "r.json") as job:
         last = job.begin()
         assert last is not None and (last.from_slot, last.to_slot) == (500, FOREVER)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tracker
-from tests.cluster.children import WAIT_S
 from tests.files.s3 import s3_bucket
 from tests.files.stores import EXCLUSIVE
 from tests.files.stores import STORES as OPENED
+from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.durable import StateFile, StoredState, state_at
 from tracker.consumers.periods.cut import Period
@@ -119,9 +119,9 @@ def promise(running: EmbeddedTracker, slot: int) -> None:
     with running.node("p", "front") as front:
         front.join()
         front.join_front("front", "load")
-        front.commit(TickContent(heartbeats=(Heartbeat("front", slot),))).result(WAIT_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", slot),))).result(HANG_S)
     with running.subscriber("p") as subscriber:
-        assert subscriber.wait_until(slot, "load", WAIT_S)
+        assert subscriber.wait_until(slot, "load", HANG_S)
 
 
 def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracker) -> None:
@@ -160,5 +160,5 @@ def test_whoever_had_the_record_before_does_nothing_more(running: EmbeddedTracke
         with Periods(running.target, "p", "load", "100ms", record, since=0) as periods:
             for _ in range(2):
                 with pytest.raises(StateError, match="taken over by another process"):
-                    periods.run(Call(take_over), timeout_s=WAIT_S)
+                    periods.run(Call(take_over), timeout_s=HANG_S)
         assert (first, second) == ([0], [0, 10, 20])

@@ -15,10 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.client.support import done, joined_front, promise
 from tests.consumers.receiver import Receiver, receiving
 from tests.consumers.test_periods import HOUR, HOURS, SPEC, TEN, kill
 from tests.security.certificates import Authority
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT
 from tracker.client.embedded import EmbeddedTracker
@@ -34,7 +35,7 @@ from tracker.errors import Code, InvalidError, StateError, UnavailableError
 
 SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 NOW_S = 1_649_367_553
-HASTY = Patience(attempt_s=WAIT_S, give_up_s=WAIT_S, first_pause_s=0.001, longest_pause_s=0.01)
+HASTY = Patience(attempt_s=HANG_S, give_up_s=HANG_S, first_pause_s=0.001, longest_pause_s=0.01)
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ def test_a_receiver_that_answers_byte_by_byte_does_not_hold_the_sender(secret_fi
         while not over.wait(0.05):
             handler.wfile.write(b"x")
 
-    patience = Patience(attempt_s=1.0, give_up_s=WAIT_S, first_pause_s=0.001)
+    patience = Patience(attempt_s=1.0, give_up_s=HANG_S, first_pause_s=0.001)
     try:
         with receiving(SECRET, drip) as receiver:
             Webhook(receiver.url, secret_file, patience=patience).deliver("msg_a", {})

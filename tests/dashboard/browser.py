@@ -15,10 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.children import until
+from tests.waits import HANG_S, until
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-WAIT_S = 90.0
 
 
 def find_chromium() -> str:
@@ -91,7 +90,7 @@ class Browser:
             if session:
                 message["sessionId"] = session
             os.write(self._write, json.dumps(message).encode() + b"\0")
-        return future.result(WAIT_S)
+        return future.result(HANG_S)
 
     def page(self, url: str, width: int = 1280, height: int = 900, *, dark: bool = False) -> Page:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]

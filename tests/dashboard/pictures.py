@@ -13,11 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.client.support import WAIT_S
 from tests.cluster.children import now_slot
 from tests.dashboard.browser import Browser
 from tests.dashboard.scene import scene
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 
 PICTURES = ROOT / "docs" / "img"
@@ -104,9 +104,9 @@ def of_all(browser: Browser) -> None:
             )
             here.tracker.register(spec)
             fronts[name] = here.tracker.node(name, "web", "front")
-            fronts[name].join(WAIT_S)
+            fronts[name].join(HANG_S)
             for front, segment in both.items():
-                fronts[name].join_front(front, segment, WAIT_S)
+                fronts[name].join_front(front, segment, HANG_S)
         here.items("sessions", [10, *range(1_500, 5_200, 40)])
         here.consume("sessions", [10])
         here.readers["sessions"].close()
@@ -117,7 +117,7 @@ def of_all(browser: Browser) -> None:
                 newest = now_slot() - int(100 * chance.uniform(0.1, 1) * behind_s)
                 late = promised[name] = max(promised.get(name, here.start), newest)
                 ahead, back = Heartbeat("web", now_slot()), Heartbeat("web-report", late)
-                fronts[name].commit(TickContent(heartbeats=(ahead, back))).result(WAIT_S)
+                fronts[name].commit(TickContent(heartbeats=(ahead, back))).result(HANG_S)
             time.sleep(1)
         page = browser.page(here.url, *WIDE)
         page.until_says("10 pipelines", "#place")

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import tracker
-from tests.client.support import WAIT_S, done
+from tests.client.support import done
 from tests.cluster.children import now_slot
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -46,12 +47,12 @@ class Showing:
         self.url = f"http://{self.dashboard.address}"
 
     def _do(self, work: object) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)  # type: ignore[arg-type]
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(HANG_S)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._do(self.dashboard.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WAIT_S)
+        self._thread.join(HANG_S)
         self._loop.close()
 
 
@@ -120,13 +121,13 @@ def scene(*, name: str = "clicks", shards: int = 2) -> Iterator[Scene]:
         fronts, readers = {}, {}
         for front in FRONTS:
             node = running.node(name, front, "front")
-            node.join(WAIT_S)
-            node.join_front(front, "parse", WAIT_S)
+            node.join(HANG_S)
+            node.join_front(front, "parse", HANG_S)
             fronts[front] = node
         for segment in SEGMENTS:
             kind = "local-tracker" if segment == "alerts" else "query"
             readers[segment] = running.node(name, f"{segment}-query", kind)
-            readers[segment].join(WAIT_S)
+            readers[segment].join(HANG_S)
         showing = Showing(running.target)
         try:
             yield Scene(running, showing, fronts, readers, start)

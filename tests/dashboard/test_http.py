@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import tracker
-from tests.client.support import WAIT_S
-from tests.cluster.children import until
 from tests.dashboard.scene import Showing
+from tests.waits import HANG_S, until
 from tracker import http as http_module
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import PipelineSpec
@@ -38,7 +37,7 @@ def showing(running: EmbeddedTracker) -> Iterator[Showing]:
 
 
 def connected(showing: Showing) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(showing.dashboard.address, timeout=WAIT_S)
+    return http.client.HTTPConnection(showing.dashboard.address, timeout=HANG_S)
 
 
 def asked(
@@ -53,7 +52,7 @@ def asked(
 def raw(showing: Showing, data: bytes) -> bytes:
     """All that is answered to some bytes until the connection ends."""
     host, _, port = showing.dashboard.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+    with socket.create_connection((host, int(port)), timeout=HANG_S) as connection:
         connection.sendall(data)
         found = b""
         try:

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
-from tests.cluster.children import until
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.dashboard.scene import Showing
 from tests.dashboard.test_http import asked
+from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.client import Admin, Explanation, PipelineInfo, UnavailableError
 from tracker.client import admin as admin_module
@@ -45,7 +45,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTracker]:
         done(held.commit(create(HOUR, 1)))
         done(held.commit(promise(3 * HOUR)))
         for name, slot in (("complete", FOREVER), ("held", HOUR)):
-            assert embedded.subscriber(name).wait_until(slot, timeout_s=WAIT_S)
+            assert embedded.subscriber(name).wait_until(slot, timeout_s=HANG_S)
         yield embedded
 
 
@@ -63,7 +63,7 @@ class Counting(Admin):
     """Counts what it is asked."""
 
     def __init__(self, target: str) -> None:
-        super().__init__(target, WAIT_S)
+        super().__init__(target, HANG_S)
         self.explained: Counter[str] = Counter()
         self.paged = 0
 
@@ -98,9 +98,9 @@ def test_the_worst_comes_first_with_what_holds_it(running: EmbeddedTracker) -> N
         assert rows[0].has("HEL") and rows[0].has("second") and not rows[0].has("third")
         # It moves: what was said of it is not true any more.
         node = running.node("held", "reader")
-        node.join(WAIT_S)
+        node.join(HANG_S)
         done(node.commit(consume(HOUR, 1)))
-        assert running.subscriber("held").wait_until(3 * HOUR, timeout_s=WAIT_S)
+        assert running.subscriber("held").wait_until(3 * HOUR, timeout_s=HANG_S)
         rows = until_told(overview, lambda rows: dict(states(rows))["held"] == "moving")
         assert "nobody" not in {row.name: row.progress.holds for row in rows}["held"]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import tracker
-from tests.client.support import WAIT_S, create, done, joined_front, promise
-from tests.cluster.children import until
+from tests.client.support import create, done, joined_front, promise
 from tests.cluster.tracker import Tracker
 from tests.dashboard.browser import Browser
 from tests.dashboard.scene import SEGMENTS, Scene, Showing, register_many, scene
 from tests.dashboard.test_overview import Counting
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S, until
 from tracker.client.ports import free_ports
 from tracker.client.state_names import name_of
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind
@@ -25,8 +25,6 @@ from tracker.core.model.ticks import HoldMove
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.view import overview, progress
 from tracker.view.overview import MAX_EXPLAINED, Overview
-
-pytestmark = pytest.mark.timeout(300)
 
 NARROW, WIDE = 360, 1280
 
@@ -144,7 +142,7 @@ def test_it_is_live_and_says_why_a_segment_is_stuck(
         page.until_says("lowmark nodes retire sessions-query --pipeline clicks", "#why")
         page.until_says("stuck: sessions", "#changes")
         again = here.tracker.node("clicks", "sessions-query", "query")
-        again.join(WAIT_S)
+        again.join(HANG_S)
         here.readers["sessions"] = again
         here.consume("sessions", [100])
         here.promise()
@@ -160,8 +158,8 @@ def test_names_are_text_whatever_they_hold(browser: Browser) -> None:
         spec = PipelineSpec(bad, (bad, f"{bad}2"), (Edge(bad, f"{bad}2"),), fronts=(bad,))
         here.tracker.register(spec)
         node = here.tracker.node(bad, bad, bad)
-        node.join(WAIT_S)
-        node.join_front(bad, bad, WAIT_S)
+        node.join(HANG_S)
+        node.join_front(bad, bad, HANG_S)
         page = browser.page(here.url)
         page.until(
             f"[...document.querySelectorAll('#all-rows a')].some((a) => a.textContent === {bad!r})"

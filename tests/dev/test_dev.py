@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker.dev.server
-from tests.client.support import TWO_SEGMENTS, WAIT_S
-from tests.cluster.children import Running, now_slot, until
+from tests.client.support import TWO_SEGMENTS
+from tests.cluster.children import Running, now_slot
+from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, RefusedError
@@ -34,7 +35,7 @@ def taken() -> Iterator[int]:
 def moves(server: DevServer) -> int:
     """Waits until the sample has left this moment behind; returns where min time is then."""
     with Subscriber(server.target, "sample") as progress:
-        assert progress.wait_until(now_slot(), timeout_s=WAIT_S)
+        assert progress.wait_until(now_slot(), timeout_s=HANG_S)
         return progress.min_time()
 
 
@@ -64,7 +65,7 @@ def _waiting(admin: Admin) -> PipelineDescription | None:
 
 def test_the_page_shows_the_tracker() -> None:
     with DevServer(0, 0) as server:
-        with urllib.request.urlopen(server.url + "api/pipelines", timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(server.url + "api/pipelines", timeout=HANG_S) as answer:
             told = json.load(answer)
         assert "sample" in json.dumps(told)
 
@@ -89,7 +90,7 @@ def test_the_page_moves_where_its_own_port_is_taken(
     monkeypatch.setattr(tracker.dev.server, "DEFAULT_DASHBOARD_PORT", taken)
     with DevServer(0) as server:
         assert not server.url.endswith(f":{taken}/")
-        with urllib.request.urlopen(server.url, timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(server.url, timeout=HANG_S) as answer:
             assert answer.status == 200
 
 
@@ -130,7 +131,7 @@ def test_it_says_where_it_is_and_ends_cleanly_when_told_to(
     process.start()
     try:
         said = json.loads(process.until_line(0))
-        with urllib.request.urlopen(said["dashboard"], timeout=WAIT_S) as answer:
+        with urllib.request.urlopen(said["dashboard"], timeout=HANG_S) as answer:
             assert answer.status == 200
         with Admin(said["tracker"]) as admin:
             assert [info.spec.name for info in admin.pipelines()] == [said["pipeline"]]

@@ -13,14 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.cluster.children import now_slot, until
+from tests.cluster.children import now_slot
 from tests.spark_versions.environments import inherited
+from tests.waits import HANG_S, until
 from tracker.client import Admin, Subscriber
 from tracker.client.pipeline_file import load_pipeline
 from tracker.dev.starting import FRONT, PIPELINE, PIPELINE_NAME, QUERY, READER
-
-REACH_S = 240.0
-"""Far more than Spark takes to start and the first batches to be committed on a busy machine."""
 
 
 class Written:
@@ -60,14 +58,14 @@ class Written:
             until(
                 lambda: self._live() and progress.wait_until(moment, timeout_s=1.0),
                 self.said,
-                REACH_S,
+                HANG_S,
             )
 
     def read(self) -> str:
         """Runs the reader once; returns what it has printed."""
         done = subprocess.run(
             [*self._spark, READER], cwd=self.directory, env=self._environment, capture_output=True,
-            text=True, timeout=REACH_S, check=False,
+            text=True, timeout=HANG_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
@@ -112,7 +110,7 @@ class Written:
             os.killpg(process.pid, signal.SIGINT)
         try:
             for process in self._running:
-                process.wait(REACH_S)
+                process.wait(HANG_S)
         finally:
             for process in self._running:
                 if process.poll() is None:

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import tracker
 from fronts.files import FileFront
-from tests.cluster.children import until
 from tests.consumers.barrier.shown import KEYS, run_shown
 from tests.docs.pages import ROOT, blocks, table_rows
+from tests.waits import HANG_S, until
 from tracker.cli import common
 from tracker.cli.app import app
 from tracker.client.embedded import EmbeddedTracker
@@ -35,7 +35,6 @@ from tracker.core.model.units import unit_name
 from tracker.errors import StateError
 
 PAGE = ROOT / "docs" / "consumers.md"
-WAIT_S = 60.0
 TEN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
@@ -54,10 +53,10 @@ def orders() -> Iterator[EmbeddedTracker]:
     with tracker.embedded() as lowmark:
         lowmark.register(PipelineSpec("orders", ("load",), fronts=("shop",)))
         with lowmark.node("orders", "shop") as shop:
-            shop.join(WAIT_S)
-            shop.join_front("shop", "load", WAIT_S)
-            shop.commit(TickContent(heartbeats=(Heartbeat("shop", _slot(TEN)),))).result(WAIT_S)
-            assert lowmark.subscriber("orders").wait_until(TEN, timeout_s=WAIT_S)
+            shop.join(HANG_S)
+            shop.join_front("shop", "load", HANG_S)
+            shop.commit(TickContent(heartbeats=(Heartbeat("shop", _slot(TEN)),))).result(HANG_S)
+            assert lowmark.subscriber("orders").wait_until(TEN, timeout_s=HANG_S)
             yield lowmark
 
 
@@ -75,10 +74,10 @@ def test_the_program_that_emits_at_a_time_runs() -> None:
         )
         lowmark.register(spec)
         shop = lowmark.node("orders", "shop")
-        shop.join(WAIT_S)
-        shop.join_front("shop", "load", WAIT_S)
-        shop.commit(TickContent(heartbeats=(Heartbeat("shop", nine - 5),))).result(WAIT_S)
-        assert lowmark.subscriber("orders").wait_until(nine - 5, timeout_s=WAIT_S)
+        shop.join(HANG_S)
+        shop.join_front("shop", "load", HANG_S)
+        shop.commit(TickContent(heartbeats=(Heartbeat("shop", nine - 5),))).result(HANG_S)
+        assert lowmark.subscriber("orders").wait_until(nine - 5, timeout_s=HANG_S)
         names: dict[str, Any] = {"target": lowmark.target, "nine": nine}
         program = threading.Thread(
             target=exec,
@@ -87,16 +86,16 @@ def test_the_program_that_emits_at_a_time_runs() -> None:
         program.start()
         subscriber = lowmark.subscriber("orders")
         until_held(lowmark)
-        shop.commit(TickContent(heartbeats=(Heartbeat("shop", nine + 5),))).result(WAIT_S)
-        program.join(WAIT_S)
+        shop.commit(TickContent(heartbeats=(Heartbeat("shop", nine + 5),))).result(HANG_S)
+        program.join(HANG_S)
         assert not program.is_alive()
-        assert subscriber.wait_until(nine, "reports", WAIT_S)
+        assert subscriber.wait_until(nine, "reports", HANG_S)
         assert subscriber.min_time("reports") == nine
         reader = lowmark.node("orders", "reader")
-        reader.join(WAIT_S)
+        reader.join(HANG_S)
         item = Cells.of([(1, nine, unit_value(f"report-{nine}"), 1)])
-        reader.commit(TickContent(consumed=item)).result(WAIT_S)
-        assert subscriber.wait_until(nine + 5, "reports", WAIT_S)
+        reader.commit(TickContent(consumed=item)).result(HANG_S)
+        assert subscriber.wait_until(nine + 5, "reports", HANG_S)
         reader.close()
         shop.close()
 
@@ -158,7 +157,7 @@ def test_the_cron_job_runs(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=WAIT_S,
+        timeout=HANG_S,
     )
     assert (ran.returncode, told in ran.stdout) == (status, True), ran
 
@@ -238,16 +237,16 @@ def test_slots_may_be_numbers(tmp_path: Path) -> None:
         (file,) = names["front"].published()
         assert file.slot == 17
         subscriber = lowmark.subscriber("versions")
-        assert subscriber.wait_until(17, timeout_s=WAIT_S), "the file is open"
+        assert subscriber.wait_until(17, timeout_s=HANG_S), "the file is open"
         with lowmark.node("versions", "reader") as reader:
-            reader.join(WAIT_S)
+            reader.join(HANG_S)
             taken = Cells.of([(0, 17, unit_value(unit_name(str(file.path))), 1)])
-            reader.commit(TickContent(consumed=taken)).result(WAIT_S)
+            reader.commit(TickContent(consumed=taken)).result(HANG_S)
         names["front"] = FileFront(
             lowmark.target, "versions", "table", "load", tmp_path, format="json", clock=lambda: 20
         )
         with names["front"]:
-            assert subscriber.wait_until(20, timeout_s=WAIT_S)
+            assert subscriber.wait_until(20, timeout_s=HANG_S)
             shown = CliRunner().invoke(
                 app, ["min-time", "-p", "versions", "--target", lowmark.target]
             )
@@ -256,7 +255,7 @@ def test_slots_may_be_numbers(tmp_path: Path) -> None:
             assert (told.reached, told.min_time) == (True, 20)
             with Periods(lowmark.target, "versions", None, "10", tmp_path / "r") as tens:
                 keys = []
-                for period in tens.completed(WAIT_S):
+                for period in tens.completed(HANG_S):
                     keys.append(period.key)
                     tens.done(period)
                     if len(keys) == 2:

@@ -11,14 +11,13 @@ import pytest
 
 import tracker
 from fronts.ranges import RangeFront
-from tests.cluster.children import until
 from tests.docs.pages import ROOT, blocks
+from tests.waits import until
 from tracker import EmbeddedTracker
 from tracker.core.model import PipelineSpec
 from tracker.core.model.ranges import parse_note
 from tracker.core.model.units import parse_file_name
 
-WAIT_S = 60.0
 FILES, PARTITIONS = [block.text for block in blocks(ROOT / "docs/fronts.md")]
 
 

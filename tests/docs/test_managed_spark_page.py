@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 import tracker
-from tests.cluster.children import WAIT_S, until
 from tests.docs.pages import ROOT, blocks
 from tests.files.s3 import s3_bucket
+from tests.waits import HANG_S, until
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
@@ -77,8 +77,8 @@ def flights(bucket: str) -> Iterator[EmbeddedTracker]:
             front.join_front("front", "parse")
             names = {slot: unit_name(Query(bucket).input_file(slot)) for slot in SLOTS}
             created = Cells.of((0, slot, unit_value(name), 1) for slot, name in names.items())
-            front.commit(TickContent(created=created)).result(WAIT_S)
-            front.commit(TickContent(heartbeats=(Heartbeat("front", 5),))).result(WAIT_S)
+            front.commit(TickContent(created=created)).result(HANG_S)
+            front.commit(TickContent(heartbeats=(Heartbeat("front", 5),))).result(HANG_S)
             yield embedded
 
 
@@ -91,7 +91,7 @@ def run(flights: EmbeddedTracker, bucket: str) -> str:
     environment = os.environ | given | {"LOWMARK_TARGET": flights.target}
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.without_spark", *words],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -12,9 +12,9 @@ from nbclient.exceptions import CellExecutionError
 
 from scripts.site_pages import example_page
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S, PROGRAM_S
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
-START_TIMEOUT_S = 60
 
 
 def as_kept() -> Any:
@@ -24,7 +24,7 @@ def as_kept() -> Any:
 def executed(notebook: Any, directory: Path) -> Any:
     """Run in a kernel of its own, anywhere else than in the project. Raises CellExecutionError."""
     NotebookClient(
-        notebook, timeout=60, startup_timeout=START_TIMEOUT_S, kernel_name="python3",
+        notebook, timeout=PROGRAM_S, startup_timeout=HANG_S, kernel_name="python3",
         resources={"metadata": {"path": str(directory)}},
     ).execute()  # fmt: skip
     return notebook
@@ -39,7 +39,6 @@ def put_out(notebook: Any, cell: str) -> str:
     )
 
 
-@pytest.mark.timeout(180)
 def test_every_cell_runs(tmp_path: Path) -> None:
     notebook = executed(as_kept(), tmp_path)
     assert "127.0.0.1:" in put_out(notebook, "tracker")
@@ -49,7 +48,6 @@ def test_every_cell_runs(tmp_path: Path) -> None:
     assert any("image/svg+xml" in output.get("data", {}) for output in plot.outputs)
 
 
-@pytest.mark.timeout(180)
 def test_a_cell_that_fails_is_noticed(tmp_path: Path) -> None:
     notebook = as_kept()
     cells = {cell.id: cell for cell in notebook.cells}

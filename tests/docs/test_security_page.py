@@ -31,10 +31,10 @@ def test_how_often_refusals_are_logged_is_said_rightly() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     shown = {row[0].strip("`"): row[2] for row in table_rows(PAGE, "limit")}
     given = Limits()
-    assert shown["--max-subscribers"] == f"{given.max_subscribers:,}"
-    assert shown["--max-streams-per-client"] == f"{given.max_streams_per_client:,}"
-    assert shown["--max-calls-per-s"] == "none" and not given.max_calls_per_s
-    assert shown["--max-ticks-per-s"] == "none" and not given.max_ticks_per_s
+    assert shown["max_subscribers"] == f"{given.max_subscribers:,}"
+    assert shown["max_streams_per_client"] == f"{given.max_streams_per_client:,}"
+    assert shown["max_calls_per_s"] == "none" and not given.max_calls_per_s
+    assert shown["max_ticks_per_s"] == "none" and not given.max_ticks_per_s
     assert shown["message size"] == f"{grpc_options.MAX_MESSAGE_BYTES // 2**20} MiB"
     assert shown["tick size"] == f"{(grpc_options.MAX_TICK_BYTES + 1024) // 2**20} MiB - 1 KiB"
     assert shown["max_segments"] == f"{ProcessConfig().max_segments:,}"
@@ -54,7 +54,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert shown["bytes in flight of a client"] == f"{own // 2**20} MiB"
     assert shown["streams"] == f"{grpc_options.MAX_STREAMS_PER_CONNECTION:,}"
     assert shown["calls not taken up"] == f"{grpc_options.MAX_PENDING_CALLS:,}"
-    assert shown["--max-connection-age-ms"] == f"{given.max_connection_age_ms // 3_600_000} h"
+    assert shown["max_connection_age_ms"] == f"{given.max_connection_age_ms // 3_600_000} h"
     assert shown["age of a probe's connection"] == f"{grpc_options.MAX_PROBE_AGE_MS // 60_000} min"
     assert shown["handshake"] == f"{grpc_options.HANDSHAKE_TIMEOUT_MS // 1000} s"
     assert shown["idle"] == f"{grpc_options.MAX_IDLE_MS // 60_000} min"

@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.cluster.children import now_slot
-from tests.cluster.steps import WAIT_S, Steps
+from tests.cluster.steps import Steps
 from tests.cluster.told import end_with_parent
 from tests.elastic.load import PIPELINE
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 
 ITEMS = 3
@@ -39,20 +40,20 @@ class Comings:
         front = NodeClient(self.target, PIPELINE, name, kind="front")
         taker = NodeClient(self.target, PIPELINE, taker_name)
         try:
-            front.join(WAIT_S)
-            taker.join(WAIT_S)
-            grant = front.join_front(name, "in", WAIT_S)
+            front.join(HANG_S)
+            taker.join(HANG_S)
+            grant = front.join_front(name, "in", HANG_S)
             self._count(joins=3)
             # Its clock may be behind the grant, never the other way round: labels begin at the later.
             slot = max(now_slot(), grant.slot)
             items = [("in", slot, f"{name}.{k}") for k in range(ITEMS)]
-            self.steps.commit(front, items, [], (name, slot)).result(WAIT_S)
+            self.steps.commit(front, items, [], (name, slot)).result(HANG_S)
             passed = [("mid", slot, f"{item}>") for _, slot, item in items]
             self.steps.commit(taker, passed, items)
-            self.steps.commit(taker, [], passed).result(WAIT_S)
+            self.steps.commit(taker, [], passed).result(HANG_S)
             self.steps.leave_front(front, name)
-            front.leave(WAIT_S)
-            taker.leave(WAIT_S)
+            front.leave(HANG_S)
+            taker.leave(HANG_S)
             self._count(leaves=3)
         finally:
             front.close()

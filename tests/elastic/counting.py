@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from tests.cluster.steps import WAIT_S, Item, Steps
+from tests.cluster.steps import Item, Steps
 from tests.cluster.told import told_to_finish
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 
 PIPELINE = "original"
@@ -52,7 +53,7 @@ class Worker(threading.Thread):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BYTES)
         self._socket.bind(address(directory, number))
         self._node = NodeClient(target, PIPELINE, self.name)
-        self._node.join(WAIT_S)
+        self._node.join(HANG_S)
 
     def run(self) -> None:
         while True:
@@ -61,7 +62,7 @@ class Worker(threading.Thread):
                 self._work(taken)
             elif self.finish.is_set():
                 break
-        self._node.leave(WAIT_S)
+        self._node.leave(HANG_S)
         self._socket.close()
 
     def _take(self) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ class Fleet(Tracker):
     def __init__(self, directory: Path, shards: int, sabotage: str = "") -> None:
         super().__init__(
             directory, shards, fault=sabotage, metrics=True,
-            options=("--rescale-margin-ms", str(MARGIN_MS)),
+            options=("--set", f"rescale_margin_ms={MARGIN_MS}"),
         )  # fmt: skip
         self._listeners: list[Running] = []
 

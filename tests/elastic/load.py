@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 from tests.cluster.children import now_slot
-from tests.cluster.steps import WAIT_S, Item, Steps
+from tests.cluster.steps import Item, Steps
 from tests.cluster.told import told_to_finish
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
 
@@ -41,8 +42,8 @@ class Front(threading.Thread):
     def __init__(self, load: Load, name: str) -> None:
         super().__init__(name=name)
         self._load, self._node = load, NodeClient(load.target, PIPELINE, name, kind="front")
-        self._node.join(WAIT_S)
-        self._slot = self._node.join_front(name, FRONTS[name], WAIT_S).slot
+        self._node.join(HANG_S)
+        self._slot = self._node.join_front(name, FRONTS[name], HANG_S).slot
 
     def run(self) -> None:
         load, number, due_s = self._load, 0, time.monotonic()
@@ -55,7 +56,7 @@ class Front(threading.Thread):
             due_s = max(due_s + load.interval_s, time.monotonic() - load.interval_s)
             time.sleep(max(0.0, due_s - time.monotonic()))
         load.steps.leave_front(self._node, self.name)
-        self._node.leave(WAIT_S)
+        self._node.leave(HANG_S)
 
 
 class Worker(threading.Thread):
@@ -66,7 +67,7 @@ class Worker(threading.Thread):
         self._load, self._segment = load, segment
         self._next = dict(itertools.pairwise(SEGMENTS)).get(segment)
         self._node = NodeClient(load.target, PIPELINE, self.name)
-        self._node.join(WAIT_S)
+        self._node.join(HANG_S)
 
     def run(self) -> None:
         load, waiting, ended = self._load, self._load.waiting[self._segment], False
@@ -87,7 +88,7 @@ class Worker(threading.Thread):
             time.sleep(load.interval_s / 2)
         if self._next:
             load.waiting[self._next].put(END)
-        self._node.leave(WAIT_S)
+        self._node.leave(HANG_S)
 
 
 class Load:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from examples.history import Recorder, read
 from tests.check.judging import Judged, judge
-from tests.cluster.children import now_slot, until
+from tests.cluster.children import now_slot
 from tests.elastic.fleet import Fleet
 from tests.processes.shared import SharedDirectory
 from tests.spark_matrix.recording import recording
+from tests.waits import HANG_S, until
 from tracker.core.model import PipelineSpec
 
 PIPELINE = "shared"
-WAIT_S = 120.0
 ANYONE_AFTER_MS = 3_000
 FILE_EVERY_S = 0.01
 POLL_S = 0.02
@@ -89,13 +89,13 @@ class Directory:
             turn += 1
             self._raise_failure()
         self._no_more.set()
-        self._threads[0].join(WAIT_S)
+        self._threads[0].join(HANG_S)
         self._until(lambda: not shared.waiting(), "all files are taken")
         for name in list(shared.members):
             self._go(name, "leave")
         self._until(lambda: len(shared.read) == shared.put, "all files are read")
         self._all_read.set()
-        self._threads[1].join(WAIT_S)
+        self._threads[1].join(HANG_S)
         self.listener.ends_well()
 
     def judge(self) -> Shared:
@@ -154,7 +154,7 @@ class Directory:
             self._raise_failure()
             return done()
 
-        until(is_done, f"{what}: waited in vain", WAIT_S)
+        until(is_done, f"{what}: waited in vain", HANG_S)
 
 
 def share(fleet: Fleet, directory: Path, seconds: float) -> Shared:

@@ -6,14 +6,13 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.children import until
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import PIPELINE
+from tests.waits import HANG_S, until
 from tracker.client import Admin
 
 PREFIX = "comer"
 """Begins the names of those that are looked for."""
-SNAPSHOT_S = 120.0
 
 
 def counted(fleet: Fleet) -> list[dict[str, Any]]:
@@ -43,7 +42,7 @@ def wait_for_snapshots(fleet: Fleet) -> None:
             rows = _asked(store, "SELECT position FROM snapshot")
             return bool(rows) and rows[0][0] >= position
 
-        until(is_written, f"no snapshot is written in {store}", SNAPSHOT_S)
+        until(is_written, f"no snapshot is written in {store}", HANG_S)
 
 
 def names_in_stores(fleet: Fleet) -> dict[str, int]:

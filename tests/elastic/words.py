@@ -36,11 +36,10 @@ from tests.cluster.told import end_with_parent
 from tests.elastic.fleet import Fleet
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.truth import Followed, Truth
+from tests.waits import HANG_S
 from tracker.client import Subscriber
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.units import unit_name
-
-COMPLETE_S = 180.0
 
 
 def count(spark: Any, fleet: Fleet, directory: Path, partitions: int) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def count(spark: Any, fleet: Fleet, directory: Path, partitions: int) -> dict[st
             )
             published = front.published()
             front.leave()
-        complete = subscriber.wait_until(FOREVER, timeout_s=COMPLETE_S)
+        complete = subscriber.wait_until(FOREVER, timeout_s=HANG_S)
         assert complete, f"min time is {subscriber.min_time()}: {query.exception()}"
         tracked.stop()
     listener.ends_well()

@@ -71,7 +71,6 @@ def test_the_page_shows_what_the_ways_say() -> None:
     assert len(table_rows(PAGE, "the way")) == len(replayed(replay)) + 3, "Spark twice, min time"
 
 
-@pytest.mark.timeout(300)
 def test_min_time_tells_each_hour_when_it_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--days", "1", "--without-spark"]) == 0
     told = json.loads((BUILD / f"{NAME}.json").read_text())
@@ -80,7 +79,6 @@ def test_min_time_tells_each_hour_when_it_is_complete(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{NAME}: OK hours=")
 
 
-@pytest.mark.timeout(300)
 def test_a_tracker_that_announces_early_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--days", "1", "--sabotage", "early"]) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{NAME}: FAILED problem=")
@@ -90,7 +88,6 @@ def test_a_tracker_that_announces_early_fails(capsys: pytest.CaptureFixture[str]
     )
 
 
-@pytest.mark.timeout(300)
 def test_spark_drops_what_is_behind_its_watermark(tmp_path: Path) -> None:
     hour = BEGIN // HOUR
     begin = hour * HOUR

@@ -14,12 +14,12 @@ from examples.flights.dead_letters import SEGMENT, DeadLetterNode, letter_cells
 from examples.flights.letters import Letter, write_letters
 from examples.flights.pipeline import NAME, SPEC, Places
 from examples.history import Recorder, read
+from tests.waits import HANG_S
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.core.model import TickContent
 from tracker.core.model.slots import FOREVER
 
-WAIT_S = 30.0
 SLOT = YEAR_BEGIN_NS // SPEC.slack_ns
 LETTERS = [Letter(838, SLOT, "line", "why"), Letter(839, SLOT + 1, "line", "why")]
 
@@ -36,34 +36,34 @@ def embedded() -> Iterator[EmbeddedTracker]:
     with tracker.embedded() as running:
         running.register(SPEC)
         airports = running.node(NAME, "airports", "front")
-        airports.join(WAIT_S)
+        airports.join(HANG_S)
         for airport in SPEC.fronts:
-            airports.join_front(airport, "parse", WAIT_S)
+            airports.join_front(airport, "parse", HANG_S)
         parse = running.node(NAME, "parse", "query")
-        parse.join(WAIT_S)
+        parse.join(HANG_S)
         content = TickContent(created=letter_cells(parse.segment(SEGMENT), LETTERS))
-        parse.commit(content).result(WAIT_S)
+        parse.commit(content).result(HANG_S)
         for airport in SPEC.fronts:
-            airports.leave_front(airport).result(WAIT_S)
+            airports.leave_front(airport).result(HANG_S)
         yield running
 
 
 def assert_done(embedded: EmbeddedTracker) -> None:
     """Every letter has been consumed."""
-    assert embedded.subscriber(NAME).wait_until(FOREVER, SEGMENT, WAIT_S)
+    assert embedded.subscriber(NAME).wait_until(FOREVER, SEGMENT, HANG_S)
 
 
 def assert_held(embedded: EmbeddedTracker) -> None:
     """The first letter is in flight."""
     subscriber = embedded.subscriber(NAME)
-    assert subscriber.wait_until(FOREVER, "parse", WAIT_S)
+    assert subscriber.wait_until(FOREVER, "parse", HANG_S)
     assert subscriber.min_time(SEGMENT) <= SLOT
 
 
 def started(embedded: EmbeddedTracker, places: Places) -> tuple[NodeClient, int, Recorder]:
     """A node that has joined, and the last batch that the tracker has of it."""
     node = embedded.node(NAME, SEGMENT)
-    last = max((batch.id for batch in node.join(WAIT_S).last_batches), default=-1)
+    last = max((batch.id for batch in node.join(HANG_S).last_batches), default=-1)
     return node, last, Recorder(places.histories / "dead-letters.jsonl")
 
 

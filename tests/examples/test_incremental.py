@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from examples.incremental.shops import LOOK_BACK, OUTAGE, sales
 from scripts.summary import BUILD
 from tests.docs.pages import ROOT
@@ -26,7 +24,6 @@ for arguments in ([], ["--sabotage", "early"]):
 """
 
 
-@pytest.mark.timeout(550)
 def test_the_gated_job_takes_each_row_once_and_notices_an_early_tracker() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=False, cwd=ROOT, capture_output=True, text=True,

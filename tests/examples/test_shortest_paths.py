@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from examples.shortest_paths.graph import UNREACHED, distances, random_graph
 from examples.shortest_paths.run import Ran, Size, put_together, run
@@ -13,7 +12,6 @@ from examples.shortest_paths.run import Ran, Size, put_together, run
 SMALL = Size(600, 1_500, 2, 2, ((1, (0, 5)), (0, (1, 2))))
 
 
-@pytest.mark.timeout(120)
 def test_every_distance_is_right_though_workers_are_killed(tmp_path: Path) -> None:
     ran = run(tmp_path, SMALL)
     assert ran.kills == 2
@@ -23,7 +21,6 @@ def test_every_distance_is_right_though_workers_are_killed(tmp_path: Path) -> No
     assert 5 < max(ran.rounds.values()) < 128
 
 
-@pytest.mark.timeout(120)
 def test_without_the_barrier_some_are_wrong(tmp_path: Path) -> None:
     ran = run(tmp_path, SMALL, early=True)
     wrong = [

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from examples.windows.flights import BEGIN, Count, Replayed
 from examples.windows.run import Report
 from scripts.summary import BUILD
@@ -16,7 +14,6 @@ from tests.docs.pages import ROOT
 BURSTS = 4
 
 
-@pytest.mark.timeout(330)
 def test_the_report_misses_no_hour() -> None:
     # Without holds it does: `make example-windows` shows by how many, with a driver more than a test needs.
     asked = ["--state", "hold", "--bursts", str(BURSTS)]

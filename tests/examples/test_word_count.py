@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from examples.word_count.run import newest_counts
 from examples.word_count.text import counted, lines, words
 
 
-@pytest.mark.timeout(300)
 def test_every_word_is_counted_once_also_when_the_state_is_repartitioned() -> None:
     # In a process of its own: a JVM that is there already would not take the example's settings.
     command = [sys.executable, "-m", "examples.word_count", "--partitions", "4"]

@@ -13,30 +13,29 @@ import json
 import os
 import sys
 
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Cells, Heartbeat, TickContent
-
-WAIT_S = 60.0
 
 
 def main(target: str, pipeline: str, node_id: str, kind: str) -> None:
     node = NodeClient(target, pipeline, node_id, kind)
-    node.join(WAIT_S)
+    node.join(HANG_S)
     print("joined", flush=True)
     for line in sys.stdin:
         what, *more = json.loads(line)
         match what:
             case "front":
-                node.join_front(more[0], more[1], WAIT_S)
+                node.join_front(more[0], more[1], HANG_S)
             case "promise":
-                node.commit(TickContent(heartbeats=(Heartbeat(*more),))).result(WAIT_S)
+                node.commit(TickContent(heartbeats=(Heartbeat(*more),))).result(HANG_S)
             case _:
                 segment, slot, value = more
                 cells = Cells.of([(node.segment(segment), slot, value, 1)])
                 content = TickContent(created=cells)
                 if what == "consume":
                     content = TickContent(consumed=cells)
-                node.commit(content).result(WAIT_S)
+                node.commit(content).result(HANG_S)
         print("done", flush=True)
     os._exit(1)
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import tracker
-from tests.client.support import WAIT_S, done
-from tests.cluster.children import Running, until
+from tests.client.support import done
+from tests.cluster.children import Running
 from tests.cluster.redis_server import RedisServer
+from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.state_names import name_of
@@ -58,13 +59,13 @@ class World:
 
     def node(self, node_id: str, kind: str = "other") -> NodeClient:
         node = self.tracker.node("p", node_id, kind)
-        node.join(WAIT_S)
+        node.join(HANG_S)
         return node
 
     def front(self, promise: int = 20, slots: tuple[int, ...] = (3, 4)) -> NodeClient:
         """Front jfk, with an item at each of the slots, promising nothing below `promise`."""
         node = self.node("airport", "front")
-        node.join_front("jfk", "parse", WAIT_S)
+        node.join_front("jfk", "parse", HANG_S)
         for slot in slots:
             done(node.commit(TickContent(created=cells(0, slot))))
         self.promise(node, promise)
@@ -188,7 +189,7 @@ def front_paused(here: World) -> Says:
 def front_behind(here: World) -> Says:
     for name, slot in (("jfk", 20), ("ewr", 90)):
         node = here.node(f"airport-{name}", "front")
-        node.join_front(name, "parse", WAIT_S)
+        node.join_front(name, "parse", HANG_S)
         here.promise(node, slot, name)
     return {"front": "jfk", "node_id": "airport-jfk", "slot": 20}
 
@@ -200,7 +201,7 @@ def front_behind(here: World) -> Says:
 )
 def front_refused(here: World) -> Says:
     front = here.node("airport", "front")
-    front.join_front("jfk", "parse", WAIT_S)
+    front.join_front("jfk", "parse", HANG_S)
     here.promise(front, 20)
     try:
         done(front.commit(TickContent(created=cells(0, 5_000))))
@@ -314,7 +315,7 @@ def batch_staged(here: World) -> Says:
     part = StagedContribution(
         "sums", "run", 7, 0, "map", 0, 0, 0, created=Cells.empty(), consumed=cells(0, 4)
     )
-    query.stage([part], timeout_s=WAIT_S)
+    query.stage([part], timeout_s=HANG_S)
     query.close()
     return {"query": "sums", "batch": 7, "node_id": "etl", "slot": 4}
 

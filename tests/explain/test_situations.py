@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import WAIT_S
-from tests.cluster.children import until
 from tests.docs.pages import ROOT, table_rows
 from tests.explain.situations import SITUATIONS, World
+from tests.waits import HANG_S, until
 from tracker.view.explanations import explanation_json, explanation_text
 
 
@@ -34,7 +33,7 @@ def test_who_is_to_blame_is_named_first(name: str) -> None:
         until(
             lambda: named(first_cause(here), situation.kind.value, here),
             lambda: f"{first_cause(here)} instead of {here.expected}",
-            2 * WAIT_S,
+            HANG_S,
         )
         cause = again = first_cause(here)
         assert named(again, situation.kind.value, here), f"it was not to stay: {again}"

@@ -33,13 +33,13 @@ from tests.faults.schedule import Faults
 from tests.faults.stores import KINDS, run_stores
 from tests.faults.system import System
 from tests.sabotage import FAULTS
+from tests.waits import HANG_S
 from tracker.service.failpoints import NAMES
 
 PARTS = ("failpoints", "stores", "pauses", "takeover", "restart", "run")
 SECONDS = 600.0
 SABOTAGED_SECONDS = 20.0
 SABOTAGED_FINISH_S = 30.0
-FINISH_S = 180.0
 FAULT_EVERY_S = 4.5
 LEAST_KILLS, LEAST_CUTS, LEAST_ACKNOWLEDGED = 60, 20, 100_000
 """In ten minutes; of a shorter run in proportion."""
@@ -202,7 +202,7 @@ def _part(part: str, store: str, given: Any, details: dict[str, Any]) -> list[st
                     f"on after {row['gap_s']} s", flush=True,
                 )  # fmt: skip
             return []
-    finish_s = SABOTAGED_FINISH_S if given.sabotage else FINISH_S
+    finish_s = SABOTAGED_FINISH_S if given.sabotage else HANG_S
     details["run"] = the_run(given.seconds, given.seed, given.sabotage, finish_s)
     for violation in details["run"]["violations"]:
         print(violation, flush=True)

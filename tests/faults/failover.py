@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.restart_time import CELLS_PER_TICK, fill
-from tests.cluster.children import WAIT_S, Running, now_slot, until
+from tests.cluster.children import Running, now_slot
 from tests.cluster.network import open_network
 from tests.faults.nodes import PIPELINE
 from tests.faults.system import System
+from tests.waits import HANG_S, until
 from tracker.client import NodeClient
 
 MOST_S = 2.0
@@ -85,7 +86,7 @@ def restarts(directory: Path, store: str, sizes: list[int]) -> list[dict[str, An
         system.goes_on()
         found: list[dict[str, Any]] = []
         with NodeClient(system.tracker.shards[0].address, PIPELINE, "filler") as filler:
-            filler.join(WAIT_S)
+            filler.join(HANG_S)
             filled, first = 0, now_slot() + AHEAD_SLOTS
             for size in sizes:
                 fill(filler, first + filled, size - filled, CELLS_PER_TICK)
@@ -97,7 +98,7 @@ def restarts(directory: Path, store: str, sizes: list[int]) -> list[dict[str, An
                 system.goes_on()
                 found.append({"open_cells": size, "gap_s": round(system.gap_s(at_ns), 2)})
             fill(filler, first, filled, CELLS_PER_TICK)  # the same again: they cancel
-            filler.flush(WAIT_S)
+            filler.flush(HANG_S)
         return found
     finally:
         system.close()

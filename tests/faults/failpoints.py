@@ -15,7 +15,7 @@ VICTIM = 1
 """The shard that dies; others see it go and come back."""
 TIMES = 5
 """It dies the fifth time that it comes by: something has gone through by then."""
-OFTEN = ("--snapshot-after-records", "150")
+OFTEN = ("--set", "snapshot_after_records=150")
 
 
 def died_at(system: System, name: str) -> None:

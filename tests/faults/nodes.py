@@ -25,6 +25,7 @@ from typing import Any
 from local_tracker.worker.handle import Handle
 from tests.cluster.children import now_slot
 from tests.cluster.told import end_with_parent
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import (
     Batch,
@@ -45,7 +46,6 @@ PAUSE_S = 0.012
 MAX_OPEN_STEPS = 1_000
 """Steps that a node leaves unacknowledged before it waits: a tracker that is away holds its nodes."""
 ITEMS_PER_BATCH = 2_000
-ANSWER_S = 600.0
 
 
 def spec(start_slot: int) -> PipelineSpec:
@@ -120,7 +120,7 @@ class Node:
         self.name, self.directory = name, directory
         self.record = Record(directory, name)
         self.client = NodeClient(target, PIPELINE, name)
-        joined = self.client.join(ANSWER_S)
+        joined = self.client.join(HANG_S)
         self.key = f"{name}#{joined.key.incarnation}"
         last = {batch.scope: batch.id for batch in joined.last_batches}.get(SCOPE, -1)
         for batch in sorted(self.record.steps.keys() - self.record.acknowledged):
@@ -141,7 +141,7 @@ class Node:
             heartbeats=(Heartbeat(self.name, promise),) if promise is not None else (),
             batch=Batch(SCOPE, batch, b"%d" % batch),
         )
-        future = self.client.commit(content, ANSWER_S)
+        future = self.client.commit(content, HANG_S)
         future.add_done_callback(lambda done: self._done(batch, handed_ns, done))
 
     def _done(self, batch: int, handed_ns: int, done: Future[int]) -> None:
@@ -152,7 +152,7 @@ class Node:
         self.record.durable(batch, self.key, done.result(), handed_ns)
 
     def wait_for_room(self, most: int = MAX_OPEN_STEPS) -> None:
-        if not self.record.wait_for_room(most, ANSWER_S):
+        if not self.record.wait_for_room(most, HANG_S):
             print(f"{self.key}: nothing becomes durable", file=sys.stderr, flush=True)
             os._exit(1)
 
@@ -171,7 +171,7 @@ def cells(items: list[Item]) -> Cells:
 def front(target: str, name: str, directory: Path) -> None:
     node = Node(target, name, directory)
     if name not in node.grants or not node.grants[name].granted:
-        grant = node.client.join_front(name, "in", ANSWER_S)
+        grant = node.client.join_front(name, "in", HANG_S)
     else:
         grant = node.grants[name]
     node.commit_missing()
@@ -185,7 +185,7 @@ def front(target: str, name: str, directory: Path) -> None:
         node.wait_for_room()
         time.sleep(PAUSE_S)
     node.wait_for_room(0)
-    node.client.leave_front(name).result(ANSWER_S)
+    node.client.leave_front(name).result(HANG_S)
     node.end()
 
 
@@ -261,8 +261,8 @@ def stage(node: Node, batch: int) -> None:
         SCOPE, "run", batch, 0, "operator", 0, 0, 0,
         created=cells(step["created"]), consumed=cells(step["consumed"]),
     )  # fmt: skip
-    node.client.stage([contribution], timeout_s=ANSWER_S)
-    (kept,) = node.client.list_contributions(SCOPE, batch, ANSWER_S)
+    node.client.stage([contribution], timeout_s=HANG_S)
+    (kept,) = node.client.list_contributions(SCOPE, batch, HANG_S)
     assert sorted(kept.consumed.rows()) == sorted(contribution.consumed.rows()), "staged otherwise"
 
 
@@ -270,7 +270,7 @@ def worker(socket: str, name: str, directory: Path, creators: str) -> None:
     """Not to be killed itself: it cannot know whether its last step was taken. The local tracker that
     it hands over to may be."""
     record = Record(directory, name)
-    handle = Handle(socket, PIPELINE, ANSWER_S)
+    handle = Handle(socket, PIPELINE, HANG_S)
     for items in batches(record, Source(directory, creators.split(","), "out")):
         batch, handed_ns = record.step([], items), time.monotonic_ns()
         handle.step(Cells.empty(), cells(items), what=f"step {batch}")

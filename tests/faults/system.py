@@ -11,10 +11,11 @@ from typing import Any
 from examples.history import Recorder, merge
 from tests.check.history import read_history
 from tests.check.rules import violations
-from tests.cluster.children import WAIT_S, Running, discard, ends_of_logs, now_slot, until
+from tests.cluster.children import Running, discard, ends_of_logs, now_slot
 from tests.cluster.network import Network
 from tests.cluster.tracker import Server, Tracker, local_tracker, socket_in
 from tests.faults.nodes import FRONTS, PIPELINE, SEGMENTS, read, spec
+from tests.waits import HANG_S, until
 from tracker.core.model.slots import FOREVER
 
 
@@ -110,7 +111,7 @@ class System:
                     found.append((number, update["at_ns"], update["min_time"]))
         return found
 
-    def hears_of(self, slot: int, timeout_s: float = WAIT_S) -> float:
+    def hears_of(self, slot: int, timeout_s: float = HANG_S) -> float:
         """Waits until a subscriber has heard that all before a slot is complete; returns the moment
         (seconds of the monotonic clock)."""
 
@@ -130,7 +131,7 @@ class System:
         assert after, "nothing has been heard since"
         return max(b - a for a, b in zip([since_ns, *after], after, strict=False)) / 1e9
 
-    def goes_on(self, timeout_s: float = WAIT_S) -> float:
+    def goes_on(self, timeout_s: float = HANG_S) -> float:
         """Waits until what is labelled from now on is announced; returns how long that took."""
         start = time.monotonic()
         return self.hears_of(now_slot() + 1, timeout_s) - start

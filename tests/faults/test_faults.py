@@ -13,10 +13,9 @@ from tests.faults.failpoints import run_failpoints
 from tests.faults.schedule import Faults
 from tests.faults.stores import run_stores
 from tests.faults.system import System
+from tests.waits import PROGRAM_S
 
 Start = Callable[..., System]
-LONGEST_S = 180.0
-"""A loaded machine may take so long until each kind of fault has been made."""
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def test_a_minute_of_a_bad_day_breaks_no_promise(start: Start) -> None:
     system = start(shards=2)
     faults = Faults(system, seed=7)
     kinds = {"kill", "cut", "pause"}
-    faults.run(10.0, 3.0, enough=lambda: faults.counts.keys() >= kinds, most_s=LONGEST_S)
+    faults.run(10.0, 3.0, enough=lambda: faults.counts.keys() >= kinds, most_s=PROGRAM_S)
     system.finish()
     assert faults.counts.keys() >= kinds
     assert system.violations() == []

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from tests.waits import HANG_S
 from tracker.core.log import Grant, Joined
 from tracker.core.model import (
     Batch,
@@ -18,9 +19,6 @@ from tracker.core.model import (
 )
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.errors import LowmarkError, RefusedError
-
-WAIT_S = 20.0
-"""Far more than anything here takes; a test that waits so long has failed."""
 
 SPEC = PipelineSpec("p", ("other", "in"), slack_ns=10)
 
@@ -52,7 +50,7 @@ class FakeTracker:
     def wait(self, until: Callable[[], object]) -> None:
         """Waits until what a front does in the background has made something true."""
         with self.changed:
-            assert self.changed.wait_for(until, WAIT_S), "waited in vain"
+            assert self.changed.wait_for(until, HANG_S), "waited in vain"
 
     def release(self) -> None:
         """Lets the ticks that wait become durable, and those that follow."""

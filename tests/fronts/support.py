@@ -9,13 +9,12 @@ from typing import Any
 from fronts.files import FileFront, PublishedFile
 from fronts.front import Front
 from fronts.kafka import KafkaFront
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import unit_name
-
-WAIT_S = 60.0
 
 
 def file_front(
@@ -31,12 +30,12 @@ def start_all(*fronts: Front | FileFront | KafkaFront) -> None:
     """Starts fronts of which none is granted anything before all have joined."""
     with ThreadPoolExecutor() as pool:
         for started in [pool.submit(front.start) for front in fronts]:
-            started.result(WAIT_S)
+            started.result(HANG_S)
 
 
 def new_reader(embedded: EmbeddedTracker) -> NodeClient:
     node = embedded.node("p", "reader")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     return node
 
 
@@ -45,7 +44,7 @@ def consume_cells(
 ) -> None:
     """Items of segment 0 are done: slot, ack value or the XOR of several, how many."""
     rows = Cells.of((0, *cell) for cell in cells)
-    reader.commit(TickContent(consumed=rows, units_consumed=units)).result(WAIT_S)
+    reader.commit(TickContent(consumed=rows, units_consumed=units)).result(HANG_S)
 
 
 def consume(reader: NodeClient, file: PublishedFile) -> None:
@@ -56,5 +55,5 @@ def consume(reader: NodeClient, file: PublishedFile) -> None:
 
 def reached(embedded: EmbeddedTracker, slot: int) -> None:
     with embedded.subscriber("p") as subscriber:
-        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+        assert subscriber.wait_until(slot, timeout_s=HANG_S)
         assert subscriber.min_time() == slot

@@ -14,7 +14,8 @@ from fronts import front as front_module
 from fronts.batches import PublishedBatch
 from fronts.clock import ClockFault
 from fronts.front import Front, OpenBatch
-from tests.fronts.fake_node import SPEC, WAIT_S, FakeTracker, refusal
+from tests.fronts.fake_node import SPEC, FakeTracker, refusal
+from tests.waits import HANG_S
 from tracker.client import LowmarkError, UnavailableError
 from tracker.core.model import RefusalCode
 from tracker.core.model.ack_values import root_value, root_values, unit_value
@@ -96,7 +97,7 @@ def test_an_item_is_created_before_anything_beyond_it_is_promised(world: World) 
     assert not front.wait_durable(0)
     assert tracker.heartbeat == 5 and tracker.created == []
     tracker.release()
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     tracker.wait(lambda: tracker.heartbeat == 9)
     assert tracker.created == [(5, root_value("f", 0, 0), 1)]
     assert front.last_durable == 0
@@ -104,14 +105,14 @@ def test_an_item_is_created_before_anything_beyond_it_is_promised(world: World) 
 
 def test_nothing_to_publish_is_no_batch(world: World) -> None:
     front = world.start()
-    assert front.publish(world.send) is None and front.wait_durable(WAIT_S)
+    assert front.publish(world.send) is None and front.wait_durable(HANG_S)
     assert world.record == {} and world.tracker.created == []
 
 
 def test_units_are_the_items_when_publishing_names_them(world: World) -> None:
     front = world.start()
     front.publish_now(3, lambda batch: ["file:///a", "file:///b"])
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     both = unit_value("file:///a") ^ unit_value("file:///b")
     assert world.tracker.created == [(0, both, 2)]
     assert [(u.segment, u.name, u.slot) for u in world.tracker.units] == [
@@ -139,7 +140,7 @@ def test_a_batch_whose_sending_failed_is_sent_again_unchanged_before_the_next(wo
         front.publish_now(1, world.send)
     assert front.publish(world.send) == 1
     assert [slots.tolist() for slots, _ in world.record.values()] == [[0], [3]]
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     assert [row[0] for row in world.tracker.created] == [0, 3]
 
 
@@ -173,7 +174,7 @@ def test_a_refusal_that_passes_is_said_and_waited_out(
     world.now_ns = 70
     world.tracker.refusals = [refusal(code)]
     front.publish(world.send)
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     world.tracker.wait(lambda: world.tracker.heartbeat == 7)
     assert world.tracker.created == [(0, root_value("f", 0, 0), 1)]
     assert f"commits again until it is taken: refused as {code.value}" in caplog.text
@@ -185,7 +186,7 @@ def test_a_refusal_that_passes_soon_alarms_nobody(
     front = world.start()
     world.tracker.refusals = [refusal(RefusalCode.BEYOND_HORIZON), refusal(RefusalCode.NOT_READY)]
     front.publish_now(1, world.send)
-    assert front.wait_durable(WAIT_S) and world.tracker.refusals == []
+    assert front.wait_durable(HANG_S) and world.tracker.refusals == []
     assert caplog.text == ""
 
 
@@ -199,7 +200,7 @@ def test_a_front_that_is_refused_for_space_says_so_to_who_publishes(world: World
         # The refusal is known to the front a moment after it was given.
         front.publish_now(1, world.send, timeout_s=0.2)
     world.tracker.refusals = []
-    assert front.wait_durable(WAIT_S), "it has not died of it"
+    assert front.wait_durable(HANG_S), "it has not died of it"
 
 
 @pytest.mark.parametrize("code", [RefusalCode.BELOW_MIN_TIME, RefusalCode.ROLLED_BACK])
@@ -212,7 +213,7 @@ def test_a_refusal_that_stays_ends_the_front_which_promises_no_more(
     world.tracker.refusals = [refusal(code)]
     front.publish(world.send)
     with pytest.raises(TrackingError, match=f"can go on no more .* refused as {code.value}"):
-        front.wait_durable(WAIT_S)
+        front.wait_durable(HANG_S)
     for use in (front.label, lambda: front.publish(world.send), front.leave):
         with pytest.raises(TrackingError):
             use()
@@ -232,8 +233,8 @@ def test_publishing_waits_for_the_tracker_and_fails_in_the_end(world: World) -> 
     done = threading.Thread(target=lambda: front.publish_now(1, world.send))
     done.start()
     world.tracker.release()
-    done.join(WAIT_S)
-    assert sorted(world.record) == [0, 1, 2] and front.wait_durable(WAIT_S)
+    done.join(HANG_S)
+    assert sorted(world.record) == [0, 1, 2] and front.wait_durable(HANG_S)
 
 
 def test_leaving_commits_everything_first_and_closes_the_node(world: World) -> None:
@@ -245,7 +246,7 @@ def test_leaving_commits_everything_first_and_closes_the_node(world: World) -> N
     world.tracker.wait(lambda: world.tracker.node and world.tracker.node.held)
     assert not world.tracker.left
     world.tracker.release()
-    leaving.join(WAIT_S)
+    leaving.join(HANG_S)
     assert world.tracker.left and sum(count for _, _, count in world.tracker.created) == 2
     assert world.tracker.node is not None and world.tracker.node.gone
     with pytest.raises(LowmarkError, match="is closed"):
@@ -290,7 +291,7 @@ def test_a_clock_that_fails_ends_the_front(world: World) -> None:
 
     front._clock = broken
     assert front._thread is not None
-    front._thread.join(WAIT_S)
+    front._thread.join(HANG_S)
     with pytest.raises(TrackingError, match="no clock"):
         front.label()
 
@@ -313,16 +314,16 @@ def test_killed_between_publishing_and_committing(world: World, arrived: bool) -
 
     world.now_ns = 20
     again = world.start()
-    assert again.wait_durable(WAIT_S)
+    assert again.wait_durable(HANG_S)
     assert again.label().slot == 6
-    assert again.publish(world.send) == 1 and again.wait_durable(WAIT_S)
+    assert again.publish(world.send) == 1 and again.wait_durable(HANG_S)
     assert tracker.created == [(6, root_value("f", 0, 0), 1), (6, root_value("f", 1, 0), 1)]
 
 
 def test_a_rewritten_record_is_refused_and_the_node_closed(world: World) -> None:
     front = world.start()
     front.publish_now(1, world.send)
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     world.kill()
     world.record[0] = (np.array([3]), np.array([9], np.uint64))
     with pytest.raises(StateError, match="was rolled back or rewritten"):

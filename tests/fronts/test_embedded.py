@@ -16,16 +16,9 @@ import pytest
 import tracker
 from fronts.files import FileFront
 from fronts.front import Front, OpenBatch
-from tests.cluster.children import now_slot, until
-from tests.fronts.support import (
-    WAIT_S,
-    consume,
-    consume_cells,
-    file_front,
-    new_reader,
-    reached,
-    start_all,
-)
+from tests.cluster.children import now_slot
+from tests.fronts.support import consume, consume_cells, file_front, new_reader, reached, start_all
+from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.client import FencedError, LowmarkError, NodeClient
 from tracker.core.insight.explain import NodeExplanation
@@ -68,20 +61,20 @@ def test_min_time_waits_for_every_file_and_the_pipeline_completes(
     subscriber = embedded.subscriber("p")
     oldest, *others = sorted((f for f in files if f is not None), key=lambda f: f.slot)
     for front in fronts:
-        assert front.wait_durable(WAIT_S)
+        assert front.wait_durable(HANG_S)
     assert reader.resolve_units("in", [unit_name(str(f.path)) for f in others], 1000) == {
         unit_name(str(f.path)): f.slot for f in others
     }, "open units can be named"
     for file in others:
         consume(reader, file)
     # All fronts promise on and on; the one file that is left holds.
-    assert subscriber.wait_until(oldest.slot, timeout_s=WAIT_S)
+    assert subscriber.wait_until(oldest.slot, timeout_s=HANG_S)
     assert subscriber.min_time() == oldest.slot
     consume(reader, oldest)
-    assert subscriber.wait_until(now, timeout_s=WAIT_S)
+    assert subscriber.wait_until(now, timeout_s=HANG_S)
     for front in fronts:
         front.leave()
-    assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+    assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
@@ -89,7 +82,7 @@ def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
 ) -> None:
     fronts = {name: file_front(embedded, tmp_path, name).start() for name in NAMES}
     file = fronts["b"].write(ROWS)
-    assert file is not None and fronts["b"].wait_durable(WAIT_S)
+    assert file is not None and fronts["b"].wait_durable(HANG_S)
     consume(reader, file)
     fronts["b"].front._node.close()
     fronts["b"].close()
@@ -97,7 +90,7 @@ def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
     subscriber = embedded.subscriber("p")
     assert not subscriber.wait_until(held, timeout_s=0.2)
     fronts["b"] = file_front(embedded, tmp_path, "b").start()
-    assert subscriber.wait_until(held, timeout_s=WAIT_S)
+    assert subscriber.wait_until(held, timeout_s=HANG_S)
     second = fronts["b"].write(ROWS)
     assert second is not None and second.batch == 1
     for front in fronts.values():
@@ -113,13 +106,13 @@ def test_a_front_that_has_left_goes_on_from_there_when_it_is_started_again(
         front = file_front(embedded, tmp_path, "a").start()
         file = front.write(ROWS)
         assert file is not None and file.batch == number
-        assert front.wait_durable(WAIT_S)
+        assert front.wait_durable(HANG_S)
         consume(reader, file)
         front.leave()
     for other in others:
         other.leave()
     # Each file was created once and consumed once: created again, it would be open for ever.
-    assert embedded.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
+    assert embedded.subscriber("p").wait_until(FOREVER, timeout_s=HANG_S)
 
 
 def test_files_published_while_the_home_was_away_are_committed_by_the_next_run(
@@ -136,16 +129,16 @@ def test_files_published_while_the_home_was_away_are_committed_by_the_next_run(
     for shard in range(len(embedded.addresses)):
         embedded.start_shard(shard)
     again = file_front(embedded, tmp_path, "a").start()
-    assert again.wait_durable(WAIT_S) and again.front.last_durable == 2
+    assert again.wait_durable(HANG_S) and again.front.last_durable == 2
     subscriber = embedded.subscriber("p")
     now = now_slot()
     for file in files:
         assert file is not None
         consume(reader, file)
-    assert subscriber.wait_until(now, timeout_s=WAIT_S)
+    assert subscriber.wait_until(now, timeout_s=HANG_S)
     for each in (again, fronts["b"], fronts["c"]):
         each.leave()
-    assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+    assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 def test_a_second_incarnation_ends_the_first(embedded: EmbeddedTracker, tmp_path: Path) -> None:
@@ -155,9 +148,9 @@ def test_a_second_incarnation_ends_the_first(embedded: EmbeddedTracker, tmp_path
     with pytest.raises(TrackingError) as refused:
         while True:
             first.write(ROWS)
-            first.wait_durable(WAIT_S)
+            first.wait_durable(HANG_S)
     assert isinstance(refused.value.__cause__, FencedError)
-    assert second.write(ROWS) is not None and second.wait_durable(WAIT_S)
+    assert second.write(ROWS) is not None and second.wait_durable(HANG_S)
     first.close()
     second.close()
 
@@ -168,12 +161,12 @@ def test_a_late_front_labels_from_what_was_announced(
     """Its clock is an hour behind: nothing that it labels is below what was said."""
     subscriber = embedded.subscriber("p")
     fronts = [file_front(embedded, tmp_path, name).start() for name in NAMES]
-    assert subscriber.wait_until(now_slot(), timeout_s=WAIT_S)
+    assert subscriber.wait_until(now_slot(), timeout_s=HANG_S)
     announced = subscriber.min_time()
     late = file_front(embedded, tmp_path, "late", clock=lambda: time.time_ns() - 3600 * 10**9)
     file = late.start().write(ROWS)
     assert file is not None and file.slot >= announced
-    assert late.wait_durable(WAIT_S)
+    assert late.wait_durable(HANG_S)
     for front in (*fronts, late):
         front.close()
 
@@ -204,7 +197,7 @@ def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) 
         if beyond != "its own promise":
             assert not fronts[0].wait_durable(0.2)
             behind[0] = now_ns
-        assert fronts[0].wait_durable(WAIT_S)
+        assert fronts[0].wait_durable(HANG_S)
         for each in fronts:
             each.close()
 
@@ -237,10 +230,10 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
         start_all(lively, silent)
         # Only without the silent one can min time come as far as this.
         later = now_slot() + 1
-        assert embedded.subscriber("p").wait_until(later, timeout_s=WAIT_S)
+        assert embedded.subscriber("p").wait_until(later, timeout_s=HANG_S)
         with pytest.raises(TrackingError, match="fenced"):
             silent.publish_now(1, lambda batch: None)
-            silent.wait_durable(WAIT_S)
+            silent.wait_durable(HANG_S)
         again = Front(embedded.target, "p", "b", "in", heartbeat_interval_ms=10).start()
         assert again.label().slot >= later
         for front in (lively, silent, again):
@@ -268,16 +261,16 @@ def test_a_front_that_publishes_for_long_lives(embedded: EmbeddedTracker) -> Non
         evicted = threading.Event()
 
         def send(batch: OpenBatch) -> None:
-            assert evicted.wait(WAIT_S)
+            assert evicted.wait(HANG_S)
 
         publishing = pool.submit(busy.publish_now, 1, send)
         node = silent._node
         assert isinstance(node, NodeClient)
         with node._changed:
-            assert node._changed.wait_for(lambda: node.failure is not None, WAIT_S)
+            assert node._changed.wait_for(lambda: node.failure is not None, HANG_S)
         evicted.set()
-        publishing.result(WAIT_S)
-        assert busy.wait_durable(WAIT_S)
+        publishing.result(HANG_S)
+        assert busy.wait_durable(HANG_S)
         with embedded.admin() as admin:
             assert admin.pipeline("evicting").state.late_items == 0
         for front in fronts:
@@ -306,19 +299,19 @@ def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path)
         late.write_text('{"row": 1}\n')
         clock_ns[0] *= 2
         beyond = slot_of(clock_ns[0], DEFAULT_SLACK_NS)
-        assert running.subscriber("p").wait_until(beyond, timeout_s=WAIT_S), (
+        assert running.subscriber("p").wait_until(beyond, timeout_s=HANG_S), (
             "b is evicted, a is not"
         )
 
         refused = front("b").start()
         with pytest.raises(TrackingError, match="below_min_time"):
-            refused.wait_durable(WAIT_S)
+            refused.wait_durable(HANG_S)
         refused.close()
         again = front("b", pass_over_late=True).start()
         assert again.front.late_batches == (0,)
         file = again.write([{"row": 2}])
         assert file is not None and (file.batch, file.slot) == (1, beyond)
-        assert again.wait_durable(WAIT_S)
+        assert again.wait_durable(HANG_S)
 
         # Whoever reads both consumes one of them late; min time waits for the other alone.
         reader = new_reader(running)
@@ -326,7 +319,7 @@ def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path)
             consume_cells(reader, (at, unit_value(unit_name(str(path))), 1))
         steady.leave()
         again.leave()
-        assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
+        assert running.subscriber("p").wait_until(FOREVER, timeout_s=HANG_S)
         with running.admin() as admin:
             assert admin.pipeline("p").state.late_items == 1
 
@@ -352,7 +345,7 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
             admin.retire("p", "b")
         clock_ns[0] *= 2
         granted = slot_of(clock_ns[0], DEFAULT_SLACK_NS)
-        assert running.subscriber("p").wait_until(granted, timeout_s=WAIT_S)
+        assert running.subscriber("p").wait_until(granted, timeout_s=HANG_S)
 
         values = [11, 22, 33]
         slots = [granted - 5, granted + 3, granted + 4]
@@ -361,12 +354,12 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
             again.batch_of(0, slots, values, segment="out")
         again.start([again.batch_of(0, slots, values, segment="in")])
         assert again.late_batches == (0,)
-        assert again.wait_durable(WAIT_S) and again.last_durable == 0
+        assert again.wait_durable(HANG_S) and again.last_durable == 0
         for each in (steady, again):
             each.leave()
         reached(running, slots[1])  # what is in time holds min time
         consume_cells(new_reader(running), *zip(slots, values, (1, 1, 1), strict=True))
-        assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
+        assert running.subscriber("p").wait_until(FOREVER, timeout_s=HANG_S)
         with running.admin() as admin:
             assert admin.pipeline("p").state.late_items == 1
 
@@ -386,31 +379,31 @@ def test_a_front_that_meets_a_full_table_goes_on_as_it_empties(shards: int) -> N
         published: list[OpenBatch] = []
         with front:
             front.publish_now(1, published.append)
-            assert front.wait_durable(WAIT_S), "an empty table would take all at once"
+            assert front.wait_durable(HANG_S), "an empty table would take all at once"
             for _ in range(39):
                 front.publish_now(1, published.append)
             front_node = until_refused(embedded)
             assert "max_open_cells of 3" in front_node.refused
             worker = embedded.node("q", "worker")
-            worker.join(WAIT_S)
+            worker.join(HANG_S)
             for place, batch in enumerate(published):
                 for slot, value in zip(batch.slots.tolist(), batch.values.tolist(), strict=True):
                     parent, child = (0, slot, value, 1), (1, slot, value ^ 1, 1)
                     step = TickContent(consumed=Cells.of([parent]), created=Cells.of([child]))
-                    worker.commit(step).result(WAIT_S)
+                    worker.commit(step).result(HANG_S)
                     if place != 20:  # one child holds min time for a while
                         done = TickContent(consumed=Cells.of([child]))
-                        worker.commit(done).result(WAIT_S)
+                        worker.commit(done).result(HANG_S)
                     else:
                         held = child
             raised = embedded.admin().apply(replace(spec, max_open_cells=4))
             assert raised.changes == {"max_open_cells": (3, 4)}
-            assert front.wait_durable(WAIT_S)
+            assert front.wait_durable(HANG_S)
             subscriber = embedded.subscriber("q")
-            assert subscriber.wait_until(held[1], timeout_s=WAIT_S)
-            worker.commit(TickContent(consumed=Cells.of([held]))).result(WAIT_S)
+            assert subscriber.wait_until(held[1], timeout_s=HANG_S)
+            worker.commit(TickContent(consumed=Cells.of([held]))).result(HANG_S)
             front.leave()
-            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+            assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 def until_refused(embedded: EmbeddedTracker) -> NodeExplanation:

@@ -14,7 +14,8 @@ import pytest
 
 from fronts import places
 from fronts.files import SLOT_COLUMN, VALUE_COLUMN, FileFront, PublishedFile
-from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tests.fronts.fake_node import FakeTracker
+from tests.waits import HANG_S
 from tracker.core.model.ack_values import root_values, unit_value
 from tracker.core.model.units import parse_file_name, slot_in_name, unit_name
 from tracker.errors import StateError, TrackingError
@@ -29,7 +30,7 @@ class Directory:
         self.now_ns = 0
         self.runs: list[FileFront] = []
 
-    def start(self, timeout_s: float = WAIT_S, **options: object) -> FileFront:
+    def start(self, timeout_s: float = HANG_S, **options: object) -> FileFront:
         front = FileFront(
             "unused:1", "p", "f", "in", self.path, clock=lambda: self.now_ns,
             heartbeat_interval_ms=1, node=self.tracker.connect(), **options,  # type: ignore[arg-type]
@@ -85,7 +86,7 @@ def test_a_file_is_an_item_under_the_slot_in_its_name(directory: Directory, fmt:
     assert (first.slot, first.batch, second.slot, second.batch) == (0, 0, 12, 1)
     assert directory.visible() == [f"s0-f-00000000.{fmt}", f"s12-f-00000001.{fmt}"]
     assert read(first) == read(second) == ROWS
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     names = [unit_name(str(each.path)) for each in (first, second)]
     assert all("/in%20put/" in name for name in names)
     assert directory.created_units() == names
@@ -100,7 +101,7 @@ def test_rows_are_items_by_columns_of_their_own(directory: Directory, fmt: str) 
     front = directory.start(format=fmt, items="rows")
     directory.now_ns = 70
     file = front.write(ROWS)
-    assert file is not None and front.wait_durable(WAIT_S)
+    assert file is not None and front.wait_durable(HANG_S)
     rows = read(file)
     values = [int(v) for v in root_values("f", 0, range(2))]
     assert [row.pop(SLOT_COLUMN) for row in rows] == [7, 7]
@@ -133,7 +134,7 @@ def test_rows_that_cannot_be_written_leave_nothing_and_hold_nothing(directory: D
     directory.now_ns = 90
     directory.tracker.wait(lambda: directory.tracker.heartbeat == 9)
     assert front.write(ROWS) is not None
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
 
 
 def test_a_full_disk_leaves_nothing(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +168,7 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
     assert directory.visible() == ["s0-f-00000000.json"]
     assert directory.tracker.heartbeat <= 0
     directory.kill()
-    assert directory.start(format="json").wait_durable(WAIT_S)
+    assert directory.start(format="json").wait_durable(HANG_S)
     assert len(directory.created_units()) == 1
 
 
@@ -213,7 +214,7 @@ def test_killed_between_write_and_rename(
     directory.tracker.wait(lambda: directory.tracker.heartbeat == 7)
     file = again.write(ROWS)
     assert file is not None and (file.batch, file.slot) == (0, 7)
-    assert again.wait_durable(WAIT_S)
+    assert again.wait_durable(HANG_S)
     assert sum(count for _, _, count in directory.tracker.created) == (1 if items == "files" else 2)
 
 
@@ -235,7 +236,7 @@ def test_killed_between_rename_and_commit(
 
     directory.now_ns = 20
     again = directory.start(items=items, format=fmt)
-    assert again.wait_durable(WAIT_S)
+    assert again.wait_durable(HANG_S)
     (file,) = again.published()
     if items == "files":
         assert tracker.created == [(5, unit_value(unit_name(str(file.path))), 1)]
@@ -260,7 +261,7 @@ def test_killed_while_ticks_are_out(directory: Directory, arrived: bool, items: 
             front.write(ROWS)
         directory.kill(arrived)
     last = directory.start(items=items, format="json")
-    assert last.wait_durable(WAIT_S)
+    assert last.wait_durable(HANG_S)
     assert [file.batch for file in last.published()] == list(range(18))
     assert sum(count for _, _, count in tracker.created) == 18 * per_file
     slots = [file.slot for file in last.published()]
@@ -284,7 +285,7 @@ def test_files_that_the_tracker_has_may_be_cleaned_away(directory: Directory) ->
     front = directory.start(format="json")
     for _ in range(3):
         front.write(ROWS)
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     for each in front.published():
         each.path.unlink()
     directory.kill()
@@ -308,7 +309,7 @@ def test_a_file_that_is_gone_before_the_tracker_has_it_is_an_error(directory: Di
 def test_a_file_that_was_renamed_to_another_slot_is_an_error(directory: Directory) -> None:
     front = directory.start(format="json")
     file = front.write(ROWS)
-    assert file is not None and front.wait_durable(WAIT_S)
+    assert file is not None and front.wait_durable(HANG_S)
     directory.kill()
     file.path.rename(file.path.with_name("s9-f-00000000.json"))
     with pytest.raises(StateError, match="published batch 0 differs"):

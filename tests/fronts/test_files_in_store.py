@@ -10,8 +10,9 @@ import pytest
 
 from fronts.files import FileFront
 from tests.files.s3 import s3_bucket
-from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tests.fronts.fake_node import FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
+from tests.waits import HANG_S
 from tracker.core.model.units import slot_in_name, unit_name
 from tracker.errors import FencedError, StateError, TrackingError
 from tracker.files import STORES, AwayError, child
@@ -30,7 +31,7 @@ class InStore:
         self.now_ns = 0
         self.runs: list[FileFront] = []
 
-    def start(self, timeout_s: float = WAIT_S, **options: Any) -> FileFront:
+    def start(self, timeout_s: float = HANG_S, **options: Any) -> FileFront:
         front = FileFront(
             "unused:1", "p", "f", "in", self.where, clock=lambda: self.now_ns,
             heartbeat_interval_ms=1, node=self.tracker.connect(), format="json", **options,
@@ -92,7 +93,7 @@ def test_files_are_published_and_committed(make: Callable[[], InStore], items: s
     assert read is not None
     rows = [json.loads(line) for line in read.splitlines()]
     assert [{k: row[k] for k in ("a", "b")} for row in rows] == ROWS
-    assert front.published() == [first] and front.wait_durable(WAIT_S)
+    assert front.published() == [first] and front.wait_durable(HANG_S)
     assert sum(count for *_, count in directory.tracker.created) == (1 if items == "files" else 2)
     if items == "files":
         assert directory.created() == directory.visible() == [unit_name(first.location)]
@@ -128,7 +129,7 @@ def test_killed_at_any_request_of_a_write(
     assert len(directory.visible()) == (2 if is_recorded else 1)
     last = again.write(ROWS)
     assert last is not None and last.batch == (2 if is_recorded else 1)
-    assert again.wait_durable(WAIT_S)
+    assert again.wait_durable(HANG_S)
     slots = {slot_in_name(name) for name in directory.visible()}
     assert {slot for slot, *_ in directory.tracker.created} == slots
     if items == "files":
@@ -157,7 +158,7 @@ def test_killed_at_any_request_of_the_recovery(make: Callable[[], InStore], arri
     else:
         raise AssertionError("no recovery ends")
     assert request > 5, "there was something to be killed in"
-    assert last.wait_durable(WAIT_S)
+    assert last.wait_durable(HANG_S)
     assert directory.created() == directory.visible() and len(directory.visible()) == 1
     assert directory.staged() == []
 
@@ -173,7 +174,7 @@ def test_killed_while_ticks_are_out(make: Callable[[], InStore], arrived: bool) 
             front.write(ROWS)
         directory.kill(arrived)
     last = directory.start()
-    assert last.wait_durable(WAIT_S)
+    assert last.wait_durable(HANG_S)
     assert [file.batch for file in last.published()] == list(range(12))
     assert directory.created() == directory.visible()
 
@@ -198,7 +199,7 @@ def test_who_comes_back_after_another_run_began_publishes_nothing(
     directory = make()
     first = directory.start()
     first.write(ROWS)
-    assert first.wait_durable(WAIT_S)
+    assert first.wait_durable(HANG_S)
     node = directory.tracker.node
     assert node is not None
     node.owner = ""  # its session is gone, which it does not know
@@ -207,7 +208,7 @@ def test_who_comes_back_after_another_run_began_publishes_nothing(
     with pytest.raises(TrackingError, match="taken over by another process"):
         first.write(ROWS)
     second.write(ROWS)
-    assert second.wait_durable(WAIT_S)
+    assert second.wait_durable(HANG_S)
     assert directory.created() == directory.visible() and len(directory.visible()) == 3
 
 
@@ -234,7 +235,7 @@ def test_throttling_is_waited_out(
     with requests_of(directory.where, slow_down):
         front.write(ROWS)
     assert refused > 7
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     assert directory.created() == directory.visible() and len(directory.visible()) == 2
 
 
@@ -269,7 +270,7 @@ def test_a_store_that_stays_away_ends_the_run_where_it_is_not_known_what_it_took
         front.write(ROWS, timeout_s=0.0)
     directory.kill()
     again = directory.start()
-    assert again.wait_durable(WAIT_S)
+    assert again.wait_durable(HANG_S)
     assert directory.created() == directory.visible()
     assert len(directory.visible()) == (3 if arrives else 2)
 
@@ -286,7 +287,7 @@ def test_records_that_nobody_needs_go(
         front = directory.start()
         for _ in range(6):
             front.write(ROWS)
-            assert front.wait_durable(WAIT_S)
+            assert front.wait_durable(HANG_S)
         directory.kill()
     records = directory.files.names(child(directory.where, "_lowmark/fronts/f/log"))
     assert len(records) <= 3 + 2 + 3, "of the runs, and a few batches"
@@ -300,7 +301,7 @@ def test_files_that_the_tracker_has_may_be_cleaned_away_and_others_may_not(
     directory = make()
     front = directory.start()
     front.write(ROWS)
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     directory.files.delete(front.published()[0].location)
     directory.tracker.holding = True
     lost = front.write(ROWS)
@@ -319,7 +320,7 @@ def test_a_front_that_has_left_goes_on_from_there(make: Callable[[], InStore]) -
     directory.tracker.left, directory.tracker.last = False, None  # the tracker has forgotten it
     last = directory.start().write(ROWS)
     assert last is not None and last.batch == 1
-    assert directory.runs[-1].wait_durable(WAIT_S)
+    assert directory.runs[-1].wait_durable(HANG_S)
     assert directory.created() == directory.visible()
 
 
@@ -348,7 +349,7 @@ def test_a_file_that_is_there_is_taken_as_it_is(make: Callable[[], InStore]) -> 
     assert front.take(first) is None, "it is gone"
     assert directory.files.read_whole(taken.location, 1000) == b"contents of " + first.encode()
     assert directory.files.size(first) is None
-    assert front.wait_durable(WAIT_S) and directory.created() == directory.visible()
+    assert front.wait_durable(HANG_S) and directory.created() == directory.visible()
 
 
 @pytest.mark.parametrize("arrives", [False, True])
@@ -365,7 +366,7 @@ def test_killed_at_any_request_of_a_take(
     directory.kill()
     again = directory.start()
     again.take(second)
-    assert again.wait_durable(WAIT_S)
+    assert again.wait_durable(HANG_S)
     assert directory.files.size(second) is None
     assert directory.created() == directory.visible() and len(directory.visible()) == 2
 

@@ -12,10 +12,10 @@ from fronts.front import FrontOptions
 from fronts.kafka import KafkaFront
 from local_tracker.spark.formats.kafka import TopicLabels
 from local_tracker.spark.formats.ranges import OffsetRanges, RangesError, range_cells, ranges
-from tests.cluster.children import until
 from tests.files.s3 import s3_bucket
-from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tests.fronts.fake_node import FakeTracker
 from tests.fronts.fake_topic import FakeRecords, FakeTopic
+from tests.waits import HANG_S, until
 from tracker.client.topics import TopicPlace
 from tracker.core.model.ack_values import range_value
 from tracker.errors import LowmarkError, StateError, UnavailableError
@@ -52,7 +52,7 @@ class Kafka:
                 **more,
             )
         )
-        return self.fronts[-1].start(WAIT_S)
+        return self.fronts[-1].start(HANG_S)
 
     def reader(self, topic_id: str | None = None) -> OffsetRanges:
         place = TopicPlace(self.topics, "p", "orders")
@@ -77,7 +77,7 @@ def test_what_is_new_is_labelled_with_the_moment_of_the_question(kafka: Kafka) -
     kafka.now_ns = 50
     kafka.topic.now = {0: 3, 1: 4}
     front.look()
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     assert kafka.tracker.created == [
         (1, range_value("orders/0", 0, 3), 3), (5, range_value("orders/1", 0, 4), 4)
     ]  # fmt: skip
@@ -97,7 +97,7 @@ def test_it_promises_no_more_than_the_moment_at_which_the_brokers_answered(kafka
     kafka.now_ns = 210
     kafka.topic.now = {0: 1}  # it came while nobody answered
     front.look()
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     beats = [beat.slot for tick in kafka.tracker.ticks for beat in tick.heartbeats]
     assert [beat for beat in beats if 9 < beat < 21] == []
     assert kafka.tracker.created == [(21, range_value("orders/0", 0, 1), 1)]
@@ -120,7 +120,7 @@ def test_the_next_run_labels_what_came_meanwhile_once(kafka: Kafka) -> None:
     kafka.topic.now = {0: 5}
     kafka.now_ns = 70
     front = kafka.start()
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     assert kafka.tracker.created == [
         (1, range_value("orders/0", 0, 3), 3), (7, range_value("orders/0", 3, 5), 2)
     ]  # fmt: skip

@@ -21,7 +21,8 @@ from local_tracker.spark.formats.ranges import (
     range_cells,
     ranges,
 )
-from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tests.fronts.fake_node import FakeTracker
+from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, note
 from tracker.errors import StateError, UnavailableError
@@ -37,7 +38,7 @@ class Log:
         self.min_time = 0
         self.runs: list[RangeFront] = []
 
-    def start(self, timeout_s: float = WAIT_S, **options: Any) -> RangeFront:
+    def start(self, timeout_s: float = HANG_S, **options: Any) -> RangeFront:
         front = RangeFront(
             "unused:1", "p", "f", "in", self.journal, clock=lambda: self.now_ns,
             heartbeat_interval_ms=1, node=self.tracker.connect(), min_time=lambda: self.min_time,
@@ -73,7 +74,7 @@ def test_what_is_new_is_one_batch_under_one_slot(log: Log) -> None:
     assert front.publish({"a": 3}) is None
     log.now_ns = 70
     assert front.publish({"a": 7}) == 1
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     both = range_value("a", 0, 3) ^ range_value("b", 100, 104)
     assert log.tracker.created == [(5, both, 7), (7, range_value("a", 3, 7), 4)]
     assert front.ends == {"a": 7, "b": 104}
@@ -145,7 +146,7 @@ def test_a_readers_ranges_cancel_a_fronts_however_both_cut(
 def test_what_was_noted_is_committed_by_the_next_run(log: Log) -> None:
     front = log.start()
     front.publish({"a": 3})
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     log.tracker.holding = True
     log.now_ns = 50
     front.publish({"a": 9})
@@ -154,7 +155,7 @@ def test_what_was_noted_is_committed_by_the_next_run(log: Log) -> None:
     front = log.start()
     assert front.ends == {"a": 9}
     assert front.publish({"a": 10}) == 2
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     assert log.tracker.created[1:] == [
         (5, range_value("a", 3, 9), 6), (9, range_value("a", 9, 10), 1),
     ]  # fmt: skip
@@ -187,7 +188,7 @@ def test_a_full_disk_publishes_nothing(log: Log, monkeypatch: pytest.MonkeyPatch
     assert log.journal.read_bytes() == whole
     log.now_ns = 90
     assert front.publish({"a": 9}) == 1
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     assert log.tracker.created[-1] == (9, range_value("a", 3, 9), 6)
 
 
@@ -196,7 +197,7 @@ def test_a_journal_that_is_not_the_trackers_is_refused(log: Log, damage: str) ->
     front = log.start()
     front.publish({"a": 3})
     front.publish({"a": 5})
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     log.kill()
     log.journal.write_text(damage)
     with pytest.raises(StateError, match=r"restore"):
@@ -217,7 +218,7 @@ def test_what_is_below_min_time_goes_when_the_journal_is_long(log: Log) -> None:
     assert log.journal.stat().st_size < 400
     with pytest.raises(RangesError, match="below min time"):
         log.reader().slots("a", 0, 40)
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     log.kill()
     front = log.start()
     assert front.ends == {"quiet": 1, "a": 40}

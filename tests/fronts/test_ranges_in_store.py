@@ -10,8 +10,9 @@ import pytest
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import PublishedRanges, RangesError
 from tests.files.s3 import s3_bucket
-from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tests.fronts.fake_node import FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
+from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.errors import FencedError, StateError, TrackingError, UnavailableError
 from tracker.files import STORES, child
@@ -25,7 +26,7 @@ class Log:
         self.now_ns = self.min_time = 0
         self.runs: list[RangeFront] = []
 
-    def start(self, timeout_s: float = WAIT_S) -> RangeFront:
+    def start(self, timeout_s: float = HANG_S) -> RangeFront:
         front = RangeFront(
             "unused:1", "p", "f", "in", self.where, clock=lambda: self.now_ns,
             heartbeat_interval_ms=1, node=self.tracker.connect(), min_time=lambda: self.min_time,
@@ -81,7 +82,7 @@ def test_readers_find_the_slots_at_a_known_price(make: Callable[[], Log]) -> Non
     with pytest.raises(UnavailableError, match=r"offsets up to 11 .* those up to 10"):
         reader.slots("a", 5, 11)
     assert counted(log.where) - before == 1
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     assert log.tracker.created[0] == (5, range_value("a", 0, 3), 3)
 
 
@@ -90,7 +91,7 @@ def test_killed_at_its_one_request(make: Callable[[], Log], arrives: bool) -> No
     log = make()
     front = log.start()
     front.publish({"a": 3})
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     log.now_ns = 50
     with killed_at(log.where, 0, arrives=arrives), pytest.raises(Killed):
         front.publish({"a": 9})
@@ -99,7 +100,7 @@ def test_killed_at_its_one_request(make: Callable[[], Log], arrives: bool) -> No
     front = log.start()
     assert front.ends == {"a": 9 if arrives else 3}
     front.publish({"a": 10})
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     first = [(5, range_value("a", 3, 9), 6), (9, range_value("a", 9, 10), 1)]
     assert log.tracker.created[1:] == (first if arrives else [(9, range_value("a", 3, 10), 7)])
     assert [slot for *_, slot in log.reader().slots("a", 3, 10)] == ([5, 9] if arrives else [9])
@@ -111,13 +112,13 @@ def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], Log]) -> None
     first.publish({"a": 3})
     with pytest.raises(FencedError):
         log.start(timeout_s=0.0)
-    assert log.tracker.node is not None and first.wait_durable(WAIT_S)
+    assert log.tracker.node is not None and first.wait_durable(HANG_S)
     log.tracker.node.owner = ""  # it was cut off, which it does not know
     second = log.start()
     with pytest.raises(TrackingError, match="taken over by another process"):
         first.publish({"a": 5})
     second.publish({"a": 7})
-    assert second.wait_durable(WAIT_S)
+    assert second.wait_durable(HANG_S)
     assert log.tracker.created[1:] == [(0, range_value("a", 3, 7), 4)]
 
 
@@ -137,7 +138,7 @@ def test_what_is_below_min_time_goes_when_the_journal_is_long(
     assert len(STORES.files(log.where).names(log.where)) < 40
     with pytest.raises(RangesError, match="below min time"):
         log.reader().slots("a", 0, 40)
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     log.kill()
     front = log.start()
     assert front.ends == {"quiet": 1, "a": 40}
@@ -166,7 +167,7 @@ def test_pruning_whose_answer_is_lost_loses_nothing(
         with requests_of(log.where, lost_but_the_batch):
             front.publish({"a": number + 1})
     front.publish({"a": 9})
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     log.kill()
     assert log.start().ends == {"a": 9}
 
@@ -176,7 +177,7 @@ def test_a_journal_that_is_not_the_trackers_is_refused(make: Callable[[], Log]) 
     front = log.start()
     front.publish({"a": 3})
     front.publish({"a": 5})
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     log.kill()
     STORES.files(log.where).delete(child(log.where, "000000000003.json"))
     with pytest.raises(StateError, match="restore"):

@@ -11,7 +11,8 @@ import pytest
 import tracker
 from fronts.files import FileFront, PublishedFile
 from fronts.ranges import RangeFront
-from tests.fronts.support import WAIT_S, consume, consume_cells, file_front, new_reader, reached
+from tests.fronts.support import consume, consume_cells, file_front, new_reader, reached
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import PipelineSpec
@@ -48,7 +49,7 @@ def clock() -> Clock:
 def published(front: FileFront, clock: Clock, slot: int) -> PublishedFile:
     clock.slot = slot
     file = front.write([{"slot": slot}])
-    assert file is not None and file.slot == slot and front.wait_durable(WAIT_S)
+    assert file is not None and file.slot == slot and front.wait_durable(HANG_S)
     return file
 
 
@@ -56,14 +57,14 @@ def ended(front: FileFront) -> None:
     with pytest.raises(TrackingError, match="generation 1 begins at slot"):
         while True:
             front.write([{}])
-            front.wait_durable(WAIT_S)
+            front.wait_durable(HANG_S)
     front.close()
 
 
 def test_files_from_the_first_slot_on_are_committed_anew(
     embedded: EmbeddedTracker, tmp_path: Path, clock: Clock
 ) -> None:
-    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
+    front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
     first, second, third = (published(front, clock, slot) for slot in (1_010, 1_020, 1_030))
     consume(new_reader(embedded), first)
     reached(embedded, second.slot)
@@ -72,9 +73,9 @@ def test_files_from_the_first_slot_on_are_committed_anew(
     ended(front)
     first.path.unlink()
 
-    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
+    front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
     assert front.front.replay_from == second.slot
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     again = new_reader(embedded)
     names = [unit_name(str(file.path)) for file in (second, third)]
     assert again.resolve_units("in", names, 1_000) == dict(
@@ -89,7 +90,7 @@ def test_files_from_the_first_slot_on_are_committed_anew(
         assert admin.pipeline("p").state.late_items == 0
     front.close()
 
-    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)  # as after any other kill
+    front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)  # as after any other kill
     consume(again, fourth)
     clock.slot = 1_050
     reached(embedded, 1_050)
@@ -99,7 +100,7 @@ def test_files_from_the_first_slot_on_are_committed_anew(
 def test_a_front_whose_files_are_all_complete_goes_on_with_its_numbers(
     embedded: EmbeddedTracker, tmp_path: Path, clock: Clock
 ) -> None:
-    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
+    front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
     node = new_reader(embedded)
     for slot in (1_010, 1_020):
         consume(node, published(front, clock, slot))
@@ -108,7 +109,7 @@ def test_a_front_whose_files_are_all_complete_goes_on_with_its_numbers(
     front.close()
     with embedded.admin() as admin:
         assert admin.restart("p", 0, 1_100) == (1, 1_100)
-    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
+    front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
     assert published(front, clock, 1_110).batch == 2
     reached(embedded, 1_110)
     front.close()
@@ -121,7 +122,7 @@ def test_ranges_from_the_first_slot_on_are_committed_anew(
         return RangeFront(
             embedded.target, "p", "a", "in", tmp_path / "journal", clock=clock,
             heartbeat_interval_ms=2,
-        ).start(WAIT_S)  # fmt: skip
+        ).start(HANG_S)  # fmt: skip
 
     def consume_range(node: NodeClient, slot: int, begin: int, end: int) -> None:
         consume_cells(node, (slot, range_value("t/0", begin, end), end - begin))
@@ -130,17 +131,17 @@ def test_ranges_from_the_first_slot_on_are_committed_anew(
     for slot, end in ((1_010, 5), (1_020, 9)):
         clock.slot = slot
         front.publish({"t/0": end})
-        assert front.wait_durable(WAIT_S)
+        assert front.wait_durable(HANG_S)
     consume_range(new_reader(embedded), 1_010, 0, 5)
     reached(embedded, 1_020)
     front.close()
     with embedded.admin() as admin:
         assert admin.restart("p", 0, 1_020) == (1, 1_020)
     front = started()
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     clock.slot = 1_030
     assert front.publish({"t/0": 11}) == 2, "its ends and numbers go on"
-    assert front.wait_durable(WAIT_S)
+    assert front.wait_durable(HANG_S)
     node = new_reader(embedded)
     consume_range(node, 1_020, 5, 9)
     reached(embedded, 1_030)
@@ -153,14 +154,14 @@ def test_ranges_from_the_first_slot_on_are_committed_anew(
 def test_what_a_front_left_behind_is_told_once_a_generation(tmp_path: Path, clock: Clock) -> None:
     with tracker.embedded() as embedded:
         embedded.register(PipelineSpec("p", ("in",), open=True, slack_ns=1_000))
-        front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
+        front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
         file = published(front, clock, 1_010)
         front.leave()
         with embedded.admin() as admin:
             assert admin.restart("p", 0, file.slot) == (1, file.slot)
         for number in range(2):
-            front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
-            assert front.wait_durable(WAIT_S)
+            front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
+            assert front.wait_durable(HANG_S)
             if number == 0:
                 consume(new_reader(embedded), file)
             clock.slot = 1_020 + number

@@ -27,6 +27,7 @@ from tests.fuzz.test_frames import FRAMES
 from tests.fuzz.test_requests import METHODS
 from tests.fuzz.test_ticks import TICKS
 from tests.fuzz.wired import SPEC
+from tests.waits import HANG_S
 from tracker import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, RefusalCode, TickContent
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
@@ -64,7 +65,6 @@ SHARDS: dict[str, Any] = {
 TIMEOUT_S = 0.1
 """Of calls that may wait for what never comes; none of the others takes so long."""
 WAITING = ("ResolveUnits", "WaitUntil", "Subscribe", "Exchange", "RescaleShards")
-LONG_S = 30.0
 TO_SHARD_0 = ((TO_SHARD_KEY, "0"),)
 
 
@@ -79,10 +79,10 @@ def served() -> Iterator[EmbeddedTracker]:
         front = running.node("p", "f", "front")
         front.join()
         front.join_front("F", "in")
-        front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(LONG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(HANG_S)
         node = running.node("p", "w")
         node.join()
-        node.commit(TickContent(created=Cells.of([(1, 30, 5, 1)]))).result(LONG_S)
+        node.commit(TickContent(created=Cells.of([(1, 30, 5, 1)]))).result(HANG_S)
         yield running
 
 
@@ -104,7 +104,7 @@ def test_a_call_ends_as_calls_end(served: EmbeddedTracker, path: str) -> None:
         st.lists(data, min_size=1, max_size=most), share=0.1 if name in WAITING else 0.3, case=name
     )
     def calls_end(requests: list[bytes]) -> None:
-        timeout_s = TIMEOUT_S if name in WAITING else LONG_S
+        timeout_s = TIMEOUT_S if name in WAITING else HANG_S
         with grpc.insecure_channel(served.target, CHANNEL_OPTIONS) as channel:
             try:
                 if name in STREAMS:
@@ -154,6 +154,6 @@ def test_a_refusal_of_long_names_arrives_whole(served: EmbeddedTracker) -> None:
         with grpc.insecure_channel(served.target, CHANNEL_OPTIONS) as channel:
             call: Any = channel.unary_unary("/acker.v1.PipelineService/RegisterPipeline")
             with pytest.raises(grpc.RpcError) as failed:
-                call(request.SerializeToString(), timeout=LONG_S)
+                call(request.SerializeToString(), timeout=HANG_S)
             ended(failed.value, "RegisterPipeline")
             assert failed.value.code().name in ("ALREADY_EXISTS", "INVALID_ARGUMENT")

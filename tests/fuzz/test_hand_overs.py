@@ -38,6 +38,7 @@ from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, int64s
 from tests.fuzz.wired import SPEC, Wired
 from tests.local_tracker.fakes import FakeUplink, one_cell
+from tests.waits import HANG_S
 from tracker.client.node import _message
 from tracker.core.log import Grant, StageContributions, TickRefused
 from tracker.core.model import (
@@ -54,7 +55,6 @@ from tracker.wire.ticks import content_from_pb, contribution_from_pb, contributi
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where files are synced without a disk, so that there is time for more examples."""
-TIMEOUT_S = 20.0
 WINDOW_MS = 0.01
 CODES = {code.value for code in Code if code.partition(".")[0] in ("refused", "hand_over")}
 
@@ -131,9 +131,9 @@ class LocalTracker:
 
     def ask(self, data: bytes) -> list[Header]:
         """Sends bytes on a connection of their own and closes its half; what comes back."""
-        connection = connect(self.address, Deadline(TIMEOUT_S))
+        connection = connect(self.address, Deadline(HANG_S))
         with connection:
-            connection.settimeout(TIMEOUT_S)
+            connection.settimeout(HANG_S)
             try:
                 connection.sendall(data)
                 connection.shutdown(socket.SHUT_WR)
@@ -145,8 +145,8 @@ class LocalTracker:
             return answers
 
     def close(self) -> None:
-        assert self._server.stop(TIMEOUT_S), "a request hangs"
-        assert self.flusher.close(TIMEOUT_S), self.flusher.failure
+        assert self._server.stop(HANG_S), "a request hangs"
+        assert self.flusher.close(HANG_S), self.flusher.failure
         self._spool.close()
         self._listener.close()
         self._server.join_watching()
@@ -310,7 +310,7 @@ def test_a_hand_over_that_is_refused_is_not_staged(
         )
         before = uplink.cluster.state()
         try:
-            stager.stage("w", [HandedOver(nonce, contribution)], Deadline(TIMEOUT_S))
+            stager.stage("w", [HandedOver(nonce, contribution)], Deadline(HANG_S))
             taken[contribution.key] = plain(contribution)
         except HandOverError as error:
             assert error.code in CODES and str(error)

@@ -26,10 +26,11 @@ from pathlib import Path
 from lowmark import Admin, Subscriber
 from lowmark.testing import free_ports
 from scripts.summary import BUILD, ROOT, finish
-from tests.cluster.children import now_slot, until
+from tests.cluster.children import now_slot
 from tests.dashboard.browser import Browser
 from tests.docs.pages import Block, blocks, blocks_below
 from tests.install.environments import Environment, InstallFailed, build, fresh, locked
+from tests.waits import until
 
 SECTION = "Start in a minute"
 PAGE = ROOT / "docs" / "start.md"

@@ -23,6 +23,7 @@ from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline, HandedOver, connect, receive_frame
 from local_tracker.worker.starting import READY
 from tests.local_tracker.fakes import one_cell
+from tests.waits import HANG_S
 from tracker.client import Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import (
@@ -35,7 +36,6 @@ from tracker.core.model import (
 )
 from tracker.errors import HandOverError
 
-TIMEOUT_S = 30.0
 END = 1_000
 """The front of these tests has promised up to here: min time gets there when all is consumed."""
 
@@ -48,8 +48,8 @@ def running() -> Iterator[EmbeddedTracker]:
         front = embedded.node("p", "front")
         front.join()
         front.join_front("f", "a")
-        front.commit(TickContent(created=one_cell(0, 5, 1))).result(TIMEOUT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("f", END),))).result(TIMEOUT_S)
+        front.commit(TickContent(created=one_cell(0, 5, 1))).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("f", END),))).result(HANG_S)
         yield embedded
 
 
@@ -60,7 +60,7 @@ def worker(
     """This process is a worker, whose local tracker is started on first use."""
     settings = {
         "TARGET": running.target, "PIPELINE": "p", "NODE_ID": "host-1",
-        "DIRECTORY": f"{tmp_path}/lowmark", "DEADLINE_S": str(TIMEOUT_S),
+        "DIRECTORY": f"{tmp_path}/lowmark", "DEADLINE_S": str(HANG_S),
     }  # fmt: skip
     for name, value in settings.items():
         monkeypatch.setenv(f"LOWMARK_{name}", value)
@@ -77,7 +77,7 @@ def end_started() -> list[int]:
     while starting._started:
         process = starting._started.pop()
         process.terminate()
-        codes.append(process.wait(TIMEOUT_S))
+        codes.append(process.wait(HANG_S))
     return codes
 
 
@@ -101,7 +101,7 @@ class AgentProcess:
         return self.wait()
 
     def wait(self) -> int:
-        self.errors = self.process.communicate(timeout=TIMEOUT_S)[1]
+        self.errors = self.process.communicate(timeout=HANG_S)[1]
         return self.process.returncode
 
 
@@ -141,11 +141,11 @@ def test_a_plain_worker_moves_min_time(running: EmbeddedTracker, worker: None) -
         with acks.step():
             acks.consume("a", 5, 1)
             acks.create("b", 6, 2)
-        assert subscribed.wait_until(END, "a", TIMEOUT_S)
+        assert subscribed.wait_until(END, "a", HANG_S)
         assert subscribed.min_time("b") == 6
         with acks.step():
             acks.consume("b", 6, 2)
-        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(END, timeout_s=HANG_S)
         assert acks.min_time("b") in (0, 6, END)
         while acks.min_time() < END:
             threading.Event().wait(0.005)
@@ -156,7 +156,7 @@ def test_a_refused_step_says_what_the_tracker_says(running: EmbeddedTracker, wor
     with acks.step():
         acks.consume("a", 5, 1)
     with subscriber(running) as subscribed:
-        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(END, timeout_s=HANG_S)
     with pytest.raises(HandOverError, match="slot 7, but min time 1000") as refused:  # noqa: SIM117
         with acks.step():
             acks.create("a", 7, 3)
@@ -172,7 +172,7 @@ def test_steps_count_once_though_the_local_tracker_is_killed_again_and_again(
 
     def kill_now_and_then() -> None:
         for _ in range(4):
-            begun.wait(TIMEOUT_S)
+            begun.wait(HANG_S)
             begun.clear()
             if done.is_set():
                 return
@@ -193,7 +193,7 @@ def test_steps_count_once_though_the_local_tracker_is_killed_again_and_again(
     killer.join()
     assert len(starting._started) > 1, "no local tracker was replaced"
     with subscriber(running) as subscribed:
-        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(END, timeout_s=HANG_S)
 
 
 def test_workers_that_start_together_share_one_local_tracker(
@@ -204,7 +204,7 @@ def test_workers_that_start_together_share_one_local_tracker(
     for each in workers:
         each.start()
     for each in workers:
-        each.join(TIMEOUT_S)
+        each.join(HANG_S)
     assert [each.exitcode for each in workers] == [0, 0, 0]
     (log,) = (tmp_path / "lowmark").glob("*.log")
     assert log.read_text().count("listens at") == 1
@@ -217,12 +217,12 @@ def test_workers_that_start_together_share_one_local_tracker(
 
 def end_by_socket(path: str) -> None:
     """Ends whoever listens at a Unix socket, and waits until it has."""
-    connection = connect(f"unix:{path}", Deadline(TIMEOUT_S))
+    connection = connect(f"unix:{path}", Deadline(HANG_S))
     # Three ints: pid, uid, gid.
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid = int.from_bytes(credentials[:4], sys.byteorder)
     os.kill(pid, signal.SIGTERM)
-    connection.settimeout(TIMEOUT_S)
+    connection.settimeout(HANG_S)
     assert receive_frame(connection) is None
     connection.close()
 
@@ -236,7 +236,7 @@ def test_a_forked_worker_has_a_connection_of_its_own(
     running: EmbeddedTracker, tmp_path: Path
 ) -> None:
     with agent(running.target, f"unix:{tmp_path}/s"):
-        handle = Handle(f"unix:{tmp_path}/s", "p", TIMEOUT_S)
+        handle = Handle(f"unix:{tmp_path}/s", "p", HANG_S)
         handle.step(one_cell(1, END, 1), Cells.empty())
         # In a process without threads, as Spark's workers are: gRPC's would not survive a fork.
         code = f"""
@@ -244,7 +244,7 @@ import os
 from local_tracker.worker.handle import Handle
 from tests.local_tracker.fakes import one_cell
 from tracker.core.model import Cells
-handle = Handle("unix:{tmp_path}/s", "p", {TIMEOUT_S})
+handle = Handle("unix:{tmp_path}/s", "p", {HANG_S})
 handle.step(one_cell(1, {END}, 2), Cells.empty())
 child = os.fork()
 handle.step(one_cell(1, {END}, 4 if child else 8), Cells.empty())
@@ -252,12 +252,12 @@ if child:
     assert os.waitpid(child, 0)[1] == 0
     handle.step(one_cell(1, {END}, 16), Cells.empty())
 """
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=TIMEOUT_S)
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_S)
         handle.step(Cells.empty(), one_cell(1, END, 31))
         handle.step(Cells.empty(), one_cell(0, 5, 1))
         handle.close()
     with subscriber(running) as subscribed:
-        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(END, timeout_s=HANG_S)
 
 
 def test_fronts_of_workers_hold_and_move_min_time(running: EmbeddedTracker, worker: None) -> None:
@@ -266,7 +266,7 @@ def test_fronts_of_workers_hold_and_move_min_time(running: EmbeddedTracker, work
     grant = acks.join_front("own", "b")
     acks.heartbeat("own", END + 50)
     with subscriber(running) as subscribed:
-        assert subscribed.wait_until(END, "b", TIMEOUT_S)
+        assert subscribed.wait_until(END, "b", HANG_S)
         assert subscribed.min_time("b") == END, "the other front still holds it"
         assert grant.slot <= END
         acks.leave_front("own")
@@ -290,7 +290,7 @@ def test_contributions_are_durable_at_the_querys_home_when_the_task_is_answered(
 ) -> None:
     address = f"unix:{tmp_path}/s"
     with agent(running.target, address, "transactional") as first:
-        handle = Handle(address, "p", TIMEOUT_S)
+        handle = Handle(address, "p", HANG_S)
         handle.stage("q-node", [HandedOver("1", contribution(1))])
         first.end(signal.SIGKILL)
         assert staged(running) == [("op", 0)]
@@ -315,7 +315,7 @@ def test_other_contents_are_refused_also_by_a_local_tracker_that_was_restarted(
     address = f"unix:{tmp_path}/s"
     for nonce, item in (("1", 1), ("2", 7)):
         with agent(running.target, address, "transactional"):
-            handle = Handle(address, "p", TIMEOUT_S)
+            handle = Handle(address, "p", HANG_S)
             if item == 1:
                 handle.stage("q-node", [HandedOver(nonce, contribution(item))])
             else:
@@ -369,7 +369,7 @@ def test_a_step_of_an_older_generation_counts_for_nothing(
             for place in zip(targets[:-1], addresses, strict=True)
         ]
 
-    before = Handle(addresses[-1], "p", TIMEOUT_S)
+    before = Handle(addresses[-1], "p", HANG_S)
     with ExitStack() as stack:
         agents = started(stack)
         before.step(one_cell(1, 8, 2), one_cell(0, 5, 1))
@@ -382,13 +382,13 @@ def test_a_step_of_an_older_generation_counts_for_nothing(
             # The lower one's flush may be in the record above: it waits for the next one with that.
             stack.enter_context(agent(running.target, addresses[0]))
         with pytest.raises(HandOverError, match="was restarted"):
-            step.result(TIMEOUT_S)
+            step.result(HANG_S)
     with ExitStack() as stack:
         started(stack)
         with pytest.raises(HandOverError, match="start it again, over input from the slot") as old:
             before.step(one_cell(1, 9, 3), one_cell(1, 8, 2))
         assert old.value.code == "hand_over.restarted"
-        now = Handle(addresses[-1], "p", TIMEOUT_S)
+        now = Handle(addresses[-1], "p", HANG_S)
         now.step(one_cell(1, 9, 3), Cells.empty())
         with running.admin() as admin:
             segments = admin.pipeline("p").state.segments
@@ -411,23 +411,23 @@ def test_local_trackers_flush_into_one_another(
         agent(upper, lower[1]),
         subscriber(running) as subscribed,
     ):
-        handles = [Handle(address, "p", TIMEOUT_S) for address in lower]
+        handles = [Handle(address, "p", HANG_S) for address in lower]
         handles[0].step(one_cell(1, 8, 4), one_cell(0, 5, 1))
-        assert subscribed.wait_until(8, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(8, timeout_s=HANG_S)
         first.end(signal.SIGKILL)
         with agent(upper, lower[0]):
             handles[0].step(one_cell(1, 9, 5), Cells.empty())
             handles[1].step(Cells.empty(), one_cell(1, 8, 4))
-            assert subscribed.wait_until(9, timeout_s=TIMEOUT_S)
+            assert subscribed.wait_until(9, timeout_s=HANG_S)
             heard = handles[1].min_times()
             while heard.segments[1] < 9:
-                heard = handles[1].min_times(heard.version, TIMEOUT_S)
+                heard = handles[1].min_times(heard.version, HANG_S)
             handles[1].stage("q-node", [HandedOver("1", contribution(1))])
             assert staged(running) == [("op", 0)]
             with pytest.raises(HandOverError, match="but min time"):
                 handles[1].step(one_cell(1, 2, 3), Cells.empty())
             handles[1].step(Cells.empty(), one_cell(1, 9, 5))
-            assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+            assert subscribed.wait_until(END, timeout_s=HANG_S)
             for handle in handles:
                 handle.close()
 
@@ -446,13 +446,13 @@ def test_a_flush_goes_into_the_same_record_again_after_the_local_tracker_above_w
         agent(running.target, f"unix:{tmp_path}/two/s"),
         agent(upper, lower),
     ):
-        handle = Handle(lower, "p", TIMEOUT_S)
+        handle = Handle(lower, "p", HANG_S)
         step = worker.submit(handle.step, one_cell(1, 8, 4), one_cell(0, 5, 1))
         assert first.wait() == 3, "the other one has its node"
         with agent(running.target, upper), subscriber(running) as subscribed:
-            step.result(TIMEOUT_S)
+            step.result(HANG_S)
             handle.step(Cells.empty(), one_cell(1, 8, 4))
-            assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+            assert subscribed.wait_until(END, timeout_s=HANG_S)
         handle.close()
 
 
@@ -473,23 +473,23 @@ def test_after_a_restart_workers_hear_the_whole_pipelines_own_min_time(
             """Two fronts, each of a segment of its own, promise."""
             fronts = {segment: running.node("apart", segment) for segment in ("x", "y")}
             for segment, front in fronts.items():
-                front.join(TIMEOUT_S)
-                front.join_front("f", segment, TIMEOUT_S)
+                front.join(HANG_S)
+                front.join_front("f", segment, HANG_S)
             for segment, slot in (("x", x), ("y", y)):
                 promise = TickContent(heartbeats=(Heartbeat("f", slot),))
-                fronts[segment].commit(promise).result(TIMEOUT_S)
-                assert subscribed.wait_until(slot, segment, TIMEOUT_S)
+                fronts[segment].commit(promise).result(HANG_S)
+                assert subscribed.wait_until(slot, segment, HANG_S)
 
         generation(30, 5)
-        assert subscribed.wait_until(5, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(5, timeout_s=HANG_S)
         running.admin().restart("apart", 0)
         generation(10, 40)
-        assert subscribed.wait_until(10, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(10, timeout_s=HANG_S)
         for address in (upper, lower):
-            handle = Handle(address, "apart", TIMEOUT_S)
+            handle = Handle(address, "apart", HANG_S)
             heard = handle.min_times()
             while heard.segments != (30, 40) or heard.pipeline < 10:
-                heard = handle.min_times(heard.version, TIMEOUT_S)
+                heard = handle.min_times(heard.version, HANG_S)
             assert (handle.min_time(), handle.min_time("x")) == (10, 30)
             handle.close()
 
@@ -499,11 +499,11 @@ def test_a_local_tracker_can_listen_on_a_port(running: EmbeddedTracker, tmp_path
         assert upper.process.stderr is not None
         line = next(line for line in upper.process.stderr if "listens at" in line)
         address = line.split("listens at ")[1].split()[0]
-        handle = Handle(address, "p", TIMEOUT_S)
+        handle = Handle(address, "p", HANG_S)
         handle.step(Cells.empty(), one_cell(0, 5, 1))
         handle.close()
     with subscriber(running) as subscribed:
-        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+        assert subscribed.wait_until(END, timeout_s=HANG_S)
 
 
 # --- beginning and ending -------------------------------------------------------------------------
@@ -512,7 +512,7 @@ def test_a_local_tracker_can_listen_on_a_port(running: EmbeddedTracker, tmp_path
 def test_it_ends_in_order_when_it_is_told_to(running: EmbeddedTracker, tmp_path: Path) -> None:
     path = tmp_path / "s"
     with agent(running.target, f"unix:{path}") as ending:
-        handle = Handle(f"unix:{path}", "p", TIMEOUT_S)
+        handle = Handle(f"unix:{path}", "p", HANG_S)
         handle.step(one_cell(1, END, 1), Cells.empty())
         assert ending.end() == 0
         assert not path.exists()
@@ -545,7 +545,7 @@ def test_one_whose_socket_was_removed_makes_room_for_another(
         with agent(running.target, f"unix:{path}"):
             assert first.wait() == 0
             assert "the removal of its socket" in first.errors
-            handle = Handle(f"unix:{path}", "p", TIMEOUT_S)
+            handle = Handle(f"unix:{path}", "p", HANG_S)
             handle.step(Cells.empty(), one_cell(0, 5, 1))
             handle.close()
 
@@ -571,7 +571,7 @@ def test_a_second_one_of_the_same_node_ends_the_first(
         agent(running.target, f"unix:{tmp_path}/one/s") as first,
         agent(running.target, f"unix:{tmp_path}/two/s"),
     ):
-        handle = Handle(f"unix:{tmp_path}/one/s", "p", TIMEOUT_S)
+        handle = Handle(f"unix:{tmp_path}/one/s", "p", HANG_S)
         with pytest.raises(HandOverError) as refused:
             handle.step(one_cell(1, END, 1), Cells.empty())
         assert refused.value.code == "refused.fenced"
@@ -633,7 +633,7 @@ def test_a_long_task_holds_its_input_until_it_is_done(
     with acks.step():
         acks.consume("a", 5, 1)
         task = acks.hold("a", 5, "job 7")
-    assert subscriber.wait_until(5, timeout_s=TIMEOUT_S)
+    assert subscriber.wait_until(5, timeout_s=HANG_S)
     assert subscriber.min_time() == 5
     with task:
         with acks.step():
@@ -641,7 +641,7 @@ def test_a_long_task_holds_its_input_until_it_is_done(
         task.move_to(700)
         with acks.step():
             acks.consume("b", 5, 9)
-        assert subscriber.wait_until(700, timeout_s=TIMEOUT_S)
+        assert subscriber.wait_until(700, timeout_s=HANG_S)
         assert subscriber.min_time() == 700
         assert acks.holds()["job 7"].slot == 700
-    assert subscriber.wait_until(END, timeout_s=TIMEOUT_S)
+    assert subscriber.wait_until(END, timeout_s=HANG_S)

@@ -17,11 +17,11 @@ from local_tracker.agent.uplink import ClosedError
 from local_tracker.core.window import FlushWindow, Step
 from local_tracker.worker.protocol import Deadline
 from tests.local_tracker.fakes import FakeUplink, one_cell, refusing
+from tests.waits import HANG_S
 from tracker.core.model import Cells, Heartbeat, TickContent
 from tracker.errors import Code, HandOverError
 
 Start = Callable[..., Flusher]
-TIMEOUT_S = 20.0
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def start(tmp_path: Path, uplink: FakeUplink) -> Iterator[Start]:
     def end() -> None:
         for flusher, spool in running:
             flusher.close(0)
-            flusher._thread.join(TIMEOUT_S)
+            flusher._thread.join(HANG_S)
             spool.close()
         running.clear()
 
@@ -57,7 +57,7 @@ def made(sender: str, number: int, item: int, **more: object) -> Step:
 
 
 def outcome(flusher: Flusher, step: Step, again: bool = False) -> None:
-    flusher.submit(step, again, Deadline(TIMEOUT_S)).result(TIMEOUT_S)
+    flusher.submit(step, again, Deadline(HANG_S)).result(HANG_S)
 
 
 class Gate:
@@ -68,11 +68,11 @@ class Gate:
 
     def __call__(self, number: int, content: TickContent) -> None:
         self.reached.set()
-        assert self.opened.wait(TIMEOUT_S)
+        assert self.opened.wait(HANG_S)
 
 
 def submit(flusher: Flusher, *steps: Step) -> list[Future[None]]:
-    return [flusher.submit(step, False, Deadline(TIMEOUT_S)) for step in steps]
+    return [flusher.submit(step, False, Deadline(HANG_S)) for step in steps]
 
 
 def nothing(number: int, content: TickContent) -> None:
@@ -83,7 +83,7 @@ def behind_a_gate(uplink: FakeUplink, flusher: Flusher) -> tuple[Future[None], G
     """A flush with item 1 of v is on its way, and gets no further before the gate is opened."""
     gate = uplink.before_flush = Gate()
     (first,) = submit(flusher, made("v", 1, 1))
-    assert gate.reached.wait(TIMEOUT_S)
+    assert gate.reached.wait(HANG_S)
     return first, gate
 
 
@@ -104,7 +104,7 @@ def test_what_comes_while_a_flush_is_on_its_way_shares_the_next(
     rest = submit(flusher, *(made(f"w{item}", 1, item) for item in (2, 4, 8)))
     gate.opened.set()
     for future in (first, *rest):
-        future.result(TIMEOUT_S)
+        future.result(HANG_S)
     assert [c.created.rows() for c, _ in uplink.flushes.values()] == [
         [(0, 5, 1, 1)], [(0, 5, 14, 3)],
     ]  # fmt: skip
@@ -116,10 +116,10 @@ def test_only_the_step_that_deserves_it_is_refused(uplink: FakeUplink, start: St
     good, bad, other = submit(flusher, *(made(f"w{item}", 1, item) for item in (2, 4, 8)))
     uplink.before_flush = refusing(4)
     gate.opened.set()
-    good.result(TIMEOUT_S)
-    other.result(TIMEOUT_S)
+    good.result(HANG_S)
+    other.result(HANG_S)
     with pytest.raises(HandOverError, match="item 4 was created below min time"):
-        bad.result(TIMEOUT_S)
+        bad.result(HANG_S)
     assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8}
     outcome(flusher, made("w4", 2, 16))
     assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8 ^ 16}
@@ -170,7 +170,7 @@ def test_a_flush_whose_answer_was_lost_is_sent_again_and_counts_once(
         uplink.before_flush = lose
     flusher = start()
     (future,) = submit(flusher, made("w", 1, 3))
-    assert lost.wait(TIMEOUT_S)
+    assert lost.wait(HANG_S)
     assert not future.done()
     again = start()
     uplink.before_flush = lambda *_: None
@@ -224,10 +224,10 @@ def test_a_step_of_a_spool_that_is_gone_is_not_taken_by_a_later_process_either(
     assert start().spool_identity != lost
     second = start()
     with pytest.raises(HandOverError, match="spool is gone") as refused:
-        second.submit(made("w", 1, 3), True, Deadline(TIMEOUT_S), lost)
+        second.submit(made("w", 1, 3), True, Deadline(HANG_S), lost)
     assert refused.value.code == "hand_over.unknown_outcome"
     here = second.spool_identity
-    second.submit(made("v", 1, 4), True, Deadline(TIMEOUT_S), here).result(TIMEOUT_S)
+    second.submit(made("v", 1, 4), True, Deadline(HANG_S), here).result(HANG_S)
 
 
 def test_a_flush_is_sent_again_to_the_record_that_it_went_to_first(
@@ -243,7 +243,7 @@ def test_a_flush_is_sent_again_to_the_record_that_it_went_to_first(
 
     uplink.above, uplink.before_flush = "first", unreachable
     submit(start(), made("w", 1, 3))
-    assert tried.wait(TIMEOUT_S)
+    assert tried.wait(HANG_S)
     uplink.above, uplink.before_flush = "second", nothing
     outcome(start(), made("w", 2, 4))
     assert uplink.sent_first_to == {1: "first", 2: "second"}
@@ -264,7 +264,7 @@ def test_a_flush_that_nobody_can_tell_of_is_not_taken_apart(
     gate.opened.set()
     for future in futures:
         with pytest.raises(HandOverError, match="the spool above is gone"):
-            future.result(TIMEOUT_S)
+            future.result(HANG_S)
     assert uplink.order == [1]
 
 
@@ -287,7 +287,7 @@ def test_closing_flushes_what_was_taken(uplink: FakeUplink, start: Start) -> Non
     _, gate = behind_a_gate(uplink, flusher)
     (last,) = submit(flusher, made("w", 1, 2))
     gate.opened.set()
-    assert flusher.close(TIMEOUT_S)
+    assert flusher.close(HANG_S)
     last.result(0)
     assert uplink.sums() == {(0, 5): 3}
     with pytest.raises(HandOverError, match="ending"):
@@ -306,10 +306,10 @@ def test_closing_gives_up_on_a_tracker_that_is_away_and_keeps_the_spool(
     uplink.before_flush = unreachable
     flusher = start()
     (future,) = submit(flusher, made("w", 1, 3))
-    assert away.wait(TIMEOUT_S)
+    assert away.wait(HANG_S)
     assert not flusher.close(0)
     with pytest.raises(HandOverError, match="ended before"):
-        future.result(TIMEOUT_S)
+        future.result(HANG_S)
     uplink.before_flush = nothing
     outcome(start(), made("w", 1, 3), again=True)
     assert uplink.sums() == {(0, 5): 3}
@@ -334,7 +334,7 @@ class Ahead:
         monkeypatch.setattr(FlushWindow, "ahead_ns", at_once)
 
     def next(self) -> tuple[int, list[str]]:
-        return self.records.get(timeout=TIMEOUT_S)
+        return self.records.get(timeout=HANG_S)
 
 
 def recorded_ahead(flusher: Flusher, ahead: Ahead) -> Future[None]:
@@ -354,7 +354,7 @@ def test_what_is_recorded_ahead_is_flushed_with_what_came_after(
     first = recorded_ahead(flusher, ahead)
     (late,) = submit(flusher, made("w", 1, 4))
     assert not first.done()
-    assert flusher.close(TIMEOUT_S)
+    assert flusher.close(HANG_S)
     assert ahead.next() == (2, ["w"]), "only the late one is recorded then"
     first.result(0)
     late.result(0)
@@ -369,7 +369,7 @@ def test_what_is_recorded_ahead_is_not_recorded_again(
     ahead = Ahead(monkeypatch)
     flusher = start(window_ms=60_000)
     recorded_ahead(flusher, ahead)
-    assert flusher.close(TIMEOUT_S)
+    assert flusher.close(HANG_S)
     assert ahead.records.empty()
     assert uplink.order == [1, 2]
 
@@ -382,7 +382,7 @@ def test_another_record_above_is_noted_before_a_flush_goes_there(
     flusher = start(window_ms=60_000)
     recorded_ahead(flusher, ahead)
     uplink.above = "second"
-    assert flusher.close(TIMEOUT_S)
+    assert flusher.close(HANG_S)
     assert ahead.next() == (2, [])
     assert uplink.sent_first_to == {1: "first", 2: "second"}
 
@@ -397,10 +397,10 @@ def test_a_process_killed_before_the_flush_leaves_what_it_recorded_ahead_to_the_
     above.last_known = 1
     spool = Spool(f"{tmp_path}/left")
     after = Flusher(above, spool, 1)
-    again = after.submit(made("v", 1, 2), True, Deadline(TIMEOUT_S), flusher.spool_identity)
-    again.result(TIMEOUT_S)
+    again = after.submit(made("v", 1, 2), True, Deadline(HANG_S), flusher.spool_identity)
+    again.result(HANG_S)
     outcome(after, made("w", 1, 4))
-    assert after.close(TIMEOUT_S)
+    assert after.close(HANG_S)
     spool.close()
     assert above.order == [2, 3]
     assert above.sums() == {(0, 5): 2 ^ 4}
@@ -424,7 +424,7 @@ def test_a_full_disk_is_not_said_of_a_step_that_is_in_the_spool(
 
     monkeypatch.setattr(Spool, "_append", full)
     (other,) = submit(flusher, made("w", 1, 4))
-    assert not flusher.close(TIMEOUT_S)
+    assert not flusher.close(HANG_S)
     codes = []
     for future in (ahead, other):
         with pytest.raises(HandOverError, match="no space left") as failed:
@@ -457,7 +457,7 @@ def test_what_is_of_an_older_generation_is_not_committed_in_a_newer(
     flusher = start()
     assert flusher.generation == 1
     with pytest.raises(HandOverError, match="a local tracker whose spool is gone"):
-        flusher.submit(made("w", 2, 4), True, Deadline(TIMEOUT_S), before)
+        flusher.submit(made("w", 2, 4), True, Deadline(HANG_S), before)
     outcome(flusher, made("v", 1, 8))
     assert uplink.order == [1, 3], "numbers go on, and flush 2 was of the older generation"
 

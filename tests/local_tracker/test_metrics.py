@@ -11,8 +11,9 @@ from examples.children import free_ports
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import HandedOver
 from tests.local_tracker.fakes import one_cell
-from tests.local_tracker.test_agent import TIMEOUT_S, agent, contribution
+from tests.local_tracker.test_agent import agent, contribution
 from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
+from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.core.model import Cells, Edge, PipelineSpec
 from tracker.errors import HandOverError
@@ -41,7 +42,7 @@ def test_all_metrics_of_both_modes_are_told(running: EmbeddedTracker, tmp_path: 
         agent(running.target, eager, "eager", "--metrics-listen", places[0]),
         agent(running.target, staging, "transactional", "--metrics-listen", places[1]),
     ):
-        handle = Handle(eager, "p", TIMEOUT_S)
+        handle = Handle(eager, "p", HANG_S)
         two = Cells.concatenate([one_cell(0, 5, 1), one_cell(0, 5, 2)])
         handle.step(two, Cells.empty())
         with pytest.raises(HandOverError):
@@ -49,7 +50,7 @@ def test_all_metrics_of_both_modes_are_told(running: EmbeddedTracker, tmp_path: 
         flushing = told(places[0], "lowmark_local_tracker_refused_total", reason="below_min_time")
         handle.close()
         running.node("p", "q-node", "query").join()
-        query = Handle(staging, "p", TIMEOUT_S)
+        query = Handle(staging, "p", HANG_S)
         query.stage("q-node", [HandedOver("1", contribution(1))])
         passing_on = told(places[1], "lowmark_local_tracker_contributions_total")
         query.close()

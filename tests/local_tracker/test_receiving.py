@@ -20,9 +20,9 @@ from local_tracker.agent.stats import Stats
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import MAX_BODY_BYTES, Deadline, connect, receive_frame
 from tests.local_tracker.fakes import FakeUplink
+from tests.waits import HANG_S
 from tracker.errors import HandOverError
 
-TIMEOUT_S = 30.0
 HALF = struct.pack(">II", 100, MAX_BODY_BYTES) + b'{"type":'
 
 
@@ -43,19 +43,19 @@ def address(connected: SimpleQueue[int]) -> Iterator[str]:
 
     server = Server(listener, uplink, Stager(uplink, Stats()), None, "lt", changed)
     yield listener.address
-    assert server.stop(TIMEOUT_S)
+    assert server.stop(HANG_S)
     server.join_watching()
     listener.close()
 
 
 def come(address: str) -> socket.socket:
-    connection = connect(address, Deadline(TIMEOUT_S))
-    connection.settimeout(TIMEOUT_S)
+    connection = connect(address, Deadline(HANG_S))
+    connection.settimeout(HANG_S)
     return connection
 
 
 def served(address: str) -> bool:
-    handle = Handle(address, "p", TIMEOUT_S)
+    handle = Handle(address, "p", HANG_S)
     with closing(handle):
         return handle.welcome().pipeline == "p"
 
@@ -101,14 +101,14 @@ def test_one_address_does_not_take_all_connections(
 ) -> None:
     monkeypatch.setattr(receiving, "MAX_CONNECTIONS_PER_PEER", 3)
     with ExitStack() as stack:
-        handles = [stack.enter_context(closing(Handle(address, "p", TIMEOUT_S))) for _ in range(3)]
+        handles = [stack.enter_context(closing(Handle(address, "p", HANG_S))) for _ in range(3)]
         for handle in handles:
             handle.welcome()
         with pytest.raises(HandOverError, match=r"from 127\.0\.0\.1, the limit for one"):
             served(address)
         port = int(address.rpartition(":")[2])
         another = ("127.0.0.2", 0)
-        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S, another) as connection:
+        with socket.create_connection(("127.0.0.1", port), HANG_S, another) as connection:
             connection.sendall(struct.pack(">II", 2, 0) + b"{}")
             answer = receive_frame(connection)
             assert answer is not None and answer[0]["error"] == "hand_over.protocol", (
@@ -123,15 +123,15 @@ def test_a_connection_that_says_nothing_is_closed_and_its_worker_comes_again(
     monkeypatch.setattr(server_module, "IDLE_S", 0.05)
     with come(address) as silent:
         assert receive_frame(silent) is None
-    with closing(Handle(address, "p", TIMEOUT_S)) as handle:
+    with closing(Handle(address, "p", HANG_S)) as handle:
         handle.welcome()
-        while connected.get(timeout=TIMEOUT_S):
+        while connected.get(timeout=HANG_S):
             pass  # until the worker's is closed, too
         handle.stage("n", [])
 
 
 def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
-    room, soon, late = Room(100 << 10), Deadline(0.01), Deadline(TIMEOUT_S)
+    room, soon, late = Room(100 << 10), Deadline(0.01), Deadline(HANG_S)
     let_in = threading.Event()
 
     def wait() -> None:
@@ -147,7 +147,7 @@ def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
             pass
         waiting.start()
         assert not let_in.is_set()
-    assert let_in.wait(TIMEOUT_S), "there is room again"
+    assert let_in.wait(HANG_S), "there is room again"
     waiting.join()
     with pytest.raises(HandOverError, match="found no room"):
         room.held(8 << 10, 0, soon).__enter__()  # JSON takes more than its bytes

@@ -11,10 +11,9 @@ from local_tracker.agent import staging as staging_module
 from local_tracker.agent.staging import Stager
 from local_tracker.worker.protocol import Deadline, HandedOver
 from tests.local_tracker.fakes import FakeUplink, one_cell
+from tests.waits import HANG_S
 from tracker.core.model import Cells, StagedContribution
 from tracker.errors import Code, HandOverError
-
-TIMEOUT_S = 20.0
 
 
 def contribution(operator: str = "op", attempt: int = 0, item: int = 1) -> StagedContribution:
@@ -24,7 +23,7 @@ def contribution(operator: str = "op", attempt: int = 0, item: int = 1) -> Stage
 
 
 def stage(stager: Stager, *parts: tuple[str, StagedContribution], node_id: str = "n") -> None:
-    stager.stage(node_id, [HandedOver(nonce, c) for nonce, c in parts], Deadline(TIMEOUT_S))
+    stager.stage(node_id, [HandedOver(nonce, c) for nonce, c in parts], Deadline(HANG_S))
 
 
 class Threads:
@@ -48,7 +47,7 @@ class Threads:
 
     def join(self) -> dict[str, BaseException | None]:
         for thread in self._threads:
-            thread.join(TIMEOUT_S)
+            thread.join(HANG_S)
         return self.errors
 
 
@@ -62,12 +61,12 @@ def together(
     def hold(handed: Sequence[HandedOver]) -> None:
         uplink.before_stage = usual
         reached.set()
-        assert opened.wait(TIMEOUT_S)
+        assert opened.wait(HANG_S)
 
     uplink.before_stage = hold
     threads = Threads()
     threads.stage(stager, "first", contribution("first"))
-    assert reached.wait(TIMEOUT_S)
+    assert reached.wait(HANG_S)
     for nonce, part in parts:
         threads.stage(stager, nonce, part)
     waiting = stager._lanes["n"].waiting

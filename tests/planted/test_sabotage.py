@@ -16,6 +16,7 @@ from examples.history import Recorder, merge, recording_ticks
 from tests.check.judging import judge
 from tests.cluster.tracker import Tracker
 from tests.sabotage import FAULTS, SPARED_TICKS
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
@@ -23,7 +24,6 @@ from tracker.core.model.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("work",), fronts=("front",), start_slot=0)
 ITEMS = 4 * SPARED_TICKS
-WAIT_S = 30.0
 STUCK_S = 3.0
 """How long a run that may be stuck is waited for; one that is not ends long before."""
 
@@ -53,7 +53,7 @@ class Listener:
 
     def close(self) -> None:
         self._subscriber.close()
-        self._thread.join(WAIT_S)
+        self._thread.join(HANG_S)
 
 
 def run(fault: str | None, directory: Path) -> Path:
@@ -62,7 +62,7 @@ def run(fault: str | None, directory: Path) -> Path:
     with ExitStack() as stack:
         tracker = stack.enter_context(
             Tracker(
-                directory, 2, store="memory:", options=("--block-slots", "1"), fault=fault or ""
+                directory, 2, store="memory:", options=("--set", "block_slots=1"), fault=fault or ""
             )
         )
         tracker.register(SPEC)
@@ -71,7 +71,7 @@ def run(fault: str | None, directory: Path) -> Path:
         listener = Listener(addresses[0], recorder)
         stack.callback(listener.close)
         stack.enter_context(recording_ticks(recorder))
-        timeout_s = STUCK_S if fault else WAIT_S
+        timeout_s = STUCK_S if fault else HANG_S
         work(NodeClient(addresses, SPEC.name, "front"), recorder, listener, timeout_s)
         listener.wait(FOREVER, timeout_s)
         for number, address in enumerate(addresses):
@@ -85,8 +85,8 @@ def run(fault: str | None, directory: Path) -> Path:
 def work(node: NodeClient, recorder: Recorder, listener: Listener, timeout_s: float) -> None:
     """Two items are in flight when one is done; each only when those before are heard to be done, as
     long as anything is heard."""
-    node.join(WAIT_S)
-    node.join_front("front", "work", WAIT_S)
+    node.join(HANG_S)
+    node.join_front("front", "work", HANG_S)
     moving = True
     for slot in range(ITEMS + 2):
         content = TickContent()
@@ -104,7 +104,7 @@ def work(node: NodeClient, recorder: Recorder, listener: Listener, timeout_s: fl
 
 
 def durable(future: Future[int]) -> None:
-    future.result(WAIT_S)
+    future.result(HANG_S)
 
 
 def cell(slot: int) -> Cells:

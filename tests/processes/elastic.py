@@ -12,7 +12,7 @@ from tests.faults.system import System
 from tracker.core.insight.describe import ShardRole
 from tracker.service.failpoints import VARIABLE
 
-MARGIN = ("--rescale-margin-ms", "50")
+MARGIN = ("--set", "rescale_margin_ms=50")
 """Short, so that new owners get something to do soon."""
 
 

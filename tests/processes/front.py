@@ -11,16 +11,16 @@ import sys
 
 from fronts.files import FileFront
 from tests.cluster.told import told_to_finish
+from tests.waits import HANG_S
 
 PAUSE_S = 0.015
-WAIT_S = 60.0
 
 
 def main(target: str, pipeline: str, name: str, directory: str) -> None:
     finish = told_to_finish()
     front = FileFront(
         target, pipeline, name, "in", directory, format="json", heartbeat_interval_ms=10
-    ).start(WAIT_S)
+    ).start(HANG_S)
     print("started", flush=True)
     number = len(front.published())
     while not finish.wait(PAUSE_S):

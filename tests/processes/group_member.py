@@ -14,9 +14,9 @@ from pathlib import Path
 
 from examples.history import Recorder
 from fronts.groups import FileGroup
-from tests.cluster.children import WAIT_S
 from tests.cluster.told import told_to_finish
 from tests.spark_matrix.recording import recording
+from tests.waits import HANG_S
 
 GROUP = "shop"
 
@@ -38,7 +38,7 @@ def main(
         group = FileGroup(
             target, pipeline, GROUP, "in", source, directory, member=member,
             poll_interval_ms=20, anyone_after_ms=int(anyone_after_ms), heartbeat_interval_ms=10,
-        ).start(WAIT_S)  # fmt: skip
+        ).start(HANG_S)  # fmt: skip
         print("started", flush=True)
         finish.wait()
         group.close()

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from local_tracker.spark.query.compose import Evaluations, count_contributions
-from tests.cluster.children import WAIT_S, Running, discard
+from tests.cluster.children import Running, discard
 from tests.processes.everything import PIPELINE
 from tests.processes.reading import IN, File, FileReader
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Batch, Cells, StagedContribution, TickContent, Unit
 
@@ -47,7 +48,7 @@ class Query(FileReader):
         self._node = NodeClient(target, PIPELINE, NODE_ID, kind="query")
         self._workers = workers
         self.attempts: list[Attempt] = []
-        self.deadline_s = WAIT_S
+        self.deadline_s = HANG_S
         """How long a hand-over may take before its task fails."""
         self.before_task: Callable[[int, int], None] = lambda partition, failures: None
         self.while_task: Callable[[int, int], None] = lambda partition, failures: None
@@ -60,7 +61,7 @@ class Query(FileReader):
         return self._node.list_contributions(_QUERY, self._batch)
 
     def _open(self) -> None:
-        self._node.join(WAIT_S)
+        self._node.join(HANG_S)
         for worker in self._workers:
             worker.start()
         for worker in self._workers:
@@ -91,7 +92,7 @@ class Query(FileReader):
             batch=Batch(_QUERY, self._batch, str(self._batch).encode()),
         )
         now_ns = time.monotonic_ns()
-        self._node.commit(content).result(WAIT_S)
+        self._node.commit(content).result(HANG_S)
         for file, done_ns in (made for part in self._made for made in part):
             self._done(file, done_ns, now_ns)
         self._made = [[(file, now_ns) for file in part] for part in parts]

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.children import WAIT_S
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import child_value, unit_value
@@ -76,7 +76,7 @@ class FileReader:
         with self._reading:
             enough = len(self.read) + count
             ready = lambda: len(self.read) >= enough or self._failure  # noqa: E731
-            came = self._reading.wait_for(ready, WAIT_S)
+            came = self._reading.wait_for(ready, HANG_S)
         if self._failure is not None:
             raise self._failure
         assert came, "nothing comes"
@@ -84,14 +84,14 @@ class FileReader:
     def finish(self) -> None:
         """All fronts have left: reads what is there, and waits until all of it is durable."""
         self._last.set()
-        self._thread.join(WAIT_S)
+        self._thread.join(HANG_S)
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
         self._last.set()
         if self._thread.ident is not None:
-            self._thread.join(WAIT_S)
+            self._thread.join(HANG_S)
         self._close()
 
     # --- what subclasses do -----------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Reader(FileReader):
         self._commits: list[Future[int]] = []
 
     def _open(self) -> None:
-        self._node.join(WAIT_S)
+        self._node.join(HANG_S)
 
     def _consume(self, files: Sequence[File]) -> None:
         for file in files:
@@ -172,7 +172,7 @@ class Reader(FileReader):
 
     def _end(self) -> None:
         for commit in self._commits:
-            commit.result(WAIT_S)
+            commit.result(HANG_S)
 
     def _close(self) -> None:
         self._node.close()

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.children import WAIT_S, Running, discard
+from tests.cluster.children import Running, discard
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
@@ -40,7 +41,7 @@ class SharedDirectory:
         """What each labelled file held, by its name."""
         self._anyone_after_ms, self._histories, self._reading = anyone_after_ms, histories, reading
         self._reader = NodeClient(target, pipeline, "reader")
-        self._reader.join(WAIT_S)
+        self._reader.join(HANG_S)
 
     def come(self, name: str) -> Running:
         history = [str(self._histories / f"{name}.jsonl")] if self._histories else []
@@ -85,12 +86,12 @@ class SharedDirectory:
                 consumed=Cells.of([(0, labels.slot, unit_value(unit), 1)]),
                 units_consumed=(Unit(0, unit, labels.slot),),
             )
-            self._reader.commit(content, WAIT_S)
+            self._reader.commit(content, HANG_S)
             self.read[name] = int(path.read_text())
 
     def flush(self) -> None:
         """Returns when all that was consumed is durable."""
-        self._reader.flush(WAIT_S)
+        self._reader.flush(HANG_S)
 
     def close(self) -> None:
         discard(self.members.values())

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.children import WAIT_S, Running
+from tests.cluster.children import Running
 from tests.cluster.tracker import numbers
 from tests.processes.elastic import Elastic
+from tests.waits import HANG_S
 from tracker.client import RefusedError, UnavailableError
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import RefusalCode
@@ -87,7 +88,7 @@ def test_a_newcomer_its_peer_and_the_sequencer_die_while_it_joins(system: Elasti
     died(system.newcomer(1, "join-stored"))
     (given_up,) = numbers(system.tracker.until(lambda _: True), JOINING)
     system.tracker.shards[0].kill()
-    system.first("", "--join-timeout-ms", "1000")
+    system.first("", "--set", "join_timeout_ms=1000")
     system.tracker.until(lambda routing: not routing.of(JOINING))
     assert system.newcomer(1).end() == 1
     assert f"shard {given_up} has been given up" in system.tracker.newcomers[1].errors_of_run()
@@ -109,7 +110,7 @@ def test_every_step_of_a_rescale_survives_the_death_of_whoever_takes_it(system: 
         system.tracker.newcomers[0].kill()
         doomed = system.newcomer(0, "step-append")
         both = [
-            asking.submit(system.tracker.rescale, shards, evacuate=True, timeout_s=2 * WAIT_S)
+            asking.submit(system.tracker.rescale, shards, evacuate=True, timeout_s=HANG_S)
             for shards in (2, 3)
         ]
         died(doomed)
@@ -125,7 +126,7 @@ def test_every_step_of_a_rescale_survives_the_death_of_whoever_takes_it(system: 
         # Each process dies whenever it has taken one step, until all steps are taken.
         system.tracker.shards[0].kill()
         system.first("step-append:2")
-        asked = asking.submit(system.tracker.rescale, 1, evacuate=True, timeout_s=2 * WAIT_S)
+        asked = asking.submit(system.tracker.rescale, 1, evacuate=True, timeout_s=HANG_S)
         lives = 0
         while not asked.done():
             if system.tracker.shards[0].has_ended():

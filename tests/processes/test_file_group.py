@@ -14,9 +14,10 @@ import tracker
 from fronts.groups import FileGroup
 from fronts.members import meant_for
 from fronts.renames import Renames
-from tests.cluster.children import WAIT_S, now_slot, until
+from tests.cluster.children import now_slot
 from tests.processes.group_member import GROUP
 from tests.processes.shared import SharedDirectory
+from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
@@ -60,14 +61,14 @@ def test_members_come_leave_and_are_killed_and_each_file_is_published_once(share
     first = min(
         file.slot for name in os.listdir(shared.labelled) if (file := parse_file_name(name))
     )
-    assert subscriber.wait_until(first, timeout_s=WAIT_S)
+    assert subscriber.wait_until(first, timeout_s=HANG_S)
     assert subscriber.min_time() == first
     shared.consume()
     shared.flush()
     assert sorted(shared.read.values()) == list(range(100))
     later = now_slot() + 1
     assert later > killed_at
-    assert subscriber.wait_until(later, timeout_s=WAIT_S), "nobody waits for the dead"
+    assert subscriber.wait_until(later, timeout_s=HANG_S), "nobody waits for the dead"
     shared.leave("c")
     with shared.embedded.admin() as admin:
         until(lambda: not admin.pipeline("p").state.fronts, "its front has left")
@@ -84,7 +85,7 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     member = FileGroup(
         shared.embedded.target, "p", GROUP, "in", shared.source, shared.labelled, member="a",
         poll_interval_ms=10,
-    ).start(WAIT_S)  # fmt: skip
+    ).start(HANG_S)  # fmt: skip
     # As if the process were gone: nothing reaches the tracker any more, and then the lock is free.
     killed = threading.Event()
     share = renames(member)
@@ -103,7 +104,7 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     shared.consume()
     shared.flush()
     later = now_slot() + 1
-    assert subscriber.wait_until(later, timeout_s=WAIT_S)
+    assert subscriber.wait_until(later, timeout_s=HANG_S)
     killed.set()
     share._front.front.close(timeout_s=0)
 
@@ -120,7 +121,7 @@ class NeverDone:
         self._killed = killed
 
     def result(self, timeout_s: float | None = None) -> int:
-        self._killed.wait(WAIT_S)
+        self._killed.wait(HANG_S)
         raise UnavailableError("nobody answers")
 
 
@@ -145,7 +146,7 @@ def test_two_members_that_take_one_file_do_not_both_get_it(shared: Shared) -> No
         FileGroup(
             shared.embedded.target, "p", GROUP, "in", shared.source, shared.labelled,
             member=name, poll_interval_ms=600_000,
-        ).start(WAIT_S)
+        ).start(HANG_S)
         for name in ("a", "b")
     ]  # fmt: skip
     taken = [renames(member)._take(shared.source / "0.json") for member in members]

@@ -14,9 +14,10 @@ import tracker
 from fronts import members
 from fronts.members import StoredMembership
 from local_tracker.spark.formats.ranges import PublishedRanges
-from tests.cluster.children import WAIT_S, Running, discard, now_slot, until
+from tests.cluster.children import Running, discard, now_slot
 from tests.files.s3 import s3_bucket
 from tests.processes.group_member import GROUP
+from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
 from tracker.core.model.ack_values import range_value, unit_value
@@ -67,7 +68,7 @@ class Inbox:
 
     def consume(self) -> None:
         with self.embedded.node("p", f"reader-{len(self.read)}") as reader:
-            reader.join(WAIT_S)
+            reader.join(HANG_S)
             for name in self.files.names(self.labelled):
                 labels, where = parse_file_name(name), child(self.labelled, name)
                 if labels is None or name in self.read:
@@ -77,9 +78,9 @@ class Inbox:
                     consumed=Cells.of([(0, labels.slot, unit_value(unit), 1)]),
                     units_consumed=(Unit(0, unit, labels.slot),),
                 )
-                reader.commit(content, WAIT_S)
+                reader.commit(content, HANG_S)
                 self.read[name] = int(self.files.read_whole(where, 100) or b"-1")
-            reader.flush(WAIT_S)
+            reader.flush(HANG_S)
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_members_take_turns_and_each_file_is_published_once(inbox: Inbox) -> Non
     inbox.consume()
     assert sorted(inbox.read.values()) == list(range(18))
     with inbox.embedded.subscriber("p") as subscriber:
-        assert subscriber.wait_until(killed_at + 1, timeout_s=WAIT_S), "nobody waits for the dead"
+        assert subscriber.wait_until(killed_at + 1, timeout_s=HANG_S), "nobody waits for the dead"
     inbox.come("c")
     last = inbox.members.pop("b")
     last.tell("finish")
@@ -163,14 +164,14 @@ def test_members_share_partitions_whose_journals_are_in_a_store(
         discard(running)
     reader = PublishedRanges(*(f"{journals}/orders%252F{n}.ranges" for n in range(3)))
     with embedded.node("p", "reader") as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         rows = [
             (0, slot, range_value(partition, begin, end), end - begin)
             for partition in ends
             for begin, end, slot in reader.slots(partition, 0, 25)
             if slot is not None
         ]
-        node.commit(TickContent(consumed=Cells.of(rows))).result(WAIT_S)
+        node.commit(TickContent(consumed=Cells.of(rows))).result(HANG_S)
     with embedded.admin() as admin:
         assert admin.pipeline("p").state.segments[0].open_items == 0
 

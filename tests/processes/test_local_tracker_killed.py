@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.children import Running
 from tests.cluster.relay import Relay
 from tests.cluster.tracker import local_tracker, socket_in
 from tests.processes.everything import PIPELINE, Everything
 from tests.processes.query import NODE_ID, PARTITIONS, Query
 from tests.processes.reading import File, FileReader
 from tests.processes.worker import OPERATOR
+from tests.waits import HANG_S, until
 from tracker.core.model.routing import RoutingTable
 
 Ack = tuple[str, int, int]
@@ -121,7 +122,7 @@ def test_a_hand_over_in_flight_fails_in_time_and_its_retry_counts_once(
             network.hold(*held)
         elif partition == 1:  # it failed while the local tracker was gone: in time
             query.before_task = query.while_task = lambda partition, failures: None
-            query.deadline_s = WAIT_S
+            query.deadline_s = HANG_S
             network.lose()
             failed.extend(c.attempt for c in query.staged() if c.partition == 1)
             tracked.local.start()

@@ -14,11 +14,11 @@ import pytest
 from fronts.files import FileFront
 from fronts.ranges import RangeFront
 from local_tracker.worker.handle import Handle
-from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import Tracker, local_tracker
 from tests.files.s3 import s3_bucket
 from tests.local_tracker.fakes import one_cell
 from tests.processes.everything import PIPELINE
+from tests.waits import HANG_S, until
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
 from tracker.client.known import known_beside
 from tracker.core.model import Cells, PipelineSpec, RefusalCode, TickContent
@@ -77,12 +77,12 @@ def alone(tmp_path: Path) -> Iterator[Alone]:
 def commit(node: NodeClient, *slots: int) -> None:
     for slot in slots:
         node.commit(TickContent(created=Cells.of([(0, slot, slot, 1)])))
-    node.flush(WAIT_S)
+    node.flush(HANG_S)
 
 
 def test_a_damaged_store_is_refused_and_the_right_one_goes_on(alone: Alone) -> None:
     node = alone.node("n")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     commit(node, *range(10, 40))
     alone.process.kill()
     right = alone.keep("right")
@@ -101,7 +101,7 @@ def test_a_damaged_store_is_refused_and_the_right_one_goes_on(alone: Alone) -> N
 
 def test_what_is_written_to_a_store_that_was_replaced_is_not_durable(alone: Alone) -> None:
     node = alone.node("n")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     commit(node, 10)
     older = alone.keep("older")
     commit(node, 11)
@@ -114,7 +114,7 @@ def test_what_is_written_to_a_store_that_was_replaced_is_not_durable(alone: Alon
     shutil.rmtree(alone.store)
     os.rename(alone.directory / "right", alone.store)
     alone.process.start()
-    tick.result(WAIT_S)
+    tick.result(HANG_S)
     with Admin(alone.target) as admin:
         assert admin.pipeline(PIPELINE).state.segments[0].open_slots == 3
 
@@ -147,17 +147,17 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(
     first = kind(alone.target, out)
     with first.front:
         first.publish(1)
-        assert first.front.wait_durable(WAIT_S)
+        assert first.front.wait_durable(HANG_S)
         older = alone.keep_whole("older")
         first.publish(2)
-        assert first.front.wait_durable(WAIT_S)
+        assert first.front.wait_durable(HANG_S)
     alone.process.kill()
     newer = alone.keep("newer")
     alone.put(older)
     alone.process.start()
     for _ in range(2):
         with pytest.raises(RefusedError, match="node 'f' was acknowledged ticks") as refused:
-            kind(alone.target, out).front.start(WAIT_S)
+            kind(alone.target, out).front.start(HANG_S)
         assert refused.value.refusal.code is RefusalCode.LOST
         assert str(known_beside(out, PIPELINE, "f")) in str(refused.value), (
             "what to do if it may be"
@@ -168,7 +168,7 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(
     last = kind(alone.target, out)
     with last.front:
         last.publish(3)
-        assert last.front.wait_durable(WAIT_S)
+        assert last.front.wait_durable(HANG_S)
 
 
 def test_a_node_whose_record_is_in_an_object_store_says_so_too(alone: Alone) -> None:
@@ -176,7 +176,7 @@ def test_a_node_whose_record_is_in_an_object_store_says_so_too(alone: Alone) -> 
     with s3_bucket() as bucket:
         known = known_beside(f"{bucket}/checkpoint", PIPELINE, "n")
         node = alone.node("n", known)
-        node.join(WAIT_S)
+        node.join(HANG_S)
         commit(node, 10)
         older = alone.keep_whole("older")
         commit(node, 11, 12)
@@ -185,14 +185,14 @@ def test_a_node_whose_record_is_in_an_object_store_says_so_too(alone: Alone) -> 
         alone.put(older)
         alone.process.start()
         with pytest.raises(RefusedError, match="node 'n' was acknowledged ticks") as refused:
-            alone.node("n", known).join(WAIT_S)
+            alone.node("n", known).join(HANG_S)
         assert refused.value.refusal.code is RefusalCode.LOST
         assert f"remove {known}" in str(refused.value), "what to do if it may be"
 
 
 def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
     node = alone.node("n")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     commit(node, 10)
     older = alone.keep_whole("older")
     commit(node, 11, 12)
@@ -200,19 +200,19 @@ def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
     alone.put(older)
     alone.process.start()
     with pytest.raises(LowmarkError, match="tracker has lost what it acknowledged"):
-        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(WAIT_S)
+        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(HANG_S)
 
 
 def test_a_node_whose_joining_is_gone_is_told_so(alone: Alone) -> None:
     older = alone.keep_whole("older")
     node = alone.node("n")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     commit(node, 10)
     alone.process.kill()
     alone.put(older)
     alone.process.start()
     with pytest.raises(LowmarkError, match="this tracker knows of no such joining"):
-        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(WAIT_S)
+        node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(HANG_S)
 
 
 def test_an_eager_local_tracker_whose_flushes_are_gone_does_not_start(
@@ -222,7 +222,7 @@ def test_an_eager_local_tracker_whose_flushes_are_gone_does_not_start(
     alone.stack.callback(local.discard)
     local.start()
     until((tmp_path / "local-tracker").exists)
-    handle = Handle(f"unix:{tmp_path}/local-tracker", PIPELINE, WAIT_S)
+    handle = Handle(f"unix:{tmp_path}/local-tracker", PIPELINE, HANG_S)
     alone.stack.callback(handle.close)
     handle.step(one_cell(0, 10, 1), Cells.empty())
     older = alone.keep_whole("older")
@@ -244,11 +244,11 @@ def test_a_store_of_a_tracker_begun_anew_by_mistake_is_noticed(
 ) -> None:
     known = tmp_path / "known"
     node = alone.node("n", known)
-    node.join(WAIT_S)
+    node.join(HANG_S)
     commit(node, 10, 11)
     node.close()
     alone.process.kill()
     shutil.rmtree(alone.store)
     alone.start()
     with pytest.raises(RefusedError, match="no incarnation above 0 of any node"):
-        alone.node("n", known).join(WAIT_S)
+        alone.node("n", known).join(HANG_S)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import tracker
-from tests.cluster.children import WAIT_S, Running, now_slot, until
+from tests.cluster.children import Running, now_slot
+from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.core.model import Cells, PipelineSpec, TickContent
 from tracker.core.model.ack_values import range_value
@@ -30,7 +31,7 @@ class Topic:
         self.members: dict[str, Running] = {}
         self._consumed: set[tuple[str, int]] = set()
         self._reader = embedded.node("p", "reader")
-        self._reader.join(WAIT_S)
+        self._reader.join(HANG_S)
         self.append(0)
 
     def append(self, count: int) -> None:
@@ -84,7 +85,7 @@ class Topic:
                     self._consumed.add((partition, begin))
                     value = range_value(partition, begin, end)
                     cells = Cells.of([(0, batch.slot, value, end - begin)])
-                    self._reader.commit(TickContent(consumed=cells)).result(WAIT_S)
+                    self._reader.commit(TickContent(consumed=cells)).result(HANG_S)
 
     def discard(self) -> None:
         for process in self.members.values():
@@ -118,13 +119,13 @@ def test_members_come_leave_and_are_killed_and_each_offset_is_labelled_once(topi
     topic.until_labelled()
     subscriber = topic.embedded.subscriber("p")
     first = min(batch.slot for batch in topic.noted())
-    assert subscriber.wait_until(first, timeout_s=WAIT_S)
+    assert subscriber.wait_until(first, timeout_s=HANG_S)
     assert subscriber.min_time() == first, "nothing has been read"
     topic.consume()
     later = now_slot() + 1
-    assert subscriber.wait_until(later, timeout_s=WAIT_S), "every partition promises again"
+    assert subscriber.wait_until(later, timeout_s=HANG_S), "every partition promises again"
     topic.delete_topic()
-    assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), "what is listed no more takes leave"
+    assert subscriber.wait_until(FOREVER, timeout_s=HANG_S), "what is listed no more takes leave"
     topic.members["c"].tell("finish")
     assert topic.members["c"].end() == 0
     assert list((topic.journals / "members").iterdir()) == []

@@ -15,10 +15,10 @@ import pytest
 from examples.children import free_ports
 from fronts.files import FileFront
 from fronts.front import Front
-from tests.cluster.children import WAIT_S
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, Tracker, numbers
 from tests.processes.elastic import MARGIN
+from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import Cells, PipelineSpec, TickContent
@@ -68,8 +68,8 @@ class Shop:
         file = self._front.write([{"order": 1}])
         assert file is not None
         item = (0, file.slot, unit_value(unit_name(str(file.path))), 1)
-        self._worker.commit(TickContent(consumed=Cells.of([item]))).result(WAIT_S)
-        assert self._progress.wait_until(file.slot + 1, timeout_s=WAIT_S)
+        self._worker.commit(TickContent(consumed=Cells.of([item]))).result(HANG_S)
+        assert self._progress.wait_until(file.slot + 1, timeout_s=HANG_S)
 
     def close(self) -> None:
         for each in (self._front, self._worker, self._progress):

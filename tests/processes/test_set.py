@@ -11,10 +11,11 @@ import pytest
 
 from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
-from tests.cluster.children import WAIT_S, discard, until
+from tests.cluster.children import discard
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, lowmark
 from tests.processes.elastic import MARGIN
+from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, RoutingInfo, Subscriber
 from tracker.core.insight.describe import ShardRole
 
@@ -41,8 +42,8 @@ class Set:
         process = Server(
             Place(f"member-{number}", address, address),
             (
-                "--member", str(number), "--peers", self.target(FIRST), "--set", self.target(size),
-                "--left-file", str(self.left_file(number)), "--address", address,
+                "--set", f"member={number}", "--peers", self.target(FIRST), "--set", f"members={self.target(size)}",
+                "--set", f"left_file={self.left_file(number)}", "--address", address,
                 "--store", f"sqlite:{self.directory / f'store-{number}'}", *MARGIN,
             ),
             self.directory,
@@ -55,7 +56,7 @@ class Set:
         return self.directory / f"left-{number}"
 
     def fit(
-        self, size: int, when: str, *, timeout_s: float = WAIT_S
+        self, size: int, when: str, *, timeout_s: float = HANG_S
     ) -> subprocess.CompletedProcess[str]:
         return lowmark(
             "fit", "--set", self.target(size), "--when", when, "--timeout", str(timeout_s),
@@ -68,7 +69,7 @@ class Set:
         return [(shard.state.shard, self.addresses.index(shard.address)) for shard in owners]
 
     def routing(self) -> RoutingInfo:
-        with Admin(self.target(1), WAIT_S) as admin:
+        with Admin(self.target(1), HANG_S) as admin:
             return admin.routing()
 
 
@@ -87,10 +88,9 @@ def fits(said: subprocess.CompletedProcess[str]) -> None:
     assert said.returncode == 0, said
 
 
-@pytest.mark.timeout(300)
 def test_a_set_grows_and_shrinks_at_its_end(members: Set) -> None:
     with (
-        Admin(members.target(1), WAIT_S) as admin,
+        Admin(members.target(1), HANG_S) as admin,
         NodeClient(members.target(1), "two", "F") as node,
         Subscriber(members.target(1), "two") as subscriber,
     ):
@@ -133,7 +133,7 @@ def test_a_set_grows_and_shrinks_at_its_end(members: Set) -> None:
         assert members.owners() == [(0, 0), (4, 1)]
 
         done(node.commit(promise(400)))
-        assert subscriber.wait_until(100, "first", WAIT_S), "what was open is still open, and known"
+        assert subscriber.wait_until(100, "first", HANG_S), "what was open is still open, and known"
         assert not subscriber.wait_until(101, "first", 0.5)
 
 

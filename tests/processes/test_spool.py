@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.children import WAIT_S, until
 from tests.cluster.relay import Relay
 from tests.cluster.tracker import Tracker, local_tracker, lowmark
 from tests.processes.everything import PIPELINE, Everything
 from tests.processes.test_local_tracker_killed import Steps, worker
+from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.insight.explain import HoldKind, NodeExplanation
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -148,11 +148,11 @@ class Lost:
             PipelineSpec(PIPELINE, ("in", "out"), (Edge("in", "out"),), fronts=("front",))
         )
         front = stack.enter_context(NodeClient(self.target, PIPELINE, "front", kind="front"))
-        front.join(WAIT_S)
-        front.join_front("front", "in", WAIT_S)
+        front.join(HANG_S)
+        front.join_front("front", "in", HANG_S)
         for slot in (10, 11):
-            front.commit(TickContent(created=Cells.of([(IN, slot, slot, 1)]))).result(WAIT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("front", 100),))).result(WAIT_S)
+            front.commit(TickContent(created=Cells.of([(IN, slot, slot, 1)]))).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 100),))).result(HANG_S)
         self.hears = stack.enter_context(Subscriber(self.target, PIPELINE))
         self.local = local_tracker(self.network.address, PIPELINE, directory)
         stack.callback(self.local.discard)
@@ -202,7 +202,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
     with ExitStack() as stack:
         lost = Lost(tmp_path, stack)
         assert lost.outcome(lost.begin_step(10)) is None
-        assert lost.hears.wait_until(11, timeout_s=WAIT_S)
+        assert lost.hears.wait_until(11, timeout_s=HANG_S)
 
         lost.network.hold("up")
         step = lost.begin_step(11)
@@ -225,7 +225,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
         said = retire(lost.target, "--write-off", "--slots", "in=11")
         assert "to be written off in in: 1 items; open at 1970-01-01 00:00:00.110 (slot 11)" in said
         assert said[-2:] == [f"{HOST} is retired", "written off: 1 items in 1 cells"]
-        assert lost.hears.wait_until(100, timeout_s=WAIT_S)
+        assert lost.hears.wait_until(100, timeout_s=HANG_S)
 
         lost.local.start()  # it was not gone for good after all
         assert lost.outcome(lost.begin_step(11)) is None

@@ -15,9 +15,9 @@ import pytest
 
 from scripts.site_pages import FACE
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S
 
 PACKAGES = ("lowmark", "tracker", "local_tracker", "fronts", "acker")
-TIMEOUT_S = 100
 
 GOOD = """
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", target],
-        cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_S,
+        cwd=ROOT, check=True, capture_output=True, timeout=HANG_S,
     )  # fmt: skip
     return target
 
@@ -112,7 +112,7 @@ def _checked(installed: Path, directory: Path, program: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary",
          f"--cache-dir={installed.parents[1] / 'mypy'}", f"--python-executable={installed}", "program.py"],
-        cwd=directory, check=False, capture_output=True, text=True, timeout=TIMEOUT_S,
+        cwd=directory, check=False, capture_output=True, text=True, timeout=HANG_S,
     )  # fmt: skip
     assert not done.stderr, done.stderr
     return done.stdout.splitlines()
@@ -133,7 +133,7 @@ def test_the_wheel_is_what_runs_there(installed: Path, tmp_path: Path) -> None:
     program = "import lowmark, acker; from lowmark.nodes import Cells; print(lowmark.__file__)"
     done = subprocess.run(
         [installed, "-c", program],
-        cwd=tmp_path, check=True, capture_output=True, text=True, timeout=TIMEOUT_S,
+        cwd=tmp_path, check=True, capture_output=True, text=True, timeout=HANG_S,
     )  # fmt: skip
     assert Path(done.stdout.strip()).is_relative_to(installed.parents[1])
 

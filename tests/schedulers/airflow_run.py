@@ -13,9 +13,8 @@ from tests.schedulers.environments import variables
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import Programs
 from tests.schedulers.shop import Shop
+from tests.waits import HANG_S
 
-MIGRATE_S = 600.0
-"""An upper bound, for a machine that has much else to do."""
 SETTINGS = {
     "CORE__LOAD_EXAMPLES": "False", "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False", "CORE__TEST_CONNECTION": "Enabled",
     "API__WORKERS": "1", "TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
@@ -30,7 +29,7 @@ def run(environment: Environment, shop: Shop, outcome: Outcome) -> None:
     holds it."""
     with Programs(environment.work, _variables(environment, shop)) as programs:
         airflow = Airflow(environment, programs)
-        status, said = programs.call("migrate", airflow.command("db", "migrate"), MIGRATE_S)
+        status, said = programs.call("migrate", airflow.command("db", "migrate"), HANG_S)
         if status:
             outcome.wrong.append(f"airflow db migrate: {said[-1_000:]}")
             return

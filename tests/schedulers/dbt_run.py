@@ -15,12 +15,12 @@ from tests.schedulers.judged import Reported, faults
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import Programs, RunFailed
 from tests.schedulers.shop import BEGIN, ORDERS_AN_HOUR, SPEC, Shop
+from tests.waits import HANG_S
 
 HOURS = 4
 KILLED_AT = {1: "START batch", 2: "OK created"}
 """By hour, what dbt says just before it is killed: it has begun with the batch, or has stored it."""
 LAYOUT = "%Y-%m-%dT%H:%M:%S"
-RUN_S = 600.0
 CLOSE_LOOK_S = 0.01
 PROJECT = "name: orders\nversion: '1.0'\nprofile: orders\nmodel-paths: [models]\nflags: {send_anonymous_usage_stats: false}\n"
 PROFILE = "orders:\n  target: here\n  outputs:\n    here: {type: duckdb, path: orders.duckdb, threads: 1}\n"
@@ -64,17 +64,17 @@ def _hour(shop: Shop, programs: Programs, number: int, outcome: Outcome) -> int:
     script = ["sh", "orders-by-hour.sh", until]
     name = f"hour-{number}"
     programs.start(name, script)
-    programs.wait_for("its wait", lambda: shop.waiting > 0, RUN_S)
+    programs.wait_for("its wait", lambda: shop.waiting > 0, HANG_S)
     _orders_come_in(shop, number)
     shop.complete_hour()
     if number in KILLED_AT:
         said = KILLED_AT[number]
-        programs.wait_for(repr(said), lambda: said in programs.tail(name), RUN_S, CLOSE_LOOK_S)
+        programs.wait_for(repr(said), lambda: said in programs.tail(name), HANG_S, CLOSE_LOOK_S)
         programs.kill(name)
         outcome.kills += 1
         name = f"{name}-again"
         programs.start(name, script)
-    status = programs.ended(name, RUN_S)
+    status = programs.ended(name, HANG_S)
     if status:
         raise RunFailed(f"{name} ended with {status}: {programs.tail(name)}")
     results = json.loads((programs.directory / "target" / "run_results.json").read_text())
@@ -94,7 +94,7 @@ def _judge(
     shop: Shop, environment: Environment, programs: Programs, began: list[int], outcome: Outcome
 ) -> None:
     """Each row of the table is a report: of when dbt began with its hour."""
-    status, said = programs.call("asked", [str(environment.python), "-c", ASKED], RUN_S)
+    status, said = programs.call("asked", [str(environment.python), "-c", ASKED], HANG_S)
     if status:
         raise RunFailed(f"DuckDB could not be asked: {said}")
     rows = json.loads(said.splitlines()[-1].removeprefix("asked "))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from scripts.summary import BUILD
 from tests.install.environments import Environment, InstallFailed, build, fresh, interpreter
+from tests.waits import HANG_S
 
 LOCKS = Path(__file__).parent / "locks"
 PYTHONS = ("3.11", "3.12", "3.13")
 """The first of these that is there is taken."""
-CHECK_S = 120.0
 THEIR_OWN = ("AIRFLOW_", "DAGSTER_", "DBT_", "_AIRFLOW_")
 """How the names begin by which schedulers are configured: those of whoever runs this are none of theirs."""
 LOOPBACK = "127.0.0.1,localhost"
@@ -40,7 +40,7 @@ def environment(name: str) -> Environment:
     made.work.mkdir()
     with tempfile.TemporaryDirectory(prefix="lowmark-wheel-") as place:
         made.install("--no-deps", "--force-reinstall", str(build(Path(place)).wheel))
-    made.run([str(made.python), "-m", "pip", "check"], CHECK_S)
+    made.run([str(made.python), "-m", "pip", "check"], HANG_S)
     return made
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import lowmark
 from tests.schedulers.judged import Reported, read_history
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 ORDERS_AN_HOUR = 3
-WAIT_S = 60.0
 NEVER_NS = 2**63 - 1
 SPEC = PipelineSpec(
     "orders", ("load",), fronts=("shop",), slack_ns=10**9, start_slot=int(BEGIN.timestamp())
@@ -72,7 +72,7 @@ class Shop:
         assert self._tracker.subscriber("orders").wait_until(self.end, "load", timeout_s)
 
     def _commit(self, content: TickContent) -> None:
-        self._node.commit(content).result(WAIT_S)
+        self._node.commit(content).result(HANG_S)
 
     @property
     def subscribers(self) -> int:
@@ -100,8 +100,8 @@ def open_shop(directory: Path, *, tracked: bool = True) -> Iterator[Shop]:
     with lowmark.embedded() as tracker:
         tracker.register(SPEC)
         with tracker.node("orders", "shop") as node:
-            node.join(WAIT_S)
-            node.join_front("shop", "load", WAIT_S)
+            node.join(HANG_S)
+            node.join_front("shop", "load", HANG_S)
             shop = Shop(tracker, node, directory, tracked=tracked)
             program = directory / "bin" / "report-hour"
             program.parent.mkdir(exist_ok=True)

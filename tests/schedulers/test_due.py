@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.schedulers.shop import BEGIN, SPEC, WAIT_S, Shop, open_shop
+from tests.schedulers.shop import BEGIN, SPEC, Shop, open_shop
+from tests.waits import HANG_S
 from tracker.client import RefusedError
 from tracker.consumers.periods.cut import Cut
 from tracker.consumers.periods.due import Plan, partition_key
@@ -26,7 +27,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with open_shop(tmp_path_factory.mktemp("shop")) as opened:
         for _ in range(3):
             opened.complete_hour()
-        opened.await_complete(WAIT_S)
+        opened.await_complete(HANG_S)
         yield opened
 
 

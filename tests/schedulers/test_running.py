@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.schedulers.running import Programs, RunFailed
+from tests.waits import HANG_S
 
-WAIT_S = 60.0
 STARTS_ONE = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1_000)"], start_new_session=True)
@@ -27,7 +27,7 @@ def programs(tmp_path: Path) -> Programs:
 
 def _child(programs: Programs) -> int:
     programs.start("parent", [sys.executable, "-c", STARTS_ONE])
-    programs.wait_for("its child", lambda: programs.tail("parent").endswith("\n"), WAIT_S)
+    programs.wait_for("its child", lambda: programs.tail("parent").endswith("\n"), HANG_S)
     return int(programs.tail("parent"))
 
 
@@ -35,13 +35,13 @@ def test_what_a_killed_program_had_started_is_gone_too(programs: Programs) -> No
     child = _child(programs)
     assert os.getpgid(child) == child
     programs.kill("parent")
-    programs.wait_for("the end of the child", lambda: _gone(child), WAIT_S)
+    programs.wait_for("the end of the child", lambda: _gone(child), HANG_S)
 
 
 def test_nothing_is_left_behind_the_block(programs: Programs) -> None:
     with programs:
         child = _child(programs)
-    programs.wait_for("the end of the child", lambda: _gone(child), WAIT_S)
+    programs.wait_for("the end of the child", lambda: _gone(child), HANG_S)
 
 
 def _gone(pid: int) -> bool:
@@ -56,12 +56,12 @@ def test_a_program_that_ends_before_what_is_awaited_is_a_fault(programs: Program
     with programs:
         programs.start("short", ["sh", "-c", "echo no more; exit 3"])
         with pytest.raises(RunFailed, match="short ended with 3 before the end of days: no more"):
-            programs.wait_for("the end of days", lambda: False, WAIT_S)
+            programs.wait_for("the end of days", lambda: False, HANG_S)
 
 
 def test_a_call_says_its_status_and_what_it_alone_has_said(programs: Programs) -> None:
-    assert programs.call("said", ["sh", "-c", "echo one; exit 1"], WAIT_S) == (1, "one\n")
-    assert programs.call("said", ["sh", "-c", "echo two >&2"], WAIT_S) == (0, "two\n")
+    assert programs.call("said", ["sh", "-c", "echo one; exit 1"], HANG_S) == (1, "one\n")
+    assert programs.call("said", ["sh", "-c", "echo two >&2"], HANG_S) == (0, "two\n")
 
 
 def test_a_program_that_does_not_end_in_time_is_a_fault(programs: Programs) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import yaml
 
 from examples.children import free_ports
-from tests.cluster.children import WAIT_S
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server
 from tests.security.certificates import Authority, Pair
+from tests.waits import HANG_S
 from tracker.client import Admin, Credentials, SecureTarget
 from tracker.service.rpc.tokens import digest_of, new_token
 
@@ -88,5 +88,5 @@ def serving(
 
 def wait_for(target: SecureTarget) -> None:
     """Returns when a process answers whoever may ask."""
-    with Admin(target, WAIT_S) as admin:
+    with Admin(target, HANG_S) as admin:
         admin.shards()

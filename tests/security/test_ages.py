@@ -16,7 +16,6 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tests.client.support import (
     TWO_SEGMENTS,
-    WAIT_S,
     Listener,
     consume,
     create,
@@ -28,6 +27,7 @@ from tests.client.support import (
 )
 from tests.security.certificates import Authority
 from tests.security.serving import Served, serving
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import embedded
 from tracker.service.config import ServerConfig
@@ -86,10 +86,10 @@ def test_a_client_whose_ca_was_replaced_does_not_stay_in(tmp_path: Path) -> None
     clients, fresh = Authority(tmp_path, "clients"), Authority(tmp_path, "fresh")
     trusted = tmp_path / "trusted.pem"
     trusted.write_text(Path(clients.cert).read_text())
-    options = ("--tls-ca", str(trusted), "--max-connection-age-ms", "1000")
+    options = ("--tls-ca", str(trusted), "--set", "max_connection_age_ms=1000")
     with serving(served, *options):
         old = served.target(clients.client())
-        with Admin(old, WAIT_S) as admin:
+        with Admin(old, HANG_S) as admin:
             admin.register(TWO_SEGMENTS)
         with old.credentials.channel(served.addresses[0], CHANNEL_OPTIONS) as channel:
             stub: Any = progress_grpc.ProgressServiceStub(channel)
@@ -101,7 +101,7 @@ def test_a_client_whose_ca_was_replaced_does_not_stay_in(tmp_path: Path) -> None
             os.replace(replacing, trusted)
             assert call.code() is grpc.StatusCode.UNAVAILABLE, "its stream ends"
             with pytest.raises(grpc.RpcError) as refused:
-                stub.GetMinTime(progress_pb.GetMinTimeRequest(pipeline="two"), timeout=WAIT_S)
+                stub.GetMinTime(progress_pb.GetMinTimeRequest(pipeline="two"), timeout=HANG_S)
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE, "and it does not come again"
-        with Admin(served.target(fresh.client()), WAIT_S) as admin:
+        with Admin(served.target(fresh.client()), HANG_S) as admin:
             assert admin.pipeline("two").spec == TWO_SEGMENTS

@@ -10,7 +10,8 @@ import grpc
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
-from tests.client.support import TWO_SEGMENTS, WAIT_S
+from tests.client.support import TWO_SEGMENTS
+from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_STREAMS_PER_CONNECTION
 
@@ -45,7 +46,7 @@ async def burst(tracker: EmbeddedTracker) -> Counter[str]:
 async def ask(stub: Any) -> str:
     try:
         request = progress_pb.GetMinTimeRequest(pipeline="two")
-        await stub.GetMinTime(request, timeout=4 * WAIT_S)
+        await stub.GetMinTime(request, timeout=HANG_S)
     except grpc.aio.AioRpcError as error:
         return f"{error.code().name}: {error.details()}"
     return "OK"

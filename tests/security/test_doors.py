@@ -14,10 +14,10 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS, Listener, create, done, joined_front, promise
-from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import lowmark
 from tests.security.certificates import Authority
 from tests.security.serving import Served, serving, wait_for
+from tests.waits import HANG_S, until
 from tracker.client import (
     Admin,
     AsyncSubscriber,
@@ -49,7 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     options = ["--tls-ca", served.authority.cert, "--tokens", str(served.tokens_file)]
     with serving(served, *options, shards=2):
         wait_for(of(served, "admin"))
-        with Admin(of(served, "admin"), WAIT_S) as admin:
+        with Admin(of(served, "admin"), HANG_S) as admin:
             admin.register(TWO_SEGMENTS)
             admin.register(OTHER)
         yield served
@@ -112,7 +112,7 @@ def test_a_client_without_a_token_or_with_one_that_is_not_known_is_refused(
         (served.target(served.client, str(unknown)), "not known here"),
     ):
         with (
-            Admin(target, WAIT_S) as admin,
+            Admin(target, HANG_S) as admin,
             pytest.raises(LowmarkError, match=f"UNAUTHENTICATED.*{why}"),
         ):
             admin.pipelines()
@@ -120,7 +120,7 @@ def test_a_client_without_a_token_or_with_one_that_is_not_known_is_refused(
             NodeClient(target, "two", "N") as node,
             pytest.raises(LowmarkError, match="UNAUTHENTICATED"),
         ):
-            node.join(WAIT_S)
+            node.join(HANG_S)
         with (
             Subscriber(target, "two") as subscriber,
             pytest.raises(LowmarkError, match="UNAUTHENTICATED"),
@@ -130,7 +130,7 @@ def test_a_client_without_a_token_or_with_one_that_is_not_known_is_refused(
 
 def test_a_token_for_another_pipeline_is_refused_by_every_kind_of_call(served: Served) -> None:
     target = of(served, "elsewhere")
-    with Admin(target, WAIT_S) as admin:
+    with Admin(target, HANG_S) as admin:
         assert [info.spec.name for info in admin.pipelines()] == ["other"]
         for call in (
             lambda: admin.register(TWO_SEGMENTS),
@@ -145,7 +145,7 @@ def test_a_token_for_another_pipeline_is_refused_by_every_kind_of_call(served: S
         NodeClient(target, "two", "N") as node,
         pytest.raises(LowmarkError, match=r"PERMISSION_DENIED.*commit in pipeline 'two'"),
     ):
-        node.join(WAIT_S)
+        node.join(HANG_S)
     with (
         Subscriber(target, "two") as subscriber,
         pytest.raises(LowmarkError, match=r"PERMISSION_DENIED.*subscribe in pipeline 'two'"),
@@ -158,13 +158,13 @@ def test_a_right_is_for_what_it_says_alone(served: Served) -> None:
         NodeClient(of(served, "reader"), "two", "N") as node,
         pytest.raises(LowmarkError, match="PERMISSION_DENIED"),
     ):
-        node.join(WAIT_S)
+        node.join(HANG_S)
     with (
         Subscriber(of(served, "front"), "two") as subscriber,
         pytest.raises(LowmarkError, match="PERMISSION_DENIED"),
     ):
         subscriber.min_time()
-    with Admin(of(served, "front"), WAIT_S) as admin:
+    with Admin(of(served, "front"), HANG_S) as admin:
         assert admin.pipeline("two").spec == TWO_SEGMENTS, "whoever has a right may look"
 
 
@@ -193,7 +193,7 @@ def test_a_client_cannot_act_as_a_shard(served: Served) -> None:
         call = peer_grpc.PeerServiceStub(channel).Exchange(
             iter([peer_pb.ExchangeRequest(from_shard=1, epoch=99)]),
             metadata=((TO_SHARD_KEY, "0"),),
-            timeout=WAIT_S,
+            timeout=HANG_S,
         )
         with pytest.raises(grpc.RpcError) as refused:
             list(call)
@@ -205,8 +205,8 @@ def test_a_client_cannot_become_a_shard_or_take_what_shards_know(served: Served)
     with target.credentials.channel(served.addresses[0], ()) as channel:
         stub: Any = peer_grpc.PeerServiceStub(channel)
         for call in (
-            lambda: stub.JoinShard(peer_pb.JoinShardRequest(address="a:1"), timeout=WAIT_S),
-            lambda: list(stub.Bootstrap(peer_pb.BootstrapRequest(shard=2), timeout=WAIT_S)),
+            lambda: stub.JoinShard(peer_pb.JoinShardRequest(address="a:1"), timeout=HANG_S),
+            lambda: list(stub.Bootstrap(peer_pb.BootstrapRequest(shard=2), timeout=HANG_S)),
         ):
             with pytest.raises(grpc.RpcError) as refused:
                 call()
@@ -217,7 +217,7 @@ def test_a_process_with_a_shards_certificate_joins_and_an_administrator_gives_it
     served: Served,
 ) -> None:
     with (
-        Admin(of(served, "front"), WAIT_S) as admin,
+        Admin(of(served, "front"), HANG_S) as admin,
         pytest.raises(LowmarkError, match="PERMISSION_DENIED"),
     ):
         admin.rescale(2)
@@ -227,7 +227,7 @@ def test_a_process_with_a_shards_certificate_joins_and_an_administrator_gives_it
         "--store", f"sqlite:{served.directory / 'newcomer'}", "--tokens", str(served.tokens_file),
         "--tls-ca", served.authority.cert,
     )  # fmt: skip
-    with newcomer, Admin(of(served, "admin"), WAIT_S) as admin:
+    with newcomer, Admin(of(served, "admin"), HANG_S) as admin:
         (joined,) = until(lambda: admin.routing().of(ShardRole.SPARE), newcomer.errors)
         assert joined.address == address
         assert len(admin.rescale(3).of(ShardRole.OWNER)) == 3
@@ -239,7 +239,7 @@ def test_a_process_with_a_shards_certificate_joins_and_an_administrator_gives_it
 def test_probes_need_no_token(served: Served) -> None:
     with served.target(served.client).credentials.channel(served.addresses[0], ()) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
-        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=HANG_S)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
-from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done, joined_front
+from tests.client.support import TWO_SEGMENTS, create, done, joined_front
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.client.refusals import refusal_of
@@ -54,7 +55,7 @@ def one_stream(target: str) -> None:
     """Opens a stream of subscriptions, without trying again."""
     request = progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="two"))
     with grpc.insecure_channel(target) as channel:
-        call = progress_grpc.ProgressServiceStub(channel).Subscribe(iter([request]), timeout=WAIT_S)
+        call = progress_grpc.ProgressServiceStub(channel).Subscribe(iter([request]), timeout=HANG_S)
         try:
             next(call)
         except grpc.RpcError as error:
@@ -76,7 +77,7 @@ def test_calls_of_one_client_are_limited_by_rate(monkeypatch: pytest.MonkeyPatch
     )  # nothing comes back
     with (
         limited(Limits(max_calls_per_s=3), monkeypatch) as running,
-        Admin(running.target, WAIT_S) as admin,
+        Admin(running.target, HANG_S) as admin,
     ):
         for _ in range(2):  # the first was registering the pipeline
             admin.pipeline("two")

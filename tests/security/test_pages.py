@@ -10,9 +10,10 @@ import pytest
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tests.client.support import WAIT_S, consume, create, done
+from tests.client.support import consume, create, done
 from tests.cluster.tracker import lowmark
 from tests.security.test_registering import chain
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient
 from tracker.client import admin as admin_module
 from tracker.client.embedded import EmbeddedTracker, embedded
@@ -45,7 +46,7 @@ def pages(stub: Any, size: int) -> list[list[str]]:
     found, token = [], ""
     while True:
         request = pipeline_pb.ListPipelinesRequest(page_size=size, page_token=token)
-        answer = stub.ListPipelines(request, timeout=WAIT_S)
+        answer = stub.ListPipelines(request, timeout=HANG_S)
         found.append(names(answer))
         token = answer.next_page_token
         if not token:
@@ -70,11 +71,11 @@ def test_a_page_has_so_many_bytes_and_at_least_one_pipeline(
 def test_an_older_client_gets_all_or_is_told_to_ask_by_pages(
     stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = stub.ListPipelines(pipeline_pb.ListPipelinesRequest(), timeout=WAIT_S)
+    answer = stub.ListPipelines(pipeline_pb.ListPipelinesRequest(), timeout=HANG_S)
     assert names(answer) == NAMES and not answer.next_page_token
     monkeypatch.setattr(pipelines_module, "MAX_LIST_BYTES", 500)
     with pytest.raises(grpc.RpcError) as error:
-        stub.ListPipelines(pipeline_pb.ListPipelinesRequest(), timeout=WAIT_S)
+        stub.ListPipelines(pipeline_pb.ListPipelinesRequest(), timeout=HANG_S)
     refused = refusal_of(error.value)
     assert refused is not None and refused.refusal.code is RefusalCode.FULL
     assert "ask for them by pages" in str(refused)
@@ -85,10 +86,10 @@ def test_a_pipeline_that_is_larger_than_a_page_keeps_no_other_from_being_listed(
     running: EmbeddedTracker, stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with NodeClient(running.target, NAMES[0], "n" * 1_000) as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         done(node.commit(create(0, 1)))
         done(node.commit(consume(0, 1)))
-        with Admin(running.target, WAIT_S) as admin:
+        with Admin(running.target, HANG_S) as admin:
             assert len(admin.pipeline(NAMES[0]).state.nodes) == 1
             monkeypatch.setattr(pipelines_module, "MAX_PAGE_BYTES", 1_000)
             first, *others = admin.pipelines()
@@ -104,14 +105,14 @@ def test_a_pipeline_that_is_larger_than_a_page_keeps_no_other_from_being_listed(
 )
 def test_what_is_no_page_is_refused(stub: Any, request_: dict[str, Any]) -> None:
     with pytest.raises(grpc.RpcError) as error:
-        stub.ListPipelines(pipeline_pb.ListPipelinesRequest(**request_), timeout=WAIT_S)
+        stub.ListPipelines(pipeline_pb.ListPipelinesRequest(**request_), timeout=HANG_S)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_page_may_begin_where_no_pipeline_is(stub: Any) -> None:
     for token, expected in (("p05x", NAMES[6:]), ("z", [])):
         request = pipeline_pb.ListPipelinesRequest(page_size=100, page_token=token)
-        assert names(stub.ListPipelines(request, timeout=WAIT_S)) == expected
+        assert names(stub.ListPipelines(request, timeout=HANG_S)) == expected
 
 
 def test_clients_and_commands_go_through_the_pages(
@@ -119,7 +120,7 @@ def test_clients_and_commands_go_through_the_pages(
 ) -> None:
     monkeypatch.setattr(admin_module, "PAGE_PIPELINES", 5)
     monkeypatch.setattr(pipelines_module, "MAX_LIST_BYTES", 500)
-    with Admin(running.target, WAIT_S) as admin:
+    with Admin(running.target, HANG_S) as admin:
         assert [info.spec.name for info in admin.pipelines()] == NAMES
     listed = lowmark("pipelines", "list", "--target", running.target)
     assert listed.returncode == 0 and all(name in listed.stdout for name in NAMES), listed.stderr

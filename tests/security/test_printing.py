@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
-from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done
+from tests.client.support import TWO_SEGMENTS, create, done
 from tests.core.driver import Cluster, HandNode, refused
 from tests.core.test_waits import a_query, say, told
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.render.terminal import Terminal
 from tracker.client import NodeClient
@@ -134,8 +135,8 @@ def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTracker]:
     with embedded() as running:
         running.register(TWO_SEGMENTS)
         with NodeClient(running.target, "two", NODE) as node:
-            node.join(WAIT_S)
-            node.join_front(FRONT, "first", WAIT_S)
+            node.join(HANG_S)
+            node.join_front(FRONT, "first", HANG_S)
             done(node.commit(create(5, 7)))
             yield running
 

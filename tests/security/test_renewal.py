@@ -10,11 +10,10 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.security.certificates import Authority
+from tests.waits import HANG_S
 from tracker.client import Credentials
 from tracker.client.credentials import _Token
 from tracker.service.rpc.security import Security, add_port
-
-WAIT_S = 60.0
 
 
 async def _answers(address: str, ca: str) -> bool:
@@ -22,7 +21,7 @@ async def _answers(address: str, ca: str) -> bool:
     async with Credentials(ca).aio_channel(address, ()) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            await stub.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=HANG_S)
         except grpc.aio.AioRpcError as error:
             assert error.code() is grpc.StatusCode.UNAVAILABLE, error
             return False

@@ -19,8 +19,9 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
-from tests.client.support import TWO_SEGMENTS, WAIT_S
+from tests.client.support import TWO_SEGMENTS
 from tests.security.serving import Served, serving, wait_for
+from tests.waits import HANG_S
 from tracker.client import Admin
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.rpc.revoking import CallsUnderWay, Revoked
@@ -36,7 +37,7 @@ def test_waiting_calls_and_streams_of_a_token_that_is_taken_away_end(tmp_path: P
     peer_token = served.token("peer", peer=True)
     with serving(served, "--tokens", str(served.tokens_file)):
         wait_for(served.target(None, admin_token))
-        with Admin(served.target(None, admin_token), WAIT_S) as admin:
+        with Admin(served.target(None, admin_token), HANG_S) as admin:
             admin.register(TWO_SEGMENTS)
         worker = served.target(None, worker_token).credentials.channel(served.addresses[0], ())
         peer = served.target(None, peer_token).credentials.channel(served.addresses[0], ())
@@ -48,13 +49,13 @@ def test_waiting_calls_and_streams_of_a_token_that_is_taken_away_end(tmp_path: P
                 pipeline="two", segment="first", names=["never"], wait_ms=60_000
             )
             waiting = [
-                progress.WaitUntil.future(until, timeout=WAIT_S),
-                nodes.ResolveUnits.future(resolve, timeout=WAIT_S),
+                progress.WaitUntil.future(until, timeout=HANG_S),
+                nodes.ResolveUnits.future(resolve, timeout=HANG_S),
             ]
             exchange: Any = peer_grpc.PeerServiceStub(peer)
             stream = exchange.Exchange(hello(over), metadata=((TO_SHARD_KEY, "0"),))
             list(stream.initial_metadata())  # it is let in
-            progress.GetMinTime(progress_pb.GetMinTimeRequest(pipeline="two"), timeout=WAIT_S)
+            progress.GetMinTime(progress_pb.GetMinTimeRequest(pipeline="two"), timeout=HANG_S)
             assert not any(call.done() for call in [*waiting, stream])
             served.entries = served.entries[:1]
             served.write_tokens()
@@ -67,7 +68,7 @@ def test_waiting_calls_and_streams_of_a_token_that_is_taken_away_end(tmp_path: P
 def hello(over: threading.Event) -> Iterator[peer_pb.ExchangeRequest]:
     """A stream of a process that goes on until it is over."""
     yield peer_pb.ExchangeRequest(from_shard=1, epoch=1)
-    over.wait(WAIT_S)
+    over.wait(HANG_S)
 
 
 class Filed:

@@ -18,8 +18,9 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import types_pb2 as pb
 from examples.children import free_ports
-from tests.client.support import TWO_SEGMENTS, WAIT_S
+from tests.client.support import TWO_SEGMENTS
 from tests.fuzz.wired import Context
+from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.rpc.access import CALLS, STREAMS
@@ -45,13 +46,13 @@ async def status_of(call: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
 def check(channel: grpc.aio.Channel, compression: grpc.Compression, name: str = "x" * MIB) -> Any:
     stub: Any = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service=name)
-    return stub.Check(request, compression=compression, timeout=WAIT_S)
+    return stub.Check(request, compression=compression, timeout=HANG_S)
 
 
 def join(channel: grpc.aio.Channel, compression: grpc.Compression) -> Any:
     stub: Any = node_grpc.NodeServiceStub(channel)
     request = node_pb.JoinNodeRequest(pipeline="two", node_id="x" * MIB)
-    return stub.JoinNode(request, compression=compression, timeout=WAIT_S)
+    return stub.JoinNode(request, compression=compression, timeout=HANG_S)
 
 
 @asynccontextmanager
@@ -118,7 +119,7 @@ def test_a_stream_that_sends_a_packed_message_ends(running: EmbeddedTracker) -> 
             async def requests() -> AsyncIterator[node_pb.CommitTicksRequest]:
                 yield node_pb.CommitTicksRequest(attach=attach)
 
-            call = stub.CommitTicks(requests(), compression=GZIP, timeout=WAIT_S)
+            call = stub.CommitTicks(requests(), compression=GZIP, timeout=HANG_S)
             # INTERNAL where the end overtakes what is still being written.
             ended = {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL}
             assert await call.code() in ended

@@ -7,10 +7,10 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 
+from tests.waits import HANG_S
 from tracker.http import BACKLOG, HttpServer, Request, Response, text
 
 MAX_CONNECTIONS = 20
-WAIT_S = 30.0
 HALF = b"GET / HTTP/1.1\r\nHost: local"
 WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HELD = b"GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -36,7 +36,7 @@ class Site:
     def come(self) -> socket.socket:
         """A connection, which the server may not have accepted yet."""
         host, _, port = self.server.address.rpartition(":")
-        return socket.create_connection((host, int(port)), WAIT_S)
+        return socket.create_connection((host, int(port)), HANG_S)
 
     async def asked(self, data: bytes = WHOLE, from_host: str = "127.0.0.1") -> bytes:
         """What is answered over a new connection, its first line; nothing, if that is closed."""

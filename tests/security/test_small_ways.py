@@ -16,9 +16,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from examples.children import free_ports
 from local_tracker.agent.spool import Spool
-from tests.client.support import TWO_SEGMENTS, WAIT_S
+from tests.client.support import TWO_SEGMENTS
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server
+from tests.waits import HANG_S
 from tracker.client import Admin
 from tracker.client.embedded import embedded
 from tracker.client.signals import ending_signals
@@ -69,11 +70,11 @@ def hang_ups_count() -> Iterator[None]:
 @pytest.mark.usefixtures("hang_ups_count")
 def test_a_process_that_is_hung_up_on_gives_its_lease_back(tmp_path: Path) -> None:
     """The next one need not wait until the lease is over."""
-    way = ("--store", f"sqlite:{tmp_path / 'data'}", "--lease-ms", "60000")
+    way = ("--store", f"sqlite:{tmp_path / 'data'}", "--set", "lease_ms=60000")
     for name in ("first", "second"):
         address = f"127.0.0.1:{free_ports(1)}"
         with Server(Place(name, address, address), way, tmp_path) as process:
-            with Admin(process.address, WAIT_S) as admin:
+            with Admin(process.address, HANG_S) as admin:
                 admin.shards()
             os.kill(process.pid, signal.SIGHUP)
             process.ends_well()
@@ -106,7 +107,7 @@ def test_clients_do_not_go_by_a_proxy_of_the_web(monkeypatch: pytest.MonkeyPatch
         for name in ("http_proxy", "https_proxy", "grpc_proxy"):
             monkeypatch.setenv(name, here)
         monkeypatch.delenv("no_proxy", raising=False)
-        with Admin(running.target, WAIT_S) as admin:
+        with Admin(running.target, HANG_S) as admin:
             assert admin.pipeline("two").spec == TWO_SEGMENTS
         proxy.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -119,7 +120,7 @@ def test_reflection_tells_the_services() -> None:
             of_aio: Any = channel  # the types of the stubs know blocking channels alone
             stub: Any = reflection_pb2_grpc.ServerReflectionStub(of_aio)
             request = reflection_pb2.ServerReflectionRequest(list_services="")
-            call = stub.ServerReflectionInfo(iter([request]), timeout=WAIT_S)
+            call = stub.ServerReflectionInfo(iter([request]), timeout=HANG_S)
             answer = await call.read()
             return {service.name for service in answer.list_services_response.service}
 

@@ -8,10 +8,10 @@ import pytest
 
 from local_tracker.worker.handle import Handle
 from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
-from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import local_tracker, socket_in
 from tests.local_tracker.fakes import one_cell
 from tests.security.serving import Served, serving, wait_for
+from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells
 
@@ -34,7 +34,7 @@ def test_processes_without_certificates_of_clients_know_each_other_by_a_token(
         target = served.target(None, every)
         wait_for(target)
         with (
-            Admin(target, WAIT_S) as admin,
+            Admin(target, HANG_S) as admin,
             NodeClient(target, "two", "F") as node,
             Subscriber(target, "two") as subscriber,
         ):
@@ -43,7 +43,7 @@ def test_processes_without_certificates_of_clients_know_each_other_by_a_token(
             done(node.commit(create(100, 7)))
             done(node.commit(promise(400)))
             # It takes the word of both shards.
-            assert subscriber.wait_until(100, "first", WAIT_S)
+            assert subscriber.wait_until(100, "first", HANG_S)
     assert served.secrets["shards"] not in served.said()
 
 
@@ -68,15 +68,15 @@ def test_a_local_tracker_takes_its_credentials_from_the_environment(
         for name, path in environment_of(served, every, certificate=True).items():
             monkeypatch.setenv(name, path)
         target = served.addresses[0]  # a plain target: all classes take the environment's
-        with Admin(target, WAIT_S) as admin, NodeClient(target, "two", "F") as node:
+        with Admin(target, HANG_S) as admin, NodeClient(target, "two", "F") as node:
             admin.register(TWO_SEGMENTS)
             joined_front(node)
             done(node.commit(create(100, 7)))
             done(node.commit(promise(400)))
             with local_tracker(target, "two", tmp_path) as agent:
                 agent.until_logs("listens at")
-                handle = Handle(socket_in(tmp_path), "two", WAIT_S)
+                handle = Handle(socket_in(tmp_path), "two", HANG_S)
                 handle.step(Cells.empty(), one_cell(0, 100, 7))
                 handle.close()
             with Subscriber(target, "two") as subscriber:
-                assert subscriber.wait_until(400, timeout_s=WAIT_S)
+                assert subscriber.wait_until(400, timeout_s=HANG_S)

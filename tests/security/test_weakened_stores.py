@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.client.support import TWO_SEGMENTS, create, done, joined_front
-from tests.cluster.children import until
 from tests.cluster.tracker import Tracker
 from tests.service.scraping import text_when, value
+from tests.waits import until
 from tracker.client import NodeClient
 
 WEAKENED = "lowmark_store_weakened"

@@ -10,14 +10,14 @@ from contextlib import suppress
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.children import WAIT_S, until
+from tests.waits import HANG_S, until
 
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def text_of(address: str) -> str:
     """The metrics at host:port, as text."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=HANG_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         return str(answer.read().decode())
 
@@ -53,6 +53,6 @@ def promtool_finds(text: str) -> str:
     """What `promtool check metrics` says against them: nothing, if all is well."""
     checked = subprocess.run(
         [os.environ.get("PROMTOOL", "promtool"), "check", "metrics"],
-        check=False, input=text, capture_output=True, text=True, timeout=WAIT_S,
+        check=False, input=text, capture_output=True, text=True, timeout=HANG_S,
     )  # fmt: skip
     return checked.stdout + checked.stderr + ("" if checked.returncode == 0 else "failed\n")

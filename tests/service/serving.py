@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
+from tests.waits import HANG_S
 from tracker.core.model import PipelineSpec
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
@@ -23,20 +24,12 @@ from tracker.store import MemoryStore
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.pipelines import spec_to_pb
 
-WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("a",), front_count=1)
 
 
 def config(directory: Path | None = None, **more: Any) -> ServerConfig:
     store = "memory:" if directory is None else f"sqlite:{directory}"
     return ServerConfig(0, ("127.0.0.1:0",), store, **more)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Returns when something holds of which no event tells."""
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 class Serving:
@@ -57,7 +50,7 @@ class Serving:
     async def ticks(self) -> Ticks:
         """A stream of a node that has joined, and is attached."""
         request = node_pb.JoinNodeRequest(pipeline="p", node_id="n")
-        joined = await self.nodes.JoinNode(request, timeout=WAIT_S)
+        joined = await self.nodes.JoinNode(request, timeout=HANG_S)
         return await self.attach(node_pb.Attach(pipeline="p", key=joined.key))
 
     async def attach(self, attach: node_pb.Attach) -> Ticks:
@@ -70,7 +63,7 @@ class Serving:
     async def stop(self) -> None:
         if not self._stopped:
             self._stopped = True
-            await asyncio.wait_for(self.server.stop(), WAIT_S)
+            await asyncio.wait_for(self.server.stop(), HANG_S)
 
 
 class Ticks:
@@ -84,7 +77,7 @@ class Ticks:
         await self.call.write(node_pb.CommitTicksRequest(tick=tick))
 
     async def answer(self) -> node_pb.CommitTicksResponse:
-        answer: node_pb.CommitTicksResponse = await asyncio.wait_for(self.call.read(), WAIT_S)
+        answer: node_pb.CommitTicksResponse = await asyncio.wait_for(self.call.read(), HANG_S)
         return answer
 
     async def commit(self, number: int) -> None:
@@ -96,8 +89,8 @@ class Ticks:
 async def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
     """The status with which a call ends, that waits for something."""
     return (
-        await asyncio.wait_for(call.code(), WAIT_S),
-        await asyncio.wait_for(call.details(), WAIT_S),
+        await asyncio.wait_for(call.code(), HANG_S),
+        await asyncio.wait_for(call.details(), HANG_S),
     )
 
 
@@ -109,6 +102,6 @@ async def serving(of: ServerConfig, store: MemoryStore | None = None) -> AsyncIt
     async with grpc.aio.insecure_channel(server.address, CHANNEL_OPTIONS) as channel:
         served = Serving(server, channel)
         request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(SPEC))
-        await served.pipelines.RegisterPipeline(request, timeout=WAIT_S)
+        await served.pipelines.RegisterPipeline(request, timeout=HANG_S)
         yield served
         await served.stop()

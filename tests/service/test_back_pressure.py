@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import types_pb2 as pb
-from tests.service.serving import WAIT_S, config, serving
+from tests.service.serving import config, serving
+from tests.waits import HANG_S
 from tracker.core import log as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
 from tracker.core.model.routing import RoutingTable
@@ -30,7 +31,7 @@ class GatedStore(MemoryStore):
         self.open.set()
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
-        assert self.open.wait(WAIT_S)
+        assert self.open.wait(HANG_S)
         super().commit(epoch, records)
 
 
@@ -46,7 +47,7 @@ async def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
                 await ticks.send(number)
 
         sending = asyncio.ensure_future(send())
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(HANG_S):
             while process.position - process.committed < LIMIT:
                 await asyncio.sleep(0.01)
             # Other calls are answered meanwhile, and no tick is read but the one being fetched.

@@ -23,7 +23,7 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
 from tests import inside
-from tests.cluster.children import until
+from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.core.home.home import MAX_CELLS_PER_TICK
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
@@ -35,7 +35,6 @@ from tracker.wire.refusals import REFUSAL_KEY, refusal_from_pb
 from tracker.wire.storage import snapshot_to_bytes
 from tracker.wire.ticks import content_to_pb
 
-WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out", 2),), fronts=("F",), horizon_slots=1_000)
 
 
@@ -74,7 +73,7 @@ class Wired:
         requests = [
             node_pb.CommitTicksRequest(attach=attach), node_pb.CommitTicksRequest(tick=tick)
         ]  # fmt: skip
-        return list(self.nodes.CommitTicks(iter(requests), timeout=WAIT_S))
+        return list(self.nodes.CommitTicks(iter(requests), timeout=HANG_S))
 
 
 @pytest.fixture
@@ -87,11 +86,11 @@ def wired() -> Iterator[Wired]:
         front = running.node("p", "f", "front")
         front.join()
         front.join_front("F", "in")
-        front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(WAIT_S)
-        assert running.subscriber("p").wait_until(5, "in", WAIT_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(HANG_S)
+        assert running.subscriber("p").wait_until(5, "in", HANG_S)
         nodes = node_grpc.NodeServiceStub(channel)
         keys = [
-            nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"), timeout=WAIT_S).key
+            nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"), timeout=HANG_S).key
             for _ in range(2)
         ]
         yield Wired(
@@ -198,7 +197,7 @@ def test_a_stream_ends_after_a_tick_that_came_too_early(wired: Wired, number: in
         node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline="p", key=wired.key)),
         node_pb.CommitTicksRequest(tick=node_pb.NumberedTick(number=number)),
     ]
-    answers = list(wired.nodes.CommitTicks(iter(requests), timeout=WAIT_S))
+    answers = list(wired.nodes.CommitTicks(iter(requests), timeout=HANG_S))
     refused = answers[-1].refused
     assert (refused.number, refused.refusal.code) == (number, "out_of_order")
     assert refused.refusal.expected == 1
@@ -210,17 +209,17 @@ FIRST_TICK = node_pb.NumberedTick(number=1)
 
 def attach(wired: Wired, pipeline: str, key: pb.NodeKey) -> None:
     request = node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=pipeline, key=key))
-    list(wired.nodes.CommitTicks(iter([request]), timeout=WAIT_S))
+    list(wired.nodes.CommitTicks(iter([request]), timeout=HANG_S))
 
 
 def subscribe(wired: Wired, **what: Any) -> None:
     request = progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(**what))
-    list(wired.progress.Subscribe(iter([request]), timeout=WAIT_S))
+    list(wired.progress.Subscribe(iter([request]), timeout=HANG_S))
 
 
 def register(wired: Wired, spec: PipelineSpec) -> None:
     request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec))
-    wired.pipelines.RegisterPipeline(request, timeout=WAIT_S)
+    wired.pipelines.RegisterPipeline(request, timeout=HANG_S)
 
 
 BAD_CALLS: dict[str, tuple[Call, str, tuple[str, ...]]] = {
@@ -356,13 +355,13 @@ def test_times_and_values_near_the_limits_of_int64_travel_as_they_are(start: int
         front.join()
         worker.join()
         assert front.join_front("F", "in").slot == start
-        front.commit(TickContent(created=items)).result(WAIT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("F", start + 40),))).result(WAIT_S)
+        front.commit(TickContent(created=items)).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("F", start + 40),))).result(HANG_S)
         hears = running.subscriber("p")
-        assert hears.wait_until(start + 10, timeout_s=WAIT_S)
+        assert hears.wait_until(start + 10, timeout_s=HANG_S)
         for place in range(len(values)):
             assert hears.min_time("in") <= start + 10 + place
             worker.commit(TickContent(consumed=items.select(items.slots == start + 10 + place)))
             expected = start + (11 + place if place + 1 < len(values) else 40)
-            assert hears.wait_until(expected, "in", WAIT_S)
-            assert hears.wait_until(min(FOREVER, expected + 2), "out", WAIT_S)
+            assert hears.wait_until(expected, "in", HANG_S)
+            assert hears.wait_until(min(FOREVER, expected + 2), "out", HANG_S)

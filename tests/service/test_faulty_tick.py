@@ -9,7 +9,8 @@ import grpc
 import pytest
 
 from acker.v1 import types_pb2 as pb
-from tests.service.serving import WAIT_S, config, serving
+from tests.service.serving import config, serving
+from tests.waits import HANG_S
 from tracker.core.model import TickContent
 from tracker.wire.ticks import content_from_pb
 
@@ -30,11 +31,11 @@ async def test_the_stream_ends_and_what_came_before_is_durable(
         assert ticks.last_number == 0
         await ticks.send(1)
         await ticks.send(2, pb.TickContent(leaves=["front"]))
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(HANG_S):
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 while await ticks.call.read() is not grpc.aio.EOF:
                     pass
         assert failed.value.code() is grpc.StatusCode.UNKNOWN
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(HANG_S):
             while (await served.attach(ticks.attach)).last_number < 1:
                 pass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.redis_server import RedisServer
-from tests.service.serving import until
+from tests.waits import HANG_S, until_async
 from tracker.client.admin import Admin
 from tracker.client.ports import free_ports
 from tracker.core import log as m
@@ -25,7 +25,6 @@ from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
 from tracker.store import GONE, StoreError, open_leases, open_store
 
-WAIT_S = 60.0
 CONFIG = ProcessConfig(rescale_margin_ms=0)
 SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("f",))
 
@@ -49,7 +48,7 @@ async def no_wait() -> None:
 
 
 async def owned_by(config: ServerConfig) -> Owned:
-    owned = await asyncio.wait_for(Newcomer(config, no_wait).own(asyncio.Event()), WAIT_S)
+    owned = await asyncio.wait_for(Newcomer(config, no_wait).own(asyncio.Event()), HANG_S)
     assert owned is not None
     return owned
 
@@ -103,7 +102,7 @@ async def test_a_newcomer_begins_with_its_peers_state_in_a_store_of_any_kind(
     owned = await owned_by(config)
     assert owned.shard == 1
     newcomer = await serving(config, owned)
-    await until(lambda: counts(server, newcomer))
+    await until_async(lambda: counts(server, newcomer))
     assert newcomer.engine.process.spec("p") == server.engine.process.spec("p")
     with Admin(two) as admin:
         grown = await in_thread(lambda: admin.rescale(2))
@@ -113,9 +112,9 @@ async def test_a_newcomer_begins_with_its_peers_state_in_a_store_of_any_kind(
             again = await owned_by(config)
             assert (again.shard, again.epoch) == (1, owned.epoch + 1)
             newcomer = await serving(config, again)
-            await until(lambda: counts(server, newcomer))
+            await until_async(lambda: counts(server, newcomer))
         await in_thread(lambda: admin.rescale(1))
-    await asyncio.wait_for(newcomer.wait(), WAIT_S)
+    await asyncio.wait_for(newcomer.wait(), HANG_S)
     assert newcomer.left and newcomer.failure is None
     await newcomer.stop()
     await server.stop()
@@ -126,10 +125,10 @@ async def test_a_newcomer_that_is_given_up_before_it_has_begun_is_told_so(tmp_pa
     server = first(one, config=ProcessConfig(join_timeout_ms=100))
     await server.start()
     number = await server.engine.ask(m.JoinShard(object(), two))
-    await until(lambda: not server.engine.process.membership.joining)
+    await until_async(lambda: not server.engine.process.membership.joining)
     newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"), no_wait)
     with pytest.raises(GivenUp, match=f"shard {number.shard} has been given up"):
-        await asyncio.wait_for(newcomer.fetch(number.shard), WAIT_S)
+        await asyncio.wait_for(newcomer.fetch(number.shard), HANG_S)
     await server.stop()
 
 
@@ -139,7 +138,7 @@ async def test_one_that_has_lost_its_store_cannot_join_from_the_same_address() -
     await server.start()
     config = joining(two, one, "memory:")
     newcomer = await serving(config, await owned_by(config))
-    await until(lambda: counts(server, newcomer))
+    await until_async(lambda: counts(server, newcomer))
     await newcomer.kill()
     with pytest.raises(CannotJoin, match=f"shard 1 is reached at {two}, and its store is not"):
         await owned_by(config)
@@ -189,7 +188,7 @@ async def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_neve
         one.close()
     mark_gone(url, 1)
     claim = Claim(url, "standby", 3_000, 1)
-    owned = await asyncio.wait_for(Claimant(claim, no_wait).own(asyncio.Event()), WAIT_S)
+    owned = await asyncio.wait_for(Claimant(claim, no_wait).own(asyncio.Event()), HANG_S)
     assert owned is not None and owned.shard == 3
     await in_thread(owned.store.close)
     # And whoever served the one that left is told so.
@@ -211,12 +210,12 @@ async def test_a_shard_that_left_and_begins_with_an_empty_store_is_told_so() -> 
         await server.start()
     with Admin(one) as admin:
         await in_thread(lambda: admin.rescale(1))
-    await asyncio.wait_for(servers[1].wait(), WAIT_S)
+    await asyncio.wait_for(servers[1].wait(), HANG_S)
     assert servers[1].left
     await servers[1].stop()
     again = TrackerServer(ServerConfig(1, (one, two), grace_s=0.1, process=CONFIG))
     await again.start()
-    await asyncio.wait_for(again.wait(), WAIT_S)
+    await asyncio.wait_for(again.wait(), HANG_S)
     assert isinstance(again.failure, GivenUp) and "shard 1 has left" in str(again.failure)
     await again.stop()
     await servers[0].stop()

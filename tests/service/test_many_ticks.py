@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import types_pb2 as pb
 from tests.service.serving import Serving, config, serving, status_of
+from tests.waits import HANG_S
 from tracker.client import embedded
 from tracker.client.node import NodeClient, messages_of
 from tracker.core.log import SubmitTick
@@ -21,7 +22,6 @@ from tracker.wire.grpc_options import MAX_TICKS_PER_MESSAGE
 from tracker.wire.ticks import content_to_pb
 
 UNKNOWN_SEGMENT = content_to_pb(TickContent(created=Cells.of([(7, 1, 1, 1)])))
-WAIT_S = 20.0
 
 
 def message(*contents: pb.TickContent | None, first: int = 1) -> node_pb.CommitTicksRequest:
@@ -151,11 +151,11 @@ def test_a_node_sends_no_more_in_a_message_than_its_home_takes(
     with embedded.EmbeddedTracker() as running:
         running.register(PipelineSpec("p", ("a",), front_count=1))
         with NodeClient(running.target, "p", "n") as node:
-            node.join(WAIT_S)
+            node.join(HANG_S)
             ticks = [
                 TickContent(joins=(FrontJoin("f", 0),)),
                 TickContent(heartbeats=(Heartbeat("f", 1),)),
             ]
             futures = [node.commit(tick) for tick in (*ticks, *[TickContent()] * 20)]
-            assert [future.result(WAIT_S) for future in futures] == list(range(1, 23))
+            assert [future.result(HANG_S) for future in futures] == list(range(1, 23))
     assert set(sent) == {most}

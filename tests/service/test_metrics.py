@@ -11,7 +11,6 @@ import pytest
 
 from tests.client.support import (
     TWO_SEGMENTS,
-    WAIT_S,
     Listener,
     consume,
     create,
@@ -21,6 +20,7 @@ from tests.client.support import (
 )
 from tests.cluster.tracker import Tracker
 from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
+from tests.waits import HANG_S
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
 from tracker.core.insight.freshness import NONE_MS, Freshness, Lag
 from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
@@ -48,7 +48,7 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
 ) -> None:
     target, addresses = served
     with (
-        Admin(target, WAIT_S) as admin,
+        Admin(target, HANG_S) as admin,
         Subscriber(target, "two") as subscriber,
         NodeClient(target, "two", "F") as node,
     ):
@@ -215,7 +215,7 @@ def telling() -> Iterator[MetricsThread]:
 def asked(address: str, request: str) -> bytes:
     """What is answered to a line of a request, up to the end of the connection."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), WAIT_S) as connection:
+    with socket.create_connection((host, int(port)), HANG_S) as connection:
         connection.sendall(f"{request} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
         parts = []
         while part := connection.recv(4096):
@@ -235,7 +235,7 @@ def test_those_who_only_connect_do_not_hold_up_others_for_long(
 ) -> None:
     monkeypatch.setattr("tracker.http.IDLE_TIMEOUT_S", 1.0)
     host, _, port = telling.address.rpartition(":")
-    idle = [socket.create_connection((host, int(port)), WAIT_S) for _ in range(MAX_CONNECTIONS)]
+    idle = [socket.create_connection((host, int(port)), HANG_S) for _ in range(MAX_CONNECTIONS)]
     try:
         assert idle[-1].recv(1) == b"", "it is closed when its time is over"
         assert text_when(telling.address, bool) == "lowmark_x 1\n"

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
+from tests.waits import HANG_S
 from tracker.client.ports import free_ports
 from tracker.client.refusals import refusal_of
 from tracker.core import log as m
@@ -28,7 +29,6 @@ from tracker.service.server import TrackerServer
 from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
 from tracker.wire.frames import frame_to_pb
 
-WAIT_S = 20.0
 LONG_MS = 3_600_000
 
 
@@ -58,18 +58,18 @@ class Waits:
         self._task = asyncio.ensure_future(Claimant(claim, on_wait).own(self._stop))
 
     async def shard(self) -> int:
-        owned = await asyncio.wait_for(self._task, WAIT_S)
+        owned = await asyncio.wait_for(self._task, HANG_S)
         assert owned is not None
         owned.store.close()
         return owned.shard
 
     async def begins_to_wait(self) -> None:
-        await asyncio.wait_for(self.waiting.wait(), WAIT_S)
+        await asyncio.wait_for(self.waiting.wait(), HANG_S)
         assert not self._task.done()
 
     async def told_to_stop(self) -> Owned | None:
         self._stop.set()
-        return await asyncio.wait_for(self._task, WAIT_S)
+        return await asyncio.wait_for(self._task, HANG_S)
 
 
 async def test_a_process_takes_its_own_shard_at_once(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_an_owner_that_is_seen_to_die_is_replaced_before_its_lease_ends(
     await standby.begins_to_wait()  # the owner does not serve yet: that is not its death
     owner = Serving(port)
     await owner.start()
-    await asyncio.wait_for(owner.connected.wait(), WAIT_S)
+    await asyncio.wait_for(owner.connected.wait(), HANG_S)
     await owner.die()
     assert await standby.shard() == 0
 
@@ -224,7 +224,7 @@ def more_than_there_is() -> m.FrameArrived:
 async def test_a_log_that_others_know_more_of_is_lost_where_this_is_the_owner() -> None:
     server = await one_of_two(MemoryStore())
     server.engine.post(more_than_there_is())
-    await asyncio.wait_for(server.wait(), WAIT_S)
+    await asyncio.wait_for(server.wait(), HANG_S)
     assert isinstance(server.failure, LogLost)
     await server.stop()
 
@@ -238,10 +238,10 @@ async def test_a_log_that_others_know_more_of_is_another_owners_where_that_has_t
     store.acquire("another", replaces=1)
     store.asked.clear()
     server.engine.post(more_than_there_is())
-    await asyncio.to_thread(store.asked.wait, WAIT_S)
+    await asyncio.to_thread(store.asked.wait, HANG_S)
     assert server.failure is None, "it cannot know yet"
     store.away.clear()
-    await asyncio.wait_for(server.wait(), WAIT_S)
+    await asyncio.wait_for(server.wait(), HANG_S)
     assert isinstance(server.failure, Fenced)
     await server.stop()
 
@@ -253,14 +253,14 @@ async def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> N
     assert server.engine.lease_left_s is not None
     server.engine.check_lease()
     store.away.set()
-    await asyncio.to_thread(store.asked.wait, WAIT_S)
+    await asyncio.to_thread(store.asked.wait, HANG_S)
     with pytest.raises(Refused, match="may have another owner by now"):
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(HANG_S):
             while True:  # its lease ends by itself, and tells nobody
                 server.engine.check_lease()
                 await asyncio.sleep(0.02)
     store.away.clear()
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(HANG_S):
         while not server.engine.lease_left_s:
             await asyncio.sleep(0.02)
     server.engine.check_lease()
@@ -304,11 +304,11 @@ async def test_what_is_meant_for_a_shard_that_was_served_here_before_is_not_take
         stub: Any = peer_grpc.PeerServiceStub(channel)
         message = frame_to_pb(more_than_there_is().frame)
         misled = stub.Exchange(iter([message]), metadata=((TO_SHARD_KEY, named),) if named else ())
-        assert await asyncio.wait_for(asyncio.to_thread(misled.code), WAIT_S) is status
+        assert await asyncio.wait_for(asyncio.to_thread(misled.code), HANG_S) is status
         assert server.failure is None
         # The same, meant for this shard, is taken: it says that the log was lost.
         taken = stub.Exchange(iter([message]), metadata=((TO_SHARD_KEY, "0"),))
-        await asyncio.wait_for(server.wait(), WAIT_S)
+        await asyncio.wait_for(server.wait(), HANG_S)
         assert isinstance(server.failure, LogLost)
         taken.cancel()
     await server.stop()

@@ -9,9 +9,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.cluster.children import WAIT_S, discard, until
+from tests.cluster.children import discard
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server
+from tests.waits import HANG_S, until
 from tracker.client import Admin, Subscriber
 from tracker.client.ports import free_ports
 from tracker.core.model import PipelineSpec
@@ -30,8 +31,8 @@ class Member:
         self.process = Server(
             Place(f"member-{number}", self.address, self.address),
             (
-                "--member", str(number), "--peers", addresses[0], "--address", self.address,
-                "--health-listen", health, "--store", f"sqlite:{directory / 'store'}",
+                "--set", f"member={number}", "--peers", addresses[0], "--address", self.address,
+                "--set", f"health_listen={health}", "--store", f"sqlite:{directory / 'store'}",
             ),
             directory,
         )  # fmt: skip
@@ -74,7 +75,7 @@ def test_a_process_is_ready_that_serves_or_waits_while_all_is_served(
     standby.comes_to_say(SERVES)
     owner.process.start()
     owner.comes_to_say(WAITS)  # its shard is in good hands
-    with Admin(owner.address, WAIT_S) as admin:  # who waits names who serves
+    with Admin(owner.address, HANG_S) as admin:  # who waits names who serves
         admin.register(PipelineSpec("p", ("a",), fronts=("f",), start_slot=7))
     with Subscriber(owner.address, "p") as subscriber:
         assert subscriber.min_time() == 7

@@ -11,8 +11,8 @@ import pytest
 import tracker
 from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
 from tests.client.test_command_line import run, run_json
-from tests.cluster.children import until
 from tests.core.driver import Cluster
+from tests.waits import until
 from tracker.cli.render.freshness import freshness_json
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight.freshness import NONE_MS, Lag, Level, SegmentFreshness, WindowLevels

@@ -11,16 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import tracker
-from tests.client.support import (
-    SECOND,
-    TWO_SEGMENTS,
-    WAIT_S,
-    consume,
-    create,
-    done,
-    joined_front,
-    promise,
-)
+from tests.client.support import SECOND, TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.waits import HANG_S
 from tracker import EmbeddedTracker
 from tracker.client import Subscriber
 from tracker.core.model import TickContent
@@ -56,18 +48,18 @@ def test_min_time_follows_the_items_from_segment_to_segment(any_tracker: Embedde
         done(worker.commit(moved(slot, 1000 + slot)))
     assert hears.min_time("first") == 0  # slot 0 is still there
     done(worker.commit(moved(0, 1000)))
-    assert hears.wait_until(4, "first", WAIT_S)
+    assert hears.wait_until(4, "first", HANG_S)
     assert hears.min_time("first") == 4
     assert hears.min_time("second") == 0
     for slot in range(4):
         worker.commit(finished(slot, 1000 + slot))
-    assert hears.wait_until(4, "second", WAIT_S)
+    assert hears.wait_until(4, "second", HANG_S)
     for slot in range(4, 10):
         worker.commit(moved(slot, 1000 + slot))
         worker.commit(finished(slot, 1000 + slot))
-    assert hears.wait_until(10, timeout_s=WAIT_S)
+    assert hears.wait_until(10, timeout_s=HANG_S)
     done(front.leave_front("front"))
-    assert hears.wait_until(FOREVER, timeout_s=WAIT_S)
+    assert hears.wait_until(FOREVER, timeout_s=HANG_S)
     state = any_tracker.admin().pipeline("two").state
     assert [segment.open_slots for segment in state.segments] == [0, 0]
 
@@ -92,14 +84,14 @@ def test_a_shard_that_is_killed_recovers_everything(tmp_path: Path) -> None:
             done(tick)
         for address in running.addresses:
             with Subscriber(address, "two") as hears:
-                assert hears.wait_until(60, timeout_s=WAIT_S)
+                assert hears.wait_until(60, timeout_s=HANG_S)
                 assert hears.min_time() == 60
 
 
 def test_health_says_serving() -> None:
     with tracker.embedded() as one, grpc.insecure_channel(one.target) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
-        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=HANG_S)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 

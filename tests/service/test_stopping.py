@@ -15,7 +15,8 @@ import pytest
 
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import progress_service_pb2 as progress_pb
-from tests.service.serving import WAIT_S, config, serving, status_of, until
+from tests.service.serving import config, serving, status_of
+from tests.waits import HANG_S, until_async
 from tracker.client.ports import free_ports
 from tracker.core.process import LogLost, Process
 from tracker.service import engine as engine_module
@@ -43,7 +44,7 @@ async def test_whoever_waits_is_told_when_a_process_stops() -> None:
             )
         )
         server = served.server
-        await until(lambda: server.parts.hub.waiting.count == server.parts.units.count == 1)
+        await until_async(lambda: server.parts.hub.waiting.count == server.parts.units.count == 1)
         # The grace is an hour: it ends because all were told, and left.
         await served.stop()
         for call in (ticks.call, hears, waits, resolves):
@@ -57,9 +58,9 @@ async def test_processes_that_are_linked_stop_one_after_the_other() -> None:
     for server in servers:
         await server.start()
     for process in [server.engine.process for server in servers]:
-        await until(partial(linked, process))
+        await until_async(partial(linked, process))
     for server in servers:
-        await asyncio.wait_for(server.stop(), WAIT_S)
+        await asyncio.wait_for(server.stop(), HANG_S)
 
 
 async def test_what_was_handed_over_before_a_stop_is_there_after_it(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ async def test_a_write_that_fails_is_tried_again_and_nothing_acknowledged_in_bet
         ticks = await served.ticks()
         store.fails.set()
         await ticks.send(1)
-        await asyncio.to_thread(store.failed.wait, WAIT_S)
+        await asyncio.to_thread(store.failed.wait, HANG_S)
         assert served.node_time == 0
         store.fails.clear()
         assert (await ticks.answer()).committed.number == 1
@@ -123,7 +124,7 @@ async def test_a_process_whose_store_is_spoilt_stops_and_acknowledges_nothing_mo
         ticks = await served.ticks()
         store.lost.set()
         await ticks.send(1)
-        await asyncio.wait_for(served.server.wait(), WAIT_S)
+        await asyncio.wait_for(served.server.wait(), HANG_S)
         assert served.server.failure is error
         code, _ = await status_of(ticks.call)
         assert code is grpc.StatusCode.UNAVAILABLE
@@ -138,7 +139,7 @@ async def test_a_store_that_fails_does_not_hold_a_process_that_stops(
         ticks = await served.ticks()
         store.fails.set()
         await ticks.send(1)
-        await asyncio.to_thread(store.failed.wait, WAIT_S)
+        await asyncio.to_thread(store.failed.wait, HANG_S)
         await served.stop()
 
 
@@ -148,7 +149,7 @@ async def test_an_owner_that_was_replaced_stops_and_answers_nothing_more() -> No
         ticks = await served.ticks()
         store.acquire(served.server.config.own_address)  # one that has started again
         await ticks.send(1)
-        await asyncio.wait_for(served.server.wait(), WAIT_S)
+        await asyncio.wait_for(served.server.wait(), HANG_S)
         assert "replaced by epoch 2" in str(served.server.failure)
         code, _ = await status_of(ticks.call)
         assert code is grpc.StatusCode.UNAVAILABLE

@@ -14,7 +14,8 @@ import tracker
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
-from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
+from tests.waits import HANG_S
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.core.model import PipelineSpec
@@ -54,7 +55,7 @@ class Stream:
 
     async def read(self) -> tuple[int, dict[str, int]]:
         """The pipeline's min time, and those of the segments with news."""
-        message = await asyncio.wait_for(self.call.read(), WAIT_S)
+        message = await asyncio.wait_for(self.call.read(), HANG_S)
         return message.min_time, {s.segment: s.min_time for s in message.segments}
 
 
@@ -76,7 +77,7 @@ def test_the_present_comes_first_and_then_each_change(
     running: EmbeddedTracker, front: NodeClient
 ) -> None:
     promised(front, 10)
-    assert running.subscriber("two").wait_until(10, timeout_s=WAIT_S)
+    assert running.subscriber("two").wait_until(10, timeout_s=HANG_S)
 
     async def story(stream: Stream) -> None:
         await stream.subscribe()
@@ -112,7 +113,7 @@ def test_what_was_heard_before_is_not_told_again(
     running: EmbeddedTracker, front: NodeClient
 ) -> None:
     promised(front, 10)
-    assert running.subscriber("two").wait_until(10, timeout_s=WAIT_S)
+    assert running.subscriber("two").wait_until(10, timeout_s=HANG_S)
 
     async def story(stream: Stream) -> None:
         # Another process was ahead: `second` was heard at 15, which this one has not come to.
@@ -221,15 +222,15 @@ async def test_a_slow_reader_gets_the_newest_value_and_nothing_gathers_for_it() 
         yield progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="two"))
 
     stream = asyncio.ensure_future(servicer.Subscribe(requests(), context))
-    assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 0
+    assert (await asyncio.wait_for(context.written.get(), HANG_S)).min_time == 0
     for slot in range(1, 1001):  # while the first message is being read
         process.slot = slot
         hub.announced("two")
     context.go_on.set()
-    assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1000
+    assert (await asyncio.wait_for(context.written.get(), HANG_S)).min_time == 1000
     process.slot = 1001
     hub.announced("two")
-    assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1001
+    assert (await asyncio.wait_for(context.written.get(), HANG_S)).min_time == 1001
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
 

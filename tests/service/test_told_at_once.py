@@ -7,7 +7,8 @@ import pytest
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
-from tests.service.serving import WAIT_S, Serving, Ticks, config, serving, until
+from tests.service.serving import Serving, Ticks, config, serving
+from tests.waits import HANG_S, until_async
 from tracker.service import engine as engine_module
 from tracker.store import MemoryStore
 
@@ -29,7 +30,7 @@ async def promise(served: Serving, ticks: Ticks, number: int, slot: int) -> None
     """Min time reaches a slot by a tick, and whoever listens has heard so."""
     await ticks.send(number, pb.TickContent(heartbeats=[pb.Heartbeat(front="f", slot=slot)]))
     waits = progress_pb.WaitUntilRequest(pipeline="p", slot=slot)
-    assert (await served.progress.WaitUntil(waits, timeout=WAIT_S)).min_time == slot
+    assert (await served.progress.WaitUntil(waits, timeout=HANG_S)).min_time == slot
 
 
 async def test_it_is_told_before_it_is_written_and_its_history_when_it_is(
@@ -41,7 +42,7 @@ async def test_it_is_told_before_it_is_written_and_its_history_when_it_is(
         await promise(served, await begun(served), 2, MINUTE)
         assert process.has_told_ahead("p") and process.committed < process.position
         asked = progress_pb.GetHistoryRequest(pipeline="p", slots=[MINUTE])
-        answer = await served.progress.GetHistory(asked, timeout=WAIT_S)
+        answer = await served.progress.GetHistory(asked, timeout=HANG_S)
         assert answer.reached[0].reached and answer.reached[0].HasField("at_ms")
         assert process.committed == process.position
 
@@ -50,7 +51,7 @@ async def test_a_process_that_rests_writes_it_a_little_later() -> None:
     async with serving(config()) as served:
         process = served.server.engine.process
         await promise(served, await begun(served), 2, 50)
-        await until(lambda: process.committed == process.position)
+        await until_async(lambda: process.committed == process.position)
         assert not process.has_told_ahead("p")
 
 

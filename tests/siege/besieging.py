@@ -11,12 +11,10 @@ from tests.cluster.children import Running
 from tests.cluster.tracker import Tracker
 from tests.service.scraping import Samples, samples_of, text_of, text_when, value
 from tests.siege.crowd import BUSY, QUIET, Tally
+from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.wire.grpc_options import HANDSHAKE_TIMEOUT_MS
-
-WAIT_S = 120.0
-"""Far more than anything takes, on a machine with much else to do."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Siege:
     """One process, and those who use it properly."""
 
     def __init__(self, directory: Path) -> None:
-        self._tracker = Tracker(directory, metrics=True, options=("--log-level", "error"))
+        self._tracker = Tracker(directory, metrics=True, options=("--set", "log_level=error"))
         self.target, self.metrics = self._tracker.target, self._tracker.shards[0].metrics
         self._slot = 0
 
@@ -57,8 +55,8 @@ class Siege:
                 NodeClient(self.target, BUSY, "front") as node,
                 Subscriber(self.target, BUSY) as subscriber,
             ):
-                node.join(WAIT_S)
-                node.join_front("front", "a", WAIT_S)
+                node.join(HANG_S)
+                node.join_front("front", "a", HANG_S)
                 alone = self._rounds(node, subscriber, rounds)
                 before = samples_of(text_of(self.metrics))
                 crowd.start()
@@ -97,10 +95,10 @@ def steps(node: NodeClient, subscriber: Subscriber, after: int, rounds: int) -> 
     times = []
     for slot in range(after + 1, after + rounds + 1):
         item = Cells.of([(0, slot, slot, 1)])
-        node.commit(TickContent(created=item)).result(WAIT_S)
+        node.commit(TickContent(created=item)).result(HANG_S)
         began = monotonic()
         node.commit(TickContent(consumed=item, heartbeats=(Heartbeat("front", slot + 1),)))
-        assert subscriber.wait_until(slot + 1, timeout_s=WAIT_S), "nobody was served"
+        assert subscriber.wait_until(slot + 1, timeout_s=HANG_S), "nobody was served"
         times.append(1_000 * (monotonic() - began))
     return times
 

@@ -20,11 +20,10 @@ from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from tests.siege.crowd import QUIET
 from tests.siege.sly import SLY
+from tests.waits import HANG_S
 
 MIB = 2**20
 PACKED, PLAIN = grpc.Compression.Gzip, grpc.Compression.NoCompression
-WAIT_S = 60.0
-"""Of a call: it is over long before, or holds what it has sent for as long."""
 HELD_S = 5.0
 """How long a call asks to wait."""
 
@@ -34,24 +33,24 @@ Ask = Callable[[grpc.aio.Channel, grpc.Compression], Awaitable[Any]]
 def check(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[Any]:
     stub: Any = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service="x" * (63 * MIB))
-    return stub.Check(request, compression=compression, timeout=WAIT_S)
+    return stub.Check(request, compression=compression, timeout=HANG_S)
 
 
 def join(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[Any]:
     stub: Any = node_grpc.NodeServiceStub(channel)
     request = node_pb.JoinNodeRequest(pipeline=QUIET, node_id="x" * (63 * MIB))
-    return stub.JoinNode(request, compression=compression, timeout=WAIT_S)
+    return stub.JoinNode(request, compression=compression, timeout=HANG_S)
 
 
 def long_check(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[Any]:
     stub: Any = health_pb2_grpc.HealthStub(channel)
-    return stub.Check(health_pb2.HealthCheckRequest(service="x" * (60 * MIB)), timeout=WAIT_S)
+    return stub.Check(health_pb2.HealthCheckRequest(service="x" * (60 * MIB)), timeout=HANG_S)
 
 
 def long_join(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[Any]:
     stub: Any = node_grpc.NodeServiceStub(channel)
     request = node_pb.JoinNodeRequest(pipeline=QUIET, node_id="x" * 60_000)
-    return stub.JoinNode(request, timeout=WAIT_S)
+    return stub.JoinNode(request, timeout=HANG_S)
 
 
 def resolve(size: int) -> Ask:
@@ -61,7 +60,7 @@ def resolve(size: int) -> Ask:
         request = node_pb.ResolveUnitsRequest(
             pipeline=QUIET, segment="a", names=names, wait_ms=int(HELD_S * 1_000)
         )
-        return stub.ResolveUnits(request, compression=compression, timeout=WAIT_S)
+        return stub.ResolveUnits(request, compression=compression, timeout=HANG_S)
 
     return ask
 

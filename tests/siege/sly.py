@@ -24,6 +24,7 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tests.siege.crowd import QUIET
+from tests.waits import HANG_S
 from tracker.core.model import Edge, PipelineSpec
 from tracker.wire.grpc_options import MAX_MESSAGE_BYTES
 from tracker.wire.pipelines import spec_to_pb
@@ -36,7 +37,6 @@ HELD_S = 8.0
 """How long doors are held open."""
 PATIENCE_S = 5.0
 """Of somebody who is let in: a page that takes longer is no page."""
-WAIT_S = 60.0
 STREAMS, SLOW, HALVES, CHAINS, SEGMENTS, ODD, MANGLED = 26_000, 300, 512, 40, 1_000, 200, 2_000
 OPENING_AT_ONCE = 500
 _OPTIONS = (
@@ -87,7 +87,7 @@ async def _listed(stub: Any) -> None:
     """Page by page, as clients do: all at once need not fit into a message."""
     request = pipeline_pb.ListPipelinesRequest(page_size=100)
     while True:
-        answer = await stub.ListPipelines(request, timeout=WAIT_S)
+        answer = await stub.ListPipelines(request, timeout=HANG_S)
         if not answer.next_page_token:
             return
         request.page_token = answer.next_page_token
@@ -103,10 +103,10 @@ async def chains(target: str) -> Counter[str]:
             edges = tuple(Edge(*pair) for pair in itertools.pairwise(names))
             spec = PipelineSpec(f"chain-{number}", names, edges, open=True)
             request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec))
-            found[await _status(stub.RegisterPipeline(request, timeout=WAIT_S))] += 1
+            found[await _status(stub.RegisterPipeline(request, timeout=HANG_S))] += 1
         listed = await _status(_listed(stub))
         asked = pipeline_pb.GetPipelineRequest(pipeline=QUIET)
-        looked = await _status(stub.GetPipeline(asked, timeout=WAIT_S))
+        looked = await _status(stub.GetPipeline(asked, timeout=HANG_S))
     found[f"listed {listed}"] += 1
     found[SERVED if looked == "OK" else NOT_SERVED] += 1
     return found
@@ -137,7 +137,7 @@ async def mangled(target: str) -> Counter[str]:
         for number in range(MANGLED):
             size = 65 * 2**20 if number % 400 == 0 else choose.randrange(200)
             call: Any = channel.unary_unary(choose.choice(methods))
-            found[await _status(call(choose.randbytes(size), timeout=WAIT_S))] += 1
+            found[await _status(call(choose.randbytes(size), timeout=HANG_S))] += 1
     return found
 
 

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from examples.children import free_ports
-from tests.cluster.children import Running, until
+from tests.cluster.children import Running
 from tests.cluster.tracker import Tracker, local_tracker
-from tests.siege.besieging import WAIT_S, percentile, register_both, steps
+from tests.siege.besieging import percentile, register_both, steps
 from tests.siege.crowd import BUSY
 from tests.siege.large import ATTACKS, ENDS
 from tests.siege.sly import SLY
+from tests.waits import HANG_S, until
 from tracker.client import NodeClient, Subscriber
 
 MAX_SWELLING_MIB = 1_024
@@ -48,16 +49,23 @@ def attacked(
     """What each attack made of one process, one after the other."""
     first = free_ports(4)
     probes, page, told, workers = (f"127.0.0.1:{first + place}" for place in range(4))
-    doors = ("--health-listen", probes, "--dashboard-listen", page, "--metrics-listen", told)
-    tracker = Tracker(directory, options=("--log-level", "error", *doors), fault=fault)
+    doors = (
+        "--set",
+        f"health_listen={probes}",
+        "--dashboard-listen",
+        page,
+        "--metrics-listen",
+        told,
+    )
+    tracker = Tracker(directory, options=("--set", "log_level=error", *doors), fault=fault)
     with ExitStack() as stack:
         stack.callback(tracker.close)
         tracker.start()
         register_both(tracker)
         node = stack.enter_context(NodeClient(tracker.target, BUSY, "front"))
         subscriber = stack.enter_context(Subscriber(tracker.target, BUSY))
-        node.join(WAIT_S)
-        node.join_front("front", "a", WAIT_S)
+        node.join(HANG_S)
+        node.join_front("front", "a", HANG_S)
         local = local_tracker(
             tracker.target, BUSY, directory, "--socket", f"tcp:{workers}", mode="transactional"
         )

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import grpc
 
-from tests.siege.besieging import WAIT_S, Siege, failures
+from tests.siege.besieging import Siege, failures
 from tests.siege.crowd import TRICKLING, Crowd
 from tests.siege.swelling import Swelling, attacked, swollen
+from tests.waits import HANG_S
 from tracker.wire.grpc_options import MAX_IDLE_MS, SERVER_OPTIONS
 
 
@@ -33,7 +34,7 @@ def test_connections_that_come_to_no_call_are_closed() -> None:
         crowd = Crowd(f"127.0.0.1:{port}")
         try:
             slow = (crowd.slow(kind) for kind in range(TRICKLING + 1))
-            await asyncio.wait_for(asyncio.gather(*slow), WAIT_S)
+            await asyncio.wait_for(asyncio.gather(*slow), HANG_S)
         finally:
             await server.stop(None)
 

@@ -138,6 +138,9 @@ class HolderNode(WorkerNode):
             self._soon(name)
         super().joined(joined)
 
+    def perhaps_a_late_hold(self, segment: int) -> None:
+        """Not here: what this node holds is known in every detail."""
+
     # --- taking time ------------------------------------------------------------------------------
 
     def put_aside(

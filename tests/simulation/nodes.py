@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from tests import inside
 from tests.simulation.checkers import Failure
+from tests.simulation.late_holds import LateHold
 from tests.simulation.plan import MS, WINDOW_LIMIT
 from tests.simulation.rounds import beyond_the_last, may_go
 from tests.simulation.world import FrontId, Item, World
@@ -435,6 +436,10 @@ class Node(Life):
     def tick_is_durable(self, content: TickContent) -> None:
         """A subclass may wait for it."""
 
+    def was_to_be_late(self, content: TickContent, refusal: Refusal) -> bool:
+        """Whether a tick was refused as its node expects of it, which then lets it be."""
+        return False
+
     def left(self) -> None:
         """The node is gone; a subclass may come again."""
 
@@ -454,6 +459,8 @@ class Node(Life):
                 self._judge = None
                 if why.code not in (*self._bad.pop(content), *TRY_AGAIN):
                     raise Failure("broken", f"{self.name}: refused, but so: {why.message}")
+                continue
+            if self.was_to_be_late(content, why):
                 continue
             if why.code is RefusalCode.COMPLETE and content.joins:
                 self.too_late()
@@ -496,7 +503,7 @@ class Node(Life):
             batch = Batch(known.scope, known.id, b"another")
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
         choices += self.bad_holds() + self.bad_rounds()
-        self._commit_refused(*rng.choice(choices))
+        self.commit_refused(*rng.choice(choices))
 
     def bad_holds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
         """Of one that holds time, what it cannot hold."""
@@ -508,9 +515,10 @@ class Node(Life):
 
     def commit_just_below_min_time(self) -> None:
         """Commits what must be refused since its home has logged a min time beyond it."""
-        self._commit_refused(self._just_below_min_time(), (RefusalCode.BELOW_MIN_TIME,))
+        self.commit_refused(self._just_below_min_time(), (RefusalCode.BELOW_MIN_TIME,))
 
-    def _commit_refused(self, content: TickContent, codes: tuple[RefusalCode, ...]) -> None:
+    def commit_refused(self, content: TickContent, codes: tuple[RefusalCode, ...]) -> None:
+        """Commits what its home must refuse, and so; below min time: the process that is its home now."""
         self._bad[content] = codes
         if codes == (RefusalCode.BELOW_MIN_TIME,):
             self._judge = self.sim.shards[self.home].running
@@ -947,11 +955,24 @@ class WorkerNode(Node):
         self.busy = False
         self.claimed: list[Item] = []
         self._operator = f"{name}-step"
+        self.late_hold = LateHold(self)
+
+    @property
+    def settled(self) -> bool:
+        return self.finished or (super().settled and self.late_hold.settled)
 
     def die(self) -> None:
         """A step that is not published leaves no trace: its input is there for the next try."""
         self._unclaim()
         self.busy = False
+        self.late_hold.forget()
+
+    def tick_is_durable(self, content: TickContent) -> None:
+        super().tick_is_durable(content)
+        self.late_hold.is_durable(content)
+
+    def was_to_be_late(self, content: TickContent, refusal: Refusal) -> bool:
+        return self.late_hold.is_refused(content, refusal)
 
     def _unclaim(self) -> None:
         for item in self.claimed:
@@ -959,6 +980,7 @@ class WorkerNode(Node):
         self.claimed = []
 
     def joined(self, joined: Joined) -> None:
+        self.late_hold.joined(joined)
         self.wake()
 
     def wake(self) -> None:
@@ -1003,9 +1025,15 @@ class WorkerNode(Node):
         self.publish(content)
         if self.sim.chance("bad_ticks", self.sim.plan.bad_share):
             self.commit_bad()
+        if self.world.exact_late:
+            self.perhaps_a_late_hold(consumed[0].segment)
         self.busy = False
         self.sim.items_appeared(self.world)
         self.wake()
+
+    def perhaps_a_late_hold(self, segment: int) -> None:
+        """Begins a hold that is late, which the node's home may not know."""
+        self.late_hold.perhaps_begin(segment)
 
     def put_aside(
         self, batch: Batch, consumed: list[Item], created: list[Item]

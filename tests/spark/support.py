@@ -25,8 +25,9 @@ import pyspark
 from local_tracker import acks
 from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
-from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.children import Running
 from tests.spark_matrix.places import LocalPlace, Place
+from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -71,8 +72,8 @@ class Fronts:
             if place is None:
                 os.makedirs(self.input_of(front))
             node = self._nodes[front] = NodeClient(target, spec.name, front, kind="front")
-            node.join(WAIT_S)
-            node.join_front(front, segment, WAIT_S)
+            node.join(HANG_S)
+            node.join_front(front, segment, HANG_S)
 
     @property
     def input(self) -> str:
@@ -108,18 +109,18 @@ class Fronts:
         created = TickContent(created=Cells.of(self._uncommitted))
         beyond = max(slot for _, slot, _, _ in self._uncommitted) + 1
         self._uncommitted.clear()
-        self._nodes[front].commit(created).result(WAIT_S)
+        self._nodes[front].commit(created).result(HANG_S)
         self.promise(front, beyond)
 
     def promise(self, front: str, slot: int) -> None:
         """A front labels nothing below the slot from here on."""
         promise = TickContent(heartbeats=(Heartbeat(front, slot),))
-        self._nodes[front].commit(promise).result(WAIT_S)
+        self._nodes[front].commit(promise).result(HANG_S)
 
     def leave(self) -> None:
         """All fronts end: what is published is all there is."""
         for front, node in self._nodes.items():
-            node.leave_front(front).result(WAIT_S)
+            node.leave_front(front).result(HANG_S)
 
     def describe(self) -> Any:
         return self.admin.pipeline(self.name).state
@@ -165,7 +166,7 @@ class Pipeline(Fronts):
             secure = isinstance(self.target, SecureTarget)
             one = SecureTarget(address, self.target.credentials) if secure else address
             with Subscriber(one, self.name) as subscriber:
-                assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), self.describe()
+                assert subscriber.wait_until(FOREVER, timeout_s=HANG_S), self.describe()
         for segment in self.describe().segments:
             assert segment.open_slots == 0, segment
             assert segment.min_time == FOREVER, segment
@@ -271,8 +272,8 @@ def take_out_of_side(pipeline: Pipeline) -> None:
     until(lambda: pipeline.describe().segments[segment].open_items == len(odd))
     cells = Cells.of((segment, slot, child_value(row, "malformed", 0), 1) for slot, row in odd)
     with NodeClient(pipeline.target, pipeline.name, "side-reader") as node:
-        node.join(WAIT_S)
-        node.commit(TickContent(consumed=cells)).result(WAIT_S)
+        node.join(HANG_S)
+        node.commit(TickContent(consumed=cells)).result(HANG_S)
 
 
 # --- queries that are followed ----------------------------------------------------------------------

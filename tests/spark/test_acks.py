@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from local_tracker import acks
 from local_tracker.spark.session.tracked import Tracked
-from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import (
     SCHEMA,
     Pipeline,
 )
+from tests.waits import HANG_S
 from tracker.client import Subscriber
 from tracker.core.model import Edge
 
@@ -40,7 +40,6 @@ def local_trackers() -> set[Path]:
     return set(Path(os.environ["LOWMARK_DIRECTORY"]).glob("*.sock"))
 
 
-@pytest.mark.timeout(600)  # it may be the first here, and start the session
 def test_code_in_a_job_reads_min_time_from_its_host(
     tracked: Tracked, spark: SparkSession, pipeline: Pipeline
 ) -> None:
@@ -69,7 +68,7 @@ def test_code_in_a_job_reads_min_time_from_its_host(
     )  # fmt: skip
     query.processAllAvailable()
     with Subscriber(pipeline.target, pipeline.name) as subscriber:
-        assert subscriber.wait_until(4, "parse", WAIT_S)
+        assert subscriber.wait_until(4, "parse", HANG_S)
     # The host hears of it a moment later than this subscriber.
     while tracked.min_time("parse") < 4:
         threading.Event().wait(0.02)

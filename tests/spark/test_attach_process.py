@@ -13,9 +13,9 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.session.tracked import Tracked
-from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Attach, Pipeline, Witness, sink_rows
+from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Cells, TickContent
 from tracker.core.model.ack_values import unit_value
@@ -61,7 +61,7 @@ def run(writer: DataStreamWriter) -> None:
 
 def await_done(pipeline: Pipeline, slot: int) -> None:
     with Subscriber(pipeline.target, pipeline.name) as subscriber:
-        assert subscriber.wait_until(slot, "parse", timeout_s=WAIT_S), pipeline.describe()
+        assert subscriber.wait_until(slot, "parse", timeout_s=HANG_S), pipeline.describe()
 
 
 def test_a_query_is_followed_by_a_process_that_is_killed(
@@ -122,9 +122,9 @@ def consume_downstream(pipeline: Pipeline, checkpoint: str, out: str) -> None:
         n for batch in CheckpointLog(checkpoint).committed() for n in SinkLog(out).created(batch)
     ]
     with NodeClient(pipeline.target, pipeline.name, "reader") as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         segment = node.segment("after")
         slots = node.resolve_units("after", names, 1_000)
         assert set(slots) == set(names)
         cells = Cells.of((segment, slots[name], unit_value(name), 1) for name in names)
-        node.commit(TickContent(consumed=cells)).result(WAIT_S)
+        node.commit(TickContent(consumed=cells)).result(HANG_S)

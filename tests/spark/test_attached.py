@@ -18,12 +18,13 @@ from local_tracker.spark.query.follow import Follower, Stopping
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.state.rules import HeldFor
-from tests.cluster.children import WAIT_S, discard, until
+from tests.cluster.children import discard
 from tests.cluster.tracker import lowmark
 from tests.fronts.fake_topic import FakeTopic
 from tests.fronts.support import start_all
 from tests.spark.support import Attach
 from tests.spark.written_logs import QUERY, Logs, source_file
+from tests.waits import HANG_S, until
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.state_names import bound_of
@@ -61,8 +62,8 @@ def running() -> Iterator[EmbeddedTracker]:
         front.join()
         front.join_front("front", "parse")
         cells = Cells.of((0, slot, unit_value(source_file(slot)), 1) for slot in range(1, 5))
-        front.commit(TickContent(created=cells)).result(WAIT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("front", 5),))).result(WAIT_S)
+        front.commit(TickContent(created=cells)).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 5),))).result(HANG_S)
         yield embedded
 
 
@@ -84,10 +85,10 @@ def await_open_slots(running: EmbeddedTracker, *expected: int) -> None:
 def test_batches_are_told_as_they_end(running: EmbeddedTracker, logs: Logs) -> None:
     logs.batch(0, 1)
     query = attached(running, logs).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     await_open_slots(running, 3, 1)
     logs.batch(1, 2)
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.last_durable_batch == 1
     await_open_slots(running, 2, 2)
     assert query.close()
@@ -99,13 +100,13 @@ def test_of_a_pipeline_that_was_restarted_it_says_from_where_to_read(
     """Batch 0 read from below the slot at which the pipeline begins now, and made something of it."""
     logs.batch(0, 1)
     query = attached(running, logs).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     with running.admin() as admin:
         assert admin.restart("p", 0, 3) == (1, 3)
     query.close()
     again = attached(running, logs).start()
     with pytest.raises(TrackingError) as refused:
-        again.wait_durable(WAIT_S)
+        again.wait_durable(HANG_S)
     again.close()
     assert "below_min_time" in str(refused.value)
     assert "generation 1 begins at slot 3 (1970-01-01 00:00:00.030000+00:00)" in str(refused.value)
@@ -116,7 +117,7 @@ def test_it_goes_on_where_it_was(running: EmbeddedTracker, logs: Logs) -> None:
     for number in range(2):
         logs.batch(number, number + 1)
         query = attached(running, logs).start()
-        assert query.wait_durable(WAIT_S)
+        assert query.wait_durable(HANG_S)
         assert query.close()
     await_open_slots(running, 2, 2)
 
@@ -125,7 +126,7 @@ def test_it_may_begin_at_any_batch(running: EmbeddedTracker, logs: Logs) -> None
     for number in range(3):
         logs.batch(number, number + 1)
     query = attached(running, logs, first_batch=2).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     await_open_slots(running, 3, 1)  # batches 0 and 1 are not told
 
@@ -145,7 +146,7 @@ def test_what_was_purged_must_be_given_up_in_words(running: EmbeddedTracker, log
     with pytest.raises(TrackingError, match=r"from 3 on.*begin at 3 or later .*--from-batch"):
         attached(running, logs).start()
     query = attached(running, logs, first_batch=3).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     await_open_slots(running, 3, 1)
 
@@ -154,12 +155,12 @@ def test_what_was_told_may_be_purged(running: EmbeddedTracker, logs: Logs) -> No
     for number in range(3):
         logs.batch(number, number + 1)
     query = attached(running, logs).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     logs.batch(3, 4)
     purge(logs, 0, 1)
     query = attached(running, logs).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     assert query.last_durable_batch == 3
     await_open_slots(running, 0, 4)
@@ -168,7 +169,7 @@ def test_what_was_told_may_be_purged(running: EmbeddedTracker, logs: Logs) -> No
 def test_what_was_purged_and_not_told_is_an_error(running: EmbeddedTracker, logs: Logs) -> None:
     logs.batch(0, 1)
     query = attached(running, logs).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     for number in range(1, 4):
         logs.batch(number, number + 1)
@@ -202,11 +203,11 @@ def test_a_query_joined_with_itself_reads_each_file_once(
     logs.write("cp/commits", 0, 'v1\n{"nextBatchWatermarkMs":0}')
     query = attached(running, logs, creates=[], sink=None).start()
     if second == [1, 2]:
-        assert query.wait_durable(WAIT_S)
+        assert query.wait_durable(HANG_S)
         await_open_slots(running, 2, 0)
     else:
         with pytest.raises(TrackingError, match="took different files of it"):
-            query.wait_durable(WAIT_S)
+            query.wait_durable(HANG_S)
         await_open_slots(running, 4, 0)
     query.close()
 
@@ -215,14 +216,14 @@ def test_min_time_reaches_the_end(running: EmbeddedTracker, logs: Logs) -> None:
     for number in range(4):
         logs.batch(number, number + 1)
     query = attached(running, logs, creates=[], sink=None).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     running.node("p", "front").close()
     front = running.node("p", "front")
     front.join()
-    front.leave_front("front").result(WAIT_S)
+    front.leave_front("front").result(HANG_S)
     with running.subscriber("p") as subscriber:
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 def offsets_of_two(logs: Logs, number: int, slot: int, other: str) -> None:
@@ -245,12 +246,12 @@ def test_a_source_that_nobody_has_named_is_refused(running: EmbeddedTracker, log
     refused_to_follow(running, attached(running, logs, reads={"/else": "parse"}, untracked=["1"]),
                       "data/in/s1-front.* in none of the directories")  # fmt: skip
     query = attached(running, logs, untracked=["1"]).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     await_open_slots(running, 3, 1)
     logs.batch(1, 2, source="file:///aside/stray.parquet")
     assert query.close(0.0) is False
     query = attached(running, logs, untracked=["1", "/aside"]).start()
-    assert query.wait_durable(WAIT_S) and query.last_durable_batch == 1
+    assert query.wait_durable(HANG_S) and query.last_durable_batch == 1
     await_open_slots(running, 3, 1)  # what it made is under the min time of the moment
     assert query.close()
 
@@ -262,10 +263,10 @@ def test_a_sink_that_has_nothing_of_a_batch_is_not_taken_for_an_empty_one(
     logs.batch(0, 1)
     query = attached(running, logs, sink=str(tmp_path / "another")).start()
     with pytest.raises(TrackingError, match=r"batch 0 .*nothing for \['after'\].*its file sink"):
-        query.wait_durable(WAIT_S)
+        query.wait_durable(HANG_S)
     query.close()
     query = attached(running, logs).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     await_open_slots(running, 3, 1)
     assert query.close()
 
@@ -275,7 +276,7 @@ def test_a_source_that_comes_to_it_later_stops_it(running: EmbeddedTracker, logs
     query = attached(running, logs).start()
     offsets_of_two(logs, 1, 2, "23")
     with pytest.raises(TrackingError, match="batch 1: source 1, which is no source of files"):
-        query.wait_durable(WAIT_S)
+        query.wait_durable(HANG_S)
     query.close()
 
 
@@ -291,18 +292,18 @@ def test_another_query_is_not_followed_under_its_node_id(
 ) -> None:
     logs.batch(0, 1)
     query = attached(running, logs).start()
-    assert query.wait_durable(WAIT_S), "its session lives"
+    assert query.wait_durable(HANG_S), "its session lives"
     other = Logs(tmp_path / "other")
     (other.checkpoint / "metadata").write_text(json.dumps({"id": "another"}))
     other.batch(0, 2)
     with pytest.raises(RefusedError, match=f"runs for {QUERY!r}.*take_over"):
         attached(running, other).start()
     logs.batch(1, 3)
-    assert query.wait_durable(WAIT_S) and query.last_durable_batch == 1
+    assert query.wait_durable(HANG_S) and query.last_durable_batch == 1
     with pytest.raises(TrackingError, match="restore the old checkpoint"):
         attached(running, other, take_over=True).start()
     logs.batch(2, 4)
-    assert query.wait_durable(WAIT_S) and query.last_durable_batch == 2
+    assert query.wait_durable(HANG_S) and query.last_durable_batch == 2
     assert query.close()
 
 
@@ -334,8 +335,8 @@ def test_it_says_that_it_waits_for_a_stray_file(running: EmbeddedTracker, logs: 
     )
     with running.node("p", "who-wrote-it") as node:
         node.join()
-        node.commit(stray).result(WAIT_S)
-        assert query.wait_durable(WAIT_S)
+        node.commit(stray).result(HANG_S)
+        assert query.wait_durable(HANG_S)
         await_waits(running)
     assert query.close()
 
@@ -378,11 +379,11 @@ def test_a_full_table_is_waited_for_and_said(logs: Logs) -> None:
     follower = Follower(
         "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
         Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: True, on_failure=lambda error: None,
+        is_active=lambda: True, on_end=lambda: None,
     )  # fmt: skip
     follower.start()
-    assert follower.wait_durable(WAIT_S)
-    assert follower.close(WAIT_S)
+    assert follower.wait_durable(HANG_S)
+    assert follower.close(HANG_S)
     assert node.said == [(WaitCause(WaitKind.REFUSED, "no room", batch=0),), ()]
 
 
@@ -393,15 +394,15 @@ def test_a_query_far_ahead_says_why_it_was_stopped(running: EmbeddedTracker, log
         node.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, "1 files, such as stray.csv")])
         follower = Follower(
             "parse", node, CheckpointLog(str(logs.checkpoint)), NeverTicks(), joined,
-            is_active=lambda: True, on_failure=lambda error: None, max_batches_behind=1,
+            is_active=lambda: True, on_end=lambda: None, max_batches_behind=1,
         )  # fmt: skip
         follower.start()
         for batch in range(1, 4):
             logs.batch(batch, batch)
         said = r"batches wait for the tracker \(it waits for 1 files, such as stray.csv\), the limit is 1"
         with pytest.raises(TrackingError, match=said):
-            follower.wait_durable(WAIT_S)
-        follower.close(WAIT_S)
+            follower.wait_durable(HANG_S)
+        follower.close(HANG_S)
 
 
 def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
@@ -410,12 +411,12 @@ def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
     follower = Follower(
         "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
         Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: False, on_failure=lambda error: None,
+        is_active=lambda: False, on_end=lambda: None,
     )  # fmt: skip
     follower.start()
-    assert node.ended.wait(WAIT_S)
+    assert node.ended.wait(HANG_S)
     assert follower.last_durable_batch == 0
-    assert follower.close(WAIT_S)
+    assert follower.close(HANG_S)
 
 
 class FullNode:
@@ -546,7 +547,7 @@ def test_the_command_follows_ranges_of_offsets(running: EmbeddedTracker, tmp_pat
         assert "--reads, --ranges, or both" in nothing.stderr
         front.leave()
     with running.subscriber("log") as subscriber:
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 def test_the_command_follows_a_query_that_reads_topics(
@@ -579,7 +580,7 @@ def test_the_command_follows_a_query_that_reads_topics(
     told = lowmark(*command, "--topic", "0=parse:returns", "--topics", topics)
     assert told.returncode == 0, told.stderr
     with running.subscriber("log") as subscriber:
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 def test_state_is_held_only_where_it_is_given_how_far_event_times_run_ahead(
@@ -589,8 +590,8 @@ def test_state_is_held_only_where_it_is_given_how_far_event_times_run_ahead(
     with pytest.raises(TrackingError, match="ahead=1m"):
         attached(running, logs, state=HeldFor(5_000, 10_000))
     query = attached(running, logs, state=HeldFor(5_000, 10_000, 60_000)).start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     with NodeClient(running.target, "p", "parse") as node:
-        (held,) = node.check_join(WAIT_S).holds
+        (held,) = node.check_join(HANG_S).holds
     assert bound_of(held.name) == 1_700_000_000_000 + 60_000 + 10_001  # when its batch was planned

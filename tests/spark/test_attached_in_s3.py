@@ -12,10 +12,10 @@ from aiobotocore.httpsession import AIOHTTPSession
 from local_tracker.spark.query.follow import Follower
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.attached import AttachedQuery
-from tests.cluster.children import WAIT_S, until
 from tests.files.s3 import s3_bucket
 from tests.spark.test_attached import AnyTicks, FullNode, await_open_slots, running
 from tests.spark.written_logs import Logs
+from tests.waits import HANG_S, until
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.log import Joined
 from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
@@ -79,7 +79,7 @@ def named_in_s3(running: EmbeddedTracker, *slots: int) -> None:
         front.join()
         names = [unit_name(f"s3://lake/in/s{slot}-front-{slot:08d}.parquet") for slot in slots]
         cells = Cells.of((0, slot, unit_value(n), 1) for slot, n in zip(slots, names, strict=True))
-        front.commit(TickContent(created=cells)).result(WAIT_S)
+        front.commit(TickContent(created=cells)).result(HANG_S)
 
 
 def test_batches_in_a_bucket_are_told_as_they_end(
@@ -93,10 +93,10 @@ def test_batches_in_a_bucket_are_told_as_they_end(
     )  # fmt: skip
     in_s3.batch(0, 11)
     query.start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     await_open_slots(running, 5, 1)
     in_s3.batch(1, 12)
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     await_open_slots(running, 4, 2)
     assert query.close()
 
@@ -115,7 +115,7 @@ def test_a_batch_costs_so_many_requests(
         creates=["after"], sink=f"{in_s3.bucket}/q/out",
     )  # fmt: skip
     query.start()
-    assert query.wait_durable(WAIT_S)
+    assert query.wait_durable(HANG_S)
     assert query.close()
     counted = STORES.requests()[in_s3.bucket]
     assert 0 <= len(sent) - sum(counted.values()) <= SENT_AGAIN
@@ -137,7 +137,7 @@ class Reports:
 
     def wait_asked(self, times: int) -> None:
         for _ in range(times):
-            assert self._asked.acquire(timeout=WAIT_S)
+            assert self._asked.acquire(timeout=HANG_S)
 
 
 def test_nothing_is_asked_of_the_store_before_the_query_reports(in_s3: LogsInS3) -> None:
@@ -146,7 +146,7 @@ def test_nothing_is_asked_of_the_store_before_the_query_reports(in_s3: LogsInS3)
     follower = Follower(
         "parse", FullNode(), checkpoint, AnyTicks(),  # type: ignore[arg-type]
         Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: True, on_failure=lambda error: None, progress=reports,
+        is_active=lambda: True, on_end=lambda: None, progress=reports,
     )  # fmt: skip
     follower.start()
     reports.wait_asked(3)  # by then the first listing is over
@@ -161,4 +161,4 @@ def test_nothing_is_asked_of_the_store_before_the_query_reports(in_s3: LogsInS3)
     reports.wait_asked(5)
     after = checkpoint.files.requests.counted()
     assert (after["read"] - before["read"], after["list"] - before["list"]) == (2, 0)
-    assert follower.close(WAIT_S)
+    assert follower.close(HANG_S)

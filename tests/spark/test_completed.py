@@ -10,14 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from local_tracker.spark.session.completed import CompletedReader, between, slot_of_timestamp
-from tests.cluster.children import WAIT_S
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines
+from tests.waits import HANG_S
 from tracker.client import Subscriber
 from tracker.consumers.periods.runs import Run
 from tracker.core.model.slots import FOREVER, slot_of
-
-pytestmark = pytest.mark.timeout(400)  # the session is started by whichever test comes first
 
 
 def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
@@ -32,7 +30,7 @@ def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
         with pytest.raises(TypeError, match="lambda: spark"):
             reader.take(rows)
         with Subscriber(pipeline.target, pipeline.name) as subscriber:
-            assert subscriber.wait_until(10, "read", WAIT_S)
+            assert subscriber.wait_until(10, "read", HANG_S)
         made: list[int] = []
 
         def load() -> DataFrame:

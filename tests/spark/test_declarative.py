@@ -18,19 +18,17 @@ import pytest
 
 import tracker
 from fronts.files import FileFront
-from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.children import Running
 from tests.cluster.tracker import lowmark
+from tests.waits import HANG_S, PROGRAM_S, until
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model.slots import DEFAULT_SLACK_NS
-
-RUN_TIMEOUT_S = 600.0
 
 pytestmark = [
     pytest.mark.skipif(
         pyspark.__version__ < "4.1", reason="declarative pipelines come with PySpark 4.1"
     ),
-    pytest.mark.timeout(2 * RUN_TIMEOUT_S + 60),
 ]
 
 DEFINITION = """
@@ -104,7 +102,7 @@ class Declared:
                 start_new_session=True,
             )  # fmt: skip
         try:
-            status = process.wait(RUN_TIMEOUT_S)
+            status = process.wait(PROGRAM_S)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -151,18 +149,18 @@ def test_runs_and_a_full_refresh_are_followed(tmp_path: Path, running: EmbeddedT
             nonlocal slot
             for slot in slots:
                 front.write([{"row": slot}, {"row": slot + 100}])
-            front.wait_durable(WAIT_S)
+            front.wait_durable(HANG_S)
             slot += 1  # the front promises beyond it
 
         publish(3, 4)
         declared.run()
-        assert subscriber.wait_until(5, "enrich", timeout_s=WAIT_S), attached.errors()
+        assert subscriber.wait_until(5, "enrich", timeout_s=HANG_S), attached.errors()
         assert open_items(running) == [0, 0]
 
         publish(7)
         until(lambda: open_items(running) == [0, 1])
         declared.run("--full-refresh", "parse", "--refresh", "enrich")
-        assert subscriber.wait_until(8, "enrich", timeout_s=WAIT_S), attached.errors()
+        assert subscriber.wait_until(8, "enrich", timeout_s=HANG_S), attached.errors()
         until(lambda: open_items(running) == [0, 0], attached.errors)
         # As Spark has it: the refreshed table anew, and its reader has read it on top of what it had.
         assert declared.rows("parse") == [3, 4, 7, 103, 104, 107]

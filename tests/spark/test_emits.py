@@ -16,8 +16,9 @@ from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session import tracked_query
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S, now_slot
+from tests.cluster.children import now_slot
 from tests.docs.pages import ROOT, blocks
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind, Unit
 from tracker.core.model.ack_values import unit_value
@@ -78,28 +79,28 @@ def test_what_is_emitted_from_state(
         FileFront(target, registered, "input", "windows", tmp_path / "in") as front,
         NodeClient(target, registered, "reader") as reader,
     ):
-        reader.join(WAIT_S)
+        reader.join(HANG_S)
         running = query.start()
         for first in (100, 110, 120):
             front.write([{"second": first + n} for n in range(3)])
-            front.wait_durable(WAIT_S)
+            front.wait_durable(HANG_S)
             running.processAllAvailable()
         told = read(reader, tmp_path, running, 0)
         # Nothing is open any more and no batch runs: its driver goes on promising.
-        assert subscriber.wait_until(now_slot(), "report", timeout_s=WAIT_S)
+        assert subscriber.wait_until(now_slot(), "report", timeout_s=HANG_S)
         running.stop()
         held = subscriber.min_time("report")
         # The state outlives the driver, and so does what the reader may not be told before.
         front.write([{"second": 130}])
         front.leave()
-        assert subscriber.wait_until(held, "windows", timeout_s=WAIT_S)
+        assert subscriber.wait_until(held, "windows", timeout_s=HANG_S)
         assert not subscriber.wait_until(FOREVER, "report", timeout_s=0)
         running = query.start()
         running.processAllAvailable()
         read(reader, tmp_path, running, told)
-        assert subscriber.wait_until(now_slot(), "report", timeout_s=WAIT_S)
+        assert subscriber.wait_until(now_slot(), "report", timeout_s=HANG_S)
         running.stop(leave=True)
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
     counted = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(at as long)", "count")
     emitted = sorted((row[0], row[1]) for row in counted.collect())
     assert emitted == [(first + n, 1) for first in (100, 110, 120) for n in range(3)]
@@ -114,7 +115,7 @@ def read(reader: NodeClient, directory: Path, running: TrackedQuery, first: int)
     batches = [batch for batch in running.checkpoint.committed() if batch >= first]
     for batch in batches:
         names = SinkLog(str(directory / "out")).created(batch)
-        slots = reader.resolve_units("report", names, round(WAIT_S * 1000))
+        slots = reader.resolve_units("report", names, round(HANG_S * 1000))
         assert set(slots) == set(names), f"batch {batch} was not told"
         timestamp = slot_of(running.checkpoint.offsets(batch).timestamp_ms * 1_000_000, SLACK_NS)
         assert all(slot >= timestamp for slot in slots.values())
@@ -127,7 +128,7 @@ def read(reader: NodeClient, directory: Path, running: TrackedQuery, first: int)
     assert units, "nothing was emitted"
     assert labels == sorted(labels)
     cells = Cells.of((report, unit.slot, unit_value(unit.name), 1) for unit in units)
-    reader.commit(TickContent(consumed=cells, units_consumed=tuple(units))).result(WAIT_S)
+    reader.commit(TickContent(consumed=cells, units_consumed=tuple(units))).result(HANG_S)
     return batches[-1] + 1
 
 
@@ -213,7 +214,7 @@ def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
     def publish(front: FileFront, *seconds: int) -> None:
         newest[0] = seconds[-1]
         front.write([{"second": second} for second in seconds])
-        front.wait_durable(WAIT_S)
+        front.wait_durable(HANG_S)
 
     with (
         Subscriber(target, by_event_time) as subscriber,
@@ -223,7 +224,7 @@ def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
         ) as front,
         NodeClient(target, by_event_time, "reader") as reader,
     ):  # fmt: skip
-        reader.join(WAIT_S)
+        reader.join(HANG_S)
         running = windows.start()
         publish(front, 101, 102, 108)
         running.processAllAvailable()
@@ -233,7 +234,7 @@ def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
         assert windows.out() == [(110, 5)]
         assert not subscriber.wait_until(slot_of_second(110), "report", timeout_s=0)
         told = read_windows(reader, tmp_path, running, 0)
-        assert subscriber.wait_until(slot_of_second(112), "report", timeout_s=WAIT_S)
+        assert subscriber.wait_until(slot_of_second(112), "report", timeout_s=HANG_S)
         running.stop()
         # What is in the state outlives the driver. A run that ends makes its last promise before.
         publish(front, 127)
@@ -242,7 +243,7 @@ def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
         running.processAllAvailable()
         read_windows(reader, tmp_path, running, told)
         running.stop()
-        assert subscriber.wait_until(slot_of_second(126), "report", timeout_s=WAIT_S)
+        assert subscriber.wait_until(slot_of_second(126), "report", timeout_s=HANG_S)
         assert windows.out() == [(110, 5), (120, 1)]
         # The window of 127 is in the state, and is not promised, nor is anything by a driver that is idle.
         monkeypatch.undo()
@@ -251,7 +252,7 @@ def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
         assert subscriber.min_time("report") == slot_of_second(126)
         running.stop(leave=True)
         front.leave()
-        assert subscriber.wait_until(FOREVER, "report", timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, "report", timeout_s=HANG_S)
 
 
 def read_windows(reader: NodeClient, directory: Path, running: TrackedQuery, first: int) -> int:
@@ -260,7 +261,7 @@ def read_windows(reader: NodeClient, directory: Path, running: TrackedQuery, fir
     batches = [batch for batch in running.checkpoint.committed() if batch >= first]
     for batch in batches:
         names = SinkLog(str(directory / "out")).created(batch)
-        slots = reader.resolve_units("report", names, round(WAIT_S * 1000))
+        slots = reader.resolve_units("report", names, round(HANG_S * 1000))
         assert set(slots) == set(names), f"batch {batch} was not told"
         before = running.checkpoint.offsets(batch - 1).watermark_ms if batch else 0
         least = slot_of(before * 1_000_000, SLACK_NS)
@@ -268,7 +269,7 @@ def read_windows(reader: NodeClient, directory: Path, running: TrackedQuery, fir
         units += [Unit(SEGMENTS.index("report"), name, slot) for name, slot in slots.items()]
     assert units, "nothing was emitted"
     cells = Cells.of((unit.segment, unit.slot, unit_value(unit.name), 1) for unit in units)
-    reader.commit(TickContent(consumed=cells, units_consumed=tuple(units))).result(WAIT_S)
+    reader.commit(TickContent(consumed=cells, units_consumed=tuple(units))).result(HANG_S)
     return batches[-1] + 1
 
 

@@ -23,7 +23,7 @@ from local_tracker.spark.session.flows import (
     pipeline_text,
     what_flows_read,
 )
-from tests.cluster.children import WAIT_S, until
+from tests.waits import HANG_S, until
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -121,7 +121,7 @@ class Copies:
 
     def stop(self) -> None:
         if self.followed is not None:
-            self.followed.close(WAIT_S)
+            self.followed.close(HANG_S)
             self.followed = None
 
     def open_items(self) -> list[int]:
@@ -133,7 +133,7 @@ class Copies:
 
     def await_min_time(self, segment: str, slot: int) -> None:
         with self.running.subscriber("p") as subscriber:
-            assert subscriber.wait_until(slot, segment, timeout_s=WAIT_S)
+            assert subscriber.wait_until(slot, segment, timeout_s=HANG_S)
 
 
 @pytest.fixture
@@ -148,8 +148,8 @@ def copies(tmp_path: Path) -> Iterator[Copies]:
         front.join()
         front.join_front("front", "parse")
         cells = Cells.of((0, slot, unit_value(source_file(slot)), 1) for slot in range(1, 5))
-        front.commit(TickContent(created=cells)).result(WAIT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("front", 5),))).result(WAIT_S)
+        front.commit(TickContent(created=cells)).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 5),))).result(HANG_S)
         made = Copies(tmp_path, embedded)
         yield made
         made.stop()
@@ -336,7 +336,7 @@ def test_an_older_version_is_not_told_by_the_log_of_a_newer(copies: Copies) -> N
     copies.followed = FollowedPipeline(copies.running.target, spec, copies.storage, copies.tables)
     query = copies.followed.query(flow, take_over=False)
     with pytest.raises(TrackingError, match="version 1 of flow 'parse' is there"):
-        query.start().wait_durable(WAIT_S)
+        query.start().wait_durable(HANG_S)
     query.close()
     assert copies.open_items() == [4, 0]
 

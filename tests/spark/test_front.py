@@ -16,7 +16,7 @@ from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
 from local_tracker.spark.query.labels import FrontLabels
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.session.tracked import Tracked
-from tests.cluster.children import WAIT_S
+from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
@@ -121,13 +121,13 @@ def test_a_raw_stream_is_labelled(spark: SparkSession, target: str, tmp_path: Pa
             query.processAllAvailable()
         # Promises go on between batches: min time passes the label of the first one and more.
         first = slot_of(log.offsets(0).timestamp_ms * 1_000_000, SLACK_NS)
-        assert subscriber.wait_until(first + 50, timeout_s=WAIT_S)
+        assert subscriber.wait_until(first + 50, timeout_s=HANG_S)
         front.stop()  # without leaving: a killed driver would be the same to the tracker
         front = SparkFront(target, "rate", "rate", "parse", str(directory))
         query = front.start(raw(spark, checkpoint))
         query.processAllAvailable()
         front.stop(leave=True)
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
         tracked.stop()
     units = [unit for batch in log.committed() for unit in published.units(log.query_id, batch)]
     assert units and all(slot_in_name(unit) is not None for unit in units)
@@ -158,10 +158,10 @@ def test_a_copy_of_a_front_does_not_stop_the_one_that_runs(
         copy.start(raw(spark, tmp_path / "cp-copy"))
     assert not (tmp_path / "cp-copy").exists()
     query.processAllAvailable()
-    assert front.wait_durable(WAIT_S) and front.failure is None
+    assert front.wait_durable(HANG_S) and front.failure is None
     later = SparkFront(target, "copied", "rate", "parse", str(tmp_path / "raw"))
     newer = later.start(raw(spark, tmp_path / "cp-copy"), take_over=True)
     newer.processAllAvailable()
-    assert later.wait_durable(WAIT_S) and later.failure is None
+    assert later.wait_durable(HANG_S) and later.failure is None
     later.stop(leave=True)
     query.stop()

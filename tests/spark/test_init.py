@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 import tracker
@@ -13,7 +12,6 @@ from tracker.cli.app import app
 from tracker.dev.starting import FRONT, QUERY
 
 
-@pytest.mark.timeout(600)
 def test_the_files_for_files_run(tmp_path: Path) -> None:
     directory = tmp_path / "orders"
     assert CliRunner().invoke(app, ["init", str(directory)]).exit_code == 0

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from local_tracker.spark.session.tracked import Tracked
-from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import Pipeline
+from tests.waits import HANG_S
 from tracker.client import Subscriber
 from tracker.errors import TrackingError
 
@@ -55,7 +55,7 @@ def test_a_job_is_a_node(spark: SparkSession, pipeline: Pipeline, names: str) ->
         run(new_files(spark, pipeline, 0), "tuesday")
     assert run(new_files(spark, pipeline, 1), "tuesday") == 1
     with Subscriber(pipeline.target, pipeline.name) as subscriber:
-        assert subscriber.wait_until(21, "days", timeout_s=WAIT_S), pipeline.describe()
+        assert subscriber.wait_until(21, "days", timeout_s=HANG_S), pipeline.describe()
     pipeline.leave()
     pipeline.assert_finished()
     written = sorted(path.relative_to(out) for path in Path(out).glob("name=*/*.parquet"))

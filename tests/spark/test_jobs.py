@@ -13,7 +13,7 @@ import pytest
 import tracker
 from local_tracker.spark.session import jobs
 from local_tracker.spark.session.jobs import JobNode
-from tests.cluster.children import WAIT_S
+from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
@@ -36,8 +36,8 @@ def running() -> Iterator[EmbeddedTracker]:
         front.join()
         front.join_front("front", "read")
         cells = Cells.of((0, slot, unit_value(source_file(slot)), 1) for slot in (1, 2))
-        front.commit(TickContent(created=cells)).result(WAIT_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("front", 3),))).result(WAIT_S)
+        front.commit(TickContent(created=cells)).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 3),))).result(HANG_S)
         yield embedded
 
 
@@ -62,7 +62,7 @@ def write(directory: str) -> None:
 
 def min_time(running: EmbeddedTracker, segment: str, slot: int) -> None:
     with running.subscriber("p") as subscriber:
-        assert subscriber.wait_until(slot, segment, timeout_s=WAIT_S)
+        assert subscriber.wait_until(slot, segment, timeout_s=HANG_S)
 
 
 def test_a_run_is_one_tick(
@@ -118,7 +118,7 @@ def test_what_was_published_and_not_told_is_told_by_the_next(
     min_time(running, "read", 3)
     front = running.node("p", "front")
     front.join()
-    front.leave_front("front").result(WAIT_S)
+    front.leave_front("front").result(HANG_S)
     min_time(running, "after", FOREVER)
 
 

@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 from local_tracker.spark.session import progress_listener
 from local_tracker.spark.session.progress_listener import KEY, ProgressListener
 from local_tracker.spark.session.tracked import Tracked
-from tests.cluster.children import WAIT_S, until
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline
+from tests.waits import HANG_S, until
 from tracker.client import Admin
 
 
 def reports_until(reports: queue.Queue[dict[str, Any]], batch: int) -> dict[str, Any]:
     """The report of a batch."""
-    while (report := reports.get(timeout=WAIT_S))["batchId"] != batch:
+    while (report := reports.get(timeout=HANG_S))["batchId"] != batch:
         pass
     return report
 

@@ -18,7 +18,8 @@ from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S, now_slot
+from tests.cluster.children import now_slot
+from tests.waits import HANG_S
 from tracker.client import Admin, Subscriber
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
@@ -87,11 +88,11 @@ def test_ranges_of_a_real_source(
         front.publish({PARTITION: 17})
         assert not running.wait_durable(0)
         front.publish({PARTITION: 30})
-        assert running.wait_durable(WAIT_S)
+        assert running.wait_durable(HANG_S)
         running.stop()
         query.run().stop()  # up to 30
         front.leave()
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
     ends = [json.loads(query.checkpoint.offsets(b).sources["0"] or "") for b in range(3)]
     assert [end[PARTITION] for end in ends] == [10, 20, 30]
     with Admin(target) as admin:

@@ -7,8 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from fronts.files import FileFront
-from tests.cluster.children import WAIT_S
 from tests.docs.pages import ROOT, blocks
+from tests.waits import HANG_S
 from tracker.client import Admin, Subscriber
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model.slots import FOREVER
@@ -39,7 +39,7 @@ def test_the_readmes_query_is_tracked(spark: SparkSession, target: str, tmp_path
         # is all there is.
         front = FileFront(target, "words", "shop", "split", tmp_path / "input", format="json")
         front.start().leave()
-        assert subscriber.wait_until(FOREVER, "split", WAIT_S)
+        assert subscriber.wait_until(FOREVER, "split", HANG_S)
         split, count = admin.pipeline(spec.name).state.segments
         assert (split.open_slots, count.open_slots) == (0, 1)
         assert count.min_time == count.low == front.published()[0].slot

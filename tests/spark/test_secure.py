@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from local_tracker import acks
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S
 from tests.security.serving import Served, serving, wait_for
 from tests.spark.support import (
     SCHEMA,
@@ -21,6 +20,7 @@ from tests.spark.support import (
     take_out_of_side,
 )
 from tests.spark_matrix.registry import CLUSTER
+from tests.waits import HANG_S
 from tracker.client import SecureTarget
 from tracker.core.model import Edge
 
@@ -66,7 +66,6 @@ def start(tracked: Tracked, spark: SparkSession, pipeline: Pipeline) -> TrackedQ
     )  # fmt: skip
 
 
-@pytest.mark.timeout(600)  # it may be the first here, and start the session
 @pytest.mark.parametrize("spark", [CLUSTER], indirect=True)
 def test_a_query_is_tracked_over_mutual_tls_with_a_token(
     served: Served, spark: SparkSession, pipeline: Pipeline
@@ -88,7 +87,6 @@ def test_a_query_is_tracked_over_mutual_tls_with_a_token(
     assert sorted(row.row for row in rows) == list(range(len(pipeline.slots)))
 
 
-@pytest.mark.timeout(600)
 def test_the_credentials_of_executors_count_there_and_a_wrong_token_fails_the_batch(
     served: Served, spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +100,6 @@ def test_the_credentials_of_executors_count_there_and_a_wrong_token_fails_the_ba
     pipeline.publish(3)
     query = start(tracked, spark, pipeline)
     with pytest.raises(Exception, match="token 'other' may not look at pipeline 'orders'"):
-        query.awaitTermination(int(WAIT_S))
+        query.awaitTermination(int(HANG_S))
     tracked.stop()
     assert pipeline.describe().segments[0].open_slots == 1, "nothing was committed"

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from local_tracker.spark import jvm
 from local_tracker.spark.jvm import StageTasks
-from tests.cluster.children import WAIT_S
+from tests.waits import HANG_S
 
 
 def a_stage_of(spark: SparkSession, partitions: int) -> int:
@@ -38,7 +38,7 @@ class Slow(StreamingQueryListener):
 
     def onQueryProgress(self, event: object) -> None:
         self.reached.set()
-        self.goes_on.wait(WAIT_S)
+        self.goes_on.wait(HANG_S)
 
 
 def test_a_listener_that_is_slow_elsewhere_holds_nothing_up(
@@ -50,7 +50,7 @@ def test_a_listener_that_is_slow_elsewhere_holds_nothing_up(
     spark.streams.addListener(slow)
     query = spark.readStream.format("rate").load().writeStream.format("noop").start()
     try:
-        assert slow.reached.wait(WAIT_S)
+        assert slow.reached.wait(HANG_S)
         assert StageTasks(spark)(stage) == 4
         assert StageTasks(spark)(1_000_000) is None
     finally:

@@ -19,9 +19,9 @@ from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.errors import TrackingError
 
@@ -62,7 +62,7 @@ def nothing_was_touched(spark: SparkSession, pipeline: Pipeline, checkpoint: str
     assert not spark.streams.active
     assert not (pipeline.directory / checkpoint).exists()
     with NodeClient(pipeline.target, pipeline.name, "parse") as node:
-        assert node.check_join(WAIT_S).key.incarnation == 0
+        assert node.check_join(HANG_S).key.incarnation == 0
 
 
 # --- sources --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,9 +28,9 @@ from local_tracker.spark.state.rules import (
     Window,
     WindowTime,
 )
-from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import lowmark
 from tests.spark.written_logs import Logs, source_file
+from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.state_names import Rows, bound_of, name_of
@@ -73,11 +74,11 @@ class World:
         edges = (Edge("count", "report"), Edge("count", "audit", 1_000))
         running.register(PipelineSpec(name, SEGMENTS, edges, fronts=("front",)))
         self.front = running.node(name, "front")
-        self.front.join(WAIT_S)
-        self.front.join_front("front", "count", WAIT_S)
+        self.front.join(HANG_S)
+        self.front.join_front("front", "count", HANG_S)
         self.publish(*range(1, 100))
         promise = Heartbeat("front", 100_000)
-        self.front.commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
+        self.front.commit(TickContent(heartbeats=(promise,))).result(HANG_S)
         self._batch = self._at_ms = 0
         self.query: AttachedQuery | None = None
         for slot in range(20, 100):  # of no interest, and not in the way
@@ -85,12 +86,12 @@ class World:
 
     def publish(self, *slots: int) -> None:
         cells = Cells.of((COUNT, slot, unit_value(source_file(slot)), 1) for slot in slots)
-        self.front.commit(TickContent(created=cells)).result(WAIT_S)
+        self.front.commit(TickContent(created=cells)).result(HANG_S)
 
     def consume(self, segment: int, name: str, slot: int) -> None:
         cells = Cells.of([(segment, slot, unit_value(name), 1)])
         content = TickContent(consumed=cells, units_consumed=(Unit(segment, name, slot),))
-        self.front.commit(content).result(WAIT_S)
+        self.front.commit(content).result(HANG_S)
 
     def batch(self, *slots: int, next_ms: int, written: int = 0) -> list[str]:
         """One that reads the files of those slots, and leaves a watermark to the next; returns what it wrote."""
@@ -109,20 +110,20 @@ class World:
     def tell(self, **more: object) -> None:
         """A run of the query that tells what is over by now."""
         query = self.attached(**more).start()  # type: ignore[arg-type]
-        assert query.wait_durable(WAIT_S)
+        assert query.wait_durable(HANG_S)
         assert query.close()
 
     def stands_at(self, slot: int, segment: str = "report") -> None:
         with self.running.subscriber(self.name) as subscriber:
-            assert subscriber.wait_until(slot, segment, timeout_s=WAIT_S)
+            assert subscriber.wait_until(slot, segment, timeout_s=HANG_S)
             assert subscriber.min_time(segment) == slot
 
     def held(self) -> dict[str, int]:
         with NodeClient(self.running.target, self.name, "counts") as node:
-            return {held.name: held.slot for held in node.check_join(WAIT_S).holds}
+            return {held.name: held.slot for held in node.check_join(HANG_S).holds}
 
     def label(self, name: str, segment: str = "report") -> int:
-        return self.front.resolve_units(segment, [name], round(WAIT_S * 1000))[name]
+        return self.front.resolve_units(segment, [name], round(HANG_S * 1000))[name]
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_min_time_waits_for_what_is_only_in_state(world: World, restarts: bool) 
         if query is None:
             world.tell()
         else:
-            assert query.wait_durable(WAIT_S)
+            assert query.wait_durable(HANG_S)
 
     world.batch(*range(1, 10), next_ms=T0_MS)
     told()
@@ -249,7 +250,7 @@ def test_what_a_hold_covers_that_min_time_has_passed_is_held_anew(world: World) 
     world.publish(100_007)
     world.batch(100_007, next_ms=T0_MS)
     world.tell()
-    world.front.commit(TickContent(heartbeats=(Heartbeat("front", 200_000),))).result(WAIT_S)
+    world.front.commit(TickContent(heartbeats=(Heartbeat("front", 200_000),))).result(HANG_S)
     world.stands_at(200_000, "count")
     world.stands_at(100_007)
     assert list(world.held().values()) == [100_007]
@@ -276,6 +277,37 @@ def test_batches_that_wait_for_the_tracker_hold_one_after_the_other(world: World
     assert len(world.held()) == 19
     world.stands_at(1)
     assert query.close()
+
+
+def test_a_query_whose_segment_is_complete_comes_to_rest_and_its_reader_does(
+    world: World, tmp_path: Path
+) -> None:
+    """It goes on writing files that are empty, as one with timers does; what it wrote before is complete."""
+    query = world.attached(state=None).start()
+    (first,) = world.batch(*range(1, 20), next_ms=T0_MS, written=1)
+    assert query.wait_durable(HANG_S)
+    world.front.leave_front("front").result(HANG_S)
+    world.consume(REPORT, first, 1)
+    world.stands_at(FOREVER)
+    (empty,) = world.batch(next_ms=T0_MS, written=1)
+    world.batch(next_ms=T0_MS, written=1)
+    assert query.wait_durable(HANG_S), "nothing is waited for"
+    until(lambda: query.rest is not None)
+    assert query.rest is not None
+    assert re.search(
+        r"\['report'\] .* are complete, and batch 1 has written 1 units", str(query.rest)
+    )
+    assert (query.failure, query.close()) == (None, True)
+    again = world.attached(state=None).start()
+    until(lambda: again.rest is not None)
+    assert again.close()
+    logs = Logs(tmp_path / "reader")
+    logs.windowed(0, [empty], at_ms=0, next_ms=0, written=0)
+    at = world.running.target, world.name, "reports", str(logs.checkpoint)
+    reader = AttachedQuery(*at, reads="report").start()
+    until(lambda: reader.rest is not None)
+    assert re.search(r"'report' .* is complete, and batch 0 has read 1 units", str(reader.rest))
+    assert (reader.failure, reader.close()) == (None, True)
 
 
 # --- what is recorded beside the logs -------------------------------------------------------------
@@ -333,7 +365,7 @@ def test_rows_on_their_way_to_an_outer_window_wait_for_that_of_the_plan_that_run
     waits = (Wait(steps, what="windows"),)
     plan = StatePlan(StateKind.BOUNDED, (Watermark("ts", 5_000),), waits=waits)
     with NodeClient(world.running.target, world.name, "counts") as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         log = CheckpointLog(str(world.logs.checkpoint))
         (held,) = begin_state(plan, log, node)
     assert held.slot == 1
@@ -345,11 +377,11 @@ def test_sessions_that_are_held_as_the_user_says_from_now_on_are_let_go_of(world
     world.batch(*range(1, 10), next_ms=T0_MS)
     world.tell()
     node = NodeClient(world.running.target, world.name, "counts")
-    node.join(WAIT_S)
+    node.join(HANG_S)
     rows = HoldMove(name_of(REPORT, Rows(T0_MS)), REPORT, 1)
     (by_watermark,) = world.held()
     let_go = HoldMove(by_watermark, REPORT, FOREVER)
-    node.commit(TickContent(holds=(rows, let_go))).result(WAIT_S)
+    node.commit(TickContent(holds=(rows, let_go))).result(HANG_S)
     node.close()
     world.tell()
     assert world.held() == {f"state:1:{T0_MS + 10_001}": 1}

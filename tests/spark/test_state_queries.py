@@ -15,9 +15,9 @@ from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state import backlog
-from tests.cluster.children import WAIT_S, until
 from tests.spark.conftest import Pipelines
 from tests.spark.support import Pipeline, can_read_state
+from tests.waits import HANG_S, until
 from tracker.client import NodeClient, Subscriber
 from tracker.client.state_names import UNSEEN, bound_of
 from tracker.core.model import Cells, TickContent, Unit
@@ -54,7 +54,7 @@ class Hours:
 
     def min_time(self) -> int:
         with Subscriber(self.pipeline.target, self.pipeline.name) as subscriber:
-            assert subscriber.wait_until(0, "report", timeout_s=WAIT_S)
+            assert subscriber.wait_until(0, "report", timeout_s=HANG_S)
             return subscriber.min_time("report")
 
     def stands_at(self, slot: int) -> None:
@@ -92,19 +92,19 @@ def test_windows_hold_min_time_until_they_are_emitted(hours: Hours) -> None:
     emitted = hours.emitted(query)
     assert emitted, "the first hour is out"
     with NodeClient(pipeline.target, pipeline.name, "reader") as reader:
-        reader.join(WAIT_S)
-        slots = reader.resolve_units("report", emitted, round(WAIT_S * 1000))
+        reader.join(HANG_S)
+        slots = reader.resolve_units("report", emitted, round(HANG_S * 1000))
         assert set(slots.values()) == {5}
         hours.stands_at(5)
         units = tuple(Unit(1, name, 5) for name in emitted)
         cells = Cells.of((1, 5, unit_value(name), 1) for name in emitted)
-        reader.commit(TickContent(consumed=cells, units_consumed=units)).result(WAIT_S)
+        reader.commit(TickContent(consumed=cells, units_consumed=units)).result(HANG_S)
         hours.stands_at(65)
         pipeline.leave()
         hours.stands_at(65)
         query.stop(leave=True)  # the second hour is given up
         with Subscriber(pipeline.target, pipeline.name) as subscriber:
-            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+            assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 MINUTE = 6_000
@@ -128,7 +128,7 @@ def test_a_backlog_in_one_batch_holds_what_is_still_in_state(
     query.processAllAvailable()
     until(lambda: query.last_durable_batch == 1)
     with NodeClient(hours.pipeline.target, hours.pipeline.name, "hours") as node:
-        held = {each.slot for each in node.check_join(WAIT_S).holds}
+        held = {each.slot for each in node.check_join(HANG_S).holds}
     query.stop()
     assert min(held) == (8 if is_read_again else 1) * MINUTE
 
@@ -152,7 +152,7 @@ def test_a_batch_that_spark_finds_in_its_sink_is_held_by_the_windows_that_it_is_
     query.processAllAvailable()
     until(lambda: query.last_durable_batch == 1)
     with NodeClient(hours.pipeline.target, hours.pipeline.name, "hours") as node:
-        held = {bound_of(each.name): each.slot for each in node.check_join(WAIT_S).holds}
+        held = {bound_of(each.name): each.slot for each in node.check_join(HANG_S).holds}
     first, second = HOUR_S * 1000, 2 * HOUR_S * 1000
     expected = {first: 5, second: 110} if can_read_state() else {first: 5, UNSEEN: 110}
     assert held == expected

@@ -21,8 +21,8 @@ from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
-from tests.cluster.children import WAIT_S
 from tests.fronts.fake_topic import FakeTopic
+from tests.waits import HANG_S
 from tracker.client.topics import TopicPlace
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.ack_values import range_value
@@ -435,7 +435,7 @@ def test_who_writes_while_a_batch_goes_on_waits_for_the_tick_of_the_one_before(
     writer = threading.Thread(target=lambda: found.append(run.ticks.slots_to_write(3, stopping)))
     writer.start()
     run.ticks.durable(2)
-    writer.join(WAIT_S)
+    writer.join(HANG_S)
     ((slots, by_moment),) = found
     assert (slots[OUT], by_moment) == (70, False)
     query.commit(3)

@@ -22,7 +22,8 @@ from tests.spark_matrix import rows as _rows  # noqa: F401 - registers them
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import ROWS, Profile, Row, in_order
 from tests.spark_matrix.sessions import Session
-from tests.spark_matrix.world import WAIT_S, RowFailed, World
+from tests.spark_matrix.world import RowFailed, World
+from tests.waits import HANG_S
 
 SABOTAGE_PATIENCE_S = 15.0
 """How long a row waits for what does not come, when a fault was planted."""
@@ -76,7 +77,7 @@ class Matrix:
         self.directory, self.histories, self.sabotage = directory, histories, sabotage
         # Few neighbouring slots of one shard, so that every row's slots lie on both.
         self.tracker = Tracker(
-            directory / "tracker", 2, options=("--block-slots", "4"),
+            directory / "tracker", 2, options=("--set", "block_slots=4"),
             fault=sabotage if sabotage and sabotage != UNHELD else "",
         ).start()  # fmt: skip
         self.outcomes: list[Outcome] = []
@@ -135,7 +136,7 @@ class Matrix:
         return World(
             row, profile, self._spark(profile), self.tracker, self.directory / name,
             self.histories / f"{name}.jsonl", self._recorders,
-            SABOTAGE_PATIENCE_S if self.sabotage else WAIT_S, unheld=self.sabotage == UNHELD,
+            SABOTAGE_PATIENCE_S if self.sabotage else HANG_S, unheld=self.sabotage == UNHELD,
         )  # fmt: skip
 
     def _spark(self, profile: Profile) -> SparkSession:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyspark
 
+from tests.waits import HANG_S
 from tracker.client.ports import free_ports
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
-START_TIMEOUT_S = 60.0
 _POLL_S = 0.1
 
 
@@ -62,7 +62,7 @@ class StandaloneCluster:
             )
 
     def _await(self, log: str, said: bytes) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + HANG_S
         path = self._directory / f"{log}.log"
         while said not in path.read_bytes():
             if time.monotonic() > deadline or self._processes[-1].poll() is not None:
@@ -73,5 +73,5 @@ class StandaloneCluster:
         for process in reversed(self._processes):
             process.terminate()
         for process in reversed(self._processes):
-            process.wait(START_TIMEOUT_S)
+            process.wait(HANG_S)
         self._processes.clear()

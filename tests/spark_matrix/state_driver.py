@@ -33,8 +33,8 @@ from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
 from tests.spark_matrix.stateful import start_operator
+from tests.waits import HANG_S
 
-WAIT_S = 120.0
 _POLL_S = 0.02
 
 
@@ -112,7 +112,7 @@ def main(
         if point == "none":
             spark.stop()
             return 0
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + HANG_S
         while time.monotonic() < deadline and all(q.isActive for q in spark.streams.active):
             if point == "tasks" and all(marker.exists() for marker in markers.values()):
                 killer.die()

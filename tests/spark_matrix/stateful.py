@@ -101,6 +101,10 @@ def held_for(operator: Operator) -> HeldFor | None:
     return HeldFor(operator.delay_ms, operator.span_ms, operator.ahead_ms)
 
 
+def _is_at_rest(query: TrackedQuery) -> bool:
+    return query.rest is not None
+
+
 class Stateful:
     """The operators of a row, in one pipeline; each step is taken in by all of them, and by their readers."""
 
@@ -218,6 +222,18 @@ class Stateful:
         self._stop_between_batches()
         self.read_on()
         self.end()
+
+    def rest_by_clock(self) -> None:
+        """The end of queries whose batches never end, while they go on: when the fronts have left, they and their readers
+        come to rest by themselves."""
+        for operator in self.operators:
+            self.world.wait(
+                f"nothing of {operator.name} is held", partial(self._holds_nothing, operator)
+            )
+        self.end()
+        for name, query in (*self.queries.items(), *self._readers.items()):
+            self.world.wait(f"{name}, or its reader, is at rest", partial(_is_at_rest, query))
+            query.awaitTermination()
 
     def _stop_between_batches(self) -> None:
         """A query whose batches never end may be stopped when its sink has one that Spark has not committed, which nobody

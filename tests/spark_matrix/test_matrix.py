@@ -6,30 +6,25 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.docs.pages import ROOT
 from tests.spark_matrix import rows
 from tests.spark_matrix.recording import Line, settled
 from tests.spark_matrix.registry import ROWS
-
-MATRIX_TIMEOUT_S = 480
-SABOTAGE_TIMEOUT_S = 240
+from tests.waits import PROGRAM_S
 
 
-def run_matrix(name: str, *arguments: str, timeout_s: int) -> tuple[int, list[str]]:
+def run_matrix(name: str, *arguments: str) -> tuple[int, list[str]]:
     """Its exit code and what it has printed; with files of its own in `build`."""
     command = [sys.executable, "-m", "tests.spark_matrix", "--name", name, *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=False
     )
     print(done.stdout, done.stderr[-3000:])
     return done.returncode, done.stdout.splitlines()
 
 
-@pytest.mark.timeout(MATRIX_TIMEOUT_S + 30)
 def test_the_quick_rows_hold() -> None:
-    status, lines = run_matrix("spark_matrix_quick", "--quick", timeout_s=MATRIX_TIMEOUT_S)
+    status, lines = run_matrix("spark_matrix_quick", "--quick")
     assert status == 0
     assert lines[-1].startswith("spark-matrix-quick: OK rows=")
     outcomes = json.loads((ROOT / "build/spark_matrix_quick.json").read_text())["outcomes"]
@@ -39,12 +34,11 @@ def test_the_quick_rows_hold() -> None:
     }
 
 
-@pytest.mark.timeout(SABOTAGE_TIMEOUT_S + 30)
 def test_a_planted_fault_is_found() -> None:
     """An acknowledged tick that is forgotten; the other faults are planted by hand, since each needs a
     session of its own."""
     arguments = ("--rows", "1", "--profile", "local", "--sabotage", "lost")
-    status, lines = run_matrix("spark_matrix_lost", *arguments, timeout_s=SABOTAGE_TIMEOUT_S)
+    status, lines = run_matrix("spark_matrix_lost", *arguments)
     assert status == 1
     assert lines[-1].startswith("spark-matrix-lost: FAILED rows=")
     assert any(line.startswith("lost completion") for line in lines)

@@ -23,14 +23,13 @@ from tests.spark_matrix.places import LocalPlace, Place
 from tests.spark_matrix.recording import write_settled
 from tests.spark_matrix.registry import CLUSTER, Profile, Row
 from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows
+from tests.waits import HANG_S
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent
 from tracker.core.model.ack_values import child_value
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name
 
-WAIT_S = 60.0
-"""Far more than anything in a row takes; what has not come by then does not come."""
 _POLL_S = 0.05
 _SETTLE_S = 5.0
 
@@ -53,7 +52,7 @@ class World:
         directory: Path,
         history: Path,
         recorders: dict[str, Recorder],
-        patience_s: float = WAIT_S,
+        patience_s: float = HANG_S,
         place: Place | None = None,
         unheld: bool = False,
     ) -> None:
@@ -374,8 +373,8 @@ class World:
         for name in slots:
             self.recorder.consumed("side", name)
         with NodeClient(self.target, self.name, "side-reader") as node:
-            node.join(WAIT_S)
-            node.commit(TickContent(consumed=cells)).result(WAIT_S)
+            node.join(HANG_S)
+            node.commit(TickContent(consumed=cells)).result(HANG_S)
 
     def open_and_close_side(self, side: str = "side", slot: int = 3) -> None:
         """One item of `side` that no query has to do with."""
@@ -384,8 +383,8 @@ class World:
         segment = self.spec.segments.index(side)
         cells = Cells.of([(segment, slot, child_value(1, "another", 0), 1)])
         with NodeClient(self.target, self.name, "another") as node:
-            node.join(WAIT_S)
-            node.commit(TickContent(created=cells, consumed=cells)).result(WAIT_S)
+            node.join(HANG_S)
+            node.commit(TickContent(created=cells, consumed=cells)).result(HANG_S)
 
     def finish(self) -> None:
         """Ends the front; all must become complete. The truth and what was heard go to the judge."""
@@ -435,7 +434,7 @@ class World:
             for subscriber in self._subscribers:
                 subscriber.close()
             for thread in self._threads:
-                thread.join(WAIT_S)
+                thread.join(HANG_S)
             if hasattr(self, "pipeline"):
                 self.pipeline.close()
             self.recorder.close()

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.children import until
 from tests.cluster.redis_server import STRICT, RedisServer
+from tests.waits import HANG_S, until
 from tracker.client.ports import free_ports
 from tracker.store import LogShortened, Store, StoreError, StoreUnavailable, open_store, shown_store
 
-WAIT_S = 30.0
 Start = Callable[..., RedisServer]
 
 
@@ -152,7 +151,7 @@ def certificates(directory: Path) -> None:
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     command += ["-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem")]
-    subprocess.run(command, check=True, capture_output=True, timeout=WAIT_S)
+    subprocess.run(command, check=True, capture_output=True, timeout=HANG_S)
 
 
 def test_tls_with_a_certificate_that_is_checked(start: Start, tmp_path: Path) -> None:

@@ -15,17 +15,8 @@ from structlog.testing import capture_logs
 
 import tracker
 from tests.store import writing
-from tests.store.writing import (
-    BATCH,
-    FLIGHTS,
-    PARSE,
-    READ,
-    STAGED,
-    TRAINS,
-    UNIT,
-    WAIT_S,
-    reached,
-)
+from tests.store.writing import BATCH, FLIGHTS, PARSE, READ, STAGED, TRAINS, UNIT, reached
+from tests.waits import HANG_S
 from tracker.client import Admin, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Batch, Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
@@ -98,17 +89,17 @@ def test_a_process_of_a_newer_version_raises_its_format_and_says_so(
 
 def test_its_nodes_come_back_and_go_on_until_all_is_complete(opened: EmbeddedTracker) -> None:
     query = opened.node("flights", "spark")
-    assert query.join(WAIT_S).last_batches == (BATCH,)
+    assert query.join(HANG_S).last_batches == (BATCH,)
     with pytest.raises(RefusedError) as refused:
         rolled_back = Batch(BATCH.scope, BATCH.id, b"other")
-        query.commit(TickContent(batch=rolled_back)).result(WAIT_S)
+        query.commit(TickContent(batch=rolled_back)).result(HANG_S)
     assert refused.value.refusal.code is RefusalCode.ROLLED_BACK
     rest = [(READ, 22, 4, 1), (READ, 30, 3, 1), (PARSE, 22, 5, 1), (PARSE, 60, 10, 1)]
     last = TickContent(consumed=Cells.of(rest), units_consumed=(UNIT,))
-    query.commit(last).result(WAIT_S)
+    query.commit(last).result(HANG_S)
     for node_id, front, promise in (("airport", "EWR", 70), ("harbour", "JFK", 80)):
         node = opened.node("flights", node_id, "front")
-        grants = {grant.front: grant for grant in node.join(WAIT_S).fronts}
+        grants = {grant.front: grant for grant in node.join(HANG_S).fronts}
         assert grants[front].granted
-        node.commit(TickContent(heartbeats=(Heartbeat(front, promise),))).result(WAIT_S)
+        node.commit(TickContent(heartbeats=(Heartbeat(front, promise),))).result(HANG_S)
     reached(opened.addresses, FLIGHTS, (70, 72))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tracker
+from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import (
@@ -27,7 +28,6 @@ from tracker.core.model import (
 )
 
 SHARDS = 2
-WAIT_S = 30.0
 READ, PARSE = 0, 1
 FLIGHTS = PipelineSpec(
     "flights", ("read", "parse"), (Edge("read", "parse", 2),), fronts=("EWR",), open=True
@@ -48,7 +48,7 @@ UNIT = Unit(READ, "file:///in/a.parquet", 22)
 
 
 def _commit(node: NodeClient, content: TickContent) -> None:
-    node.commit(content).result(WAIT_S)
+    node.commit(content).result(HANG_S)
 
 
 def _created(*cells: tuple[int, int, int]) -> TickContent:
@@ -79,11 +79,11 @@ def write(directory: Path) -> None:
 
 def _begin(running: EmbeddedTracker) -> None:
     front, query = running.node("flights", "airport", "front"), running.node("flights", "spark")
-    front.join(WAIT_S)
-    front.join_front("EWR", "read", WAIT_S)
+    front.join(HANG_S)
+    front.join_front("EWR", "read", HANG_S)
     _commit(front, _created((READ, 20, 1), (READ, 21, 2), (READ, 30, 3)))
     _commit(front, TickContent(units_created=(UNIT,), created=Cells.of([(READ, 22, 4, 1)])))
-    query.join(WAIT_S)
+    query.join(HANG_S)
     _commit(
         query,
         TickContent(
@@ -94,7 +94,7 @@ def _begin(running: EmbeddedTracker) -> None:
     )
     query.stage([STAGED])
     gone = running.node("flights", "gone")
-    gone.join(WAIT_S)
+    gone.join(HANG_S)
     _commit(
         gone,
         TickContent(
@@ -104,26 +104,26 @@ def _begin(running: EmbeddedTracker) -> None:
     running.admin().retire("flights", "gone", Cells.of([(PARSE, 23, 6, 1)]))
     _commit(front, _promise("EWR", 40))
     train = running.node("trains", "station", "front")
-    train.join(WAIT_S)
-    train.join_front("main", "ride", WAIT_S)
+    train.join(HANG_S)
+    train.join_front("main", "ride", HANG_S)
     _commit(train, _created((0, 5, 9)))
     _commit(train, _promise("main", 8))
 
 
 def _go_on(running: EmbeddedTracker) -> None:
     late = running.node("flights", "harbour", "front")
-    late.join(WAIT_S)
-    grant = late.join_front("JFK", "read", WAIT_S)
+    late.join(HANG_S)
+    grant = late.join_front("JFK", "read", HANG_S)
     _commit(late, _promise("JFK", grant.slot + 20))
     reader = running.node("flights", "reader")
-    reader.join(WAIT_S)
+    reader.join(HANG_S)
     # Below min time by now: it goes to the late ledger.
     _commit(reader, TickContent(consumed=Cells.of([(READ, 3, 8, 1)])))
     _commit(reader, _created((PARSE, 60, 10)))
     running.admin().restart("trains", 0)
     train = running.node("trains", "station", "front")
-    train.join(WAIT_S)
-    train.join_front("main", "ride", WAIT_S)
+    train.join(HANG_S)
+    train.join_front("main", "ride", HANG_S)
     _commit(train, _promise("main", 50))
     reached(running.addresses, FLIGHTS, (22, 22))
     reached(running.addresses, TRAINS, (50,))
@@ -134,7 +134,7 @@ def reached(addresses: Sequence[str], spec: PipelineSpec, min_times: tuple[int, 
     for address in addresses:
         with Subscriber(address, spec.name) as subscriber:
             for segment, slot in zip(spec.segments, min_times, strict=True):
-                assert subscriber.wait_until(slot, segment, WAIT_S)
+                assert subscriber.wait_until(slot, segment, HANG_S)
                 assert subscriber.min_time(segment) == slot
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
-_OF_CERTIFICATES = ("--tls-", "--config", "LOWMARK_SERVE_TLS_", "LOWMARK_SERVE_CONFIG")
+_OF_CERTIFICATES = (
+    "--tls-",
+    "--config",
+    "--set=tls_",
+    "tls_",
+    "LOWMARK_SERVE_TLS_",
+    "LOWMARK_SERVE_CONFIG",
+)
 
 
 def _may_check_certificates() -> bool:

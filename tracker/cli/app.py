@@ -82,7 +82,7 @@ Command = tuple[str, Callable[..., None], type[TyperCommand]]
 VERBS: list[Command] = [
     ("dev", dev.dev, Prints),
     ("init", init.init, Prints),
-    ("serve", serve.serve, TyperCommand),
+    ("serve", serve.serve, Prints),
     ("status", status.status, Asks),
     ("watch", watch.watch, Asks),
     ("explain", explain.explain, Asks),

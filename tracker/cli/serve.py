@@ -9,40 +9,43 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
-from tracker.cli.common import print_json, say
+from tracker.cli.common import show
+from tracker.cli.shared import Shared
 from tracker.errors import Code, InvalidError
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     DEFAULT_LISTEN,
+    TYPED,
     ServeSettings,
     for_a_process,
-    name_of,
     read_settings,
     server_config,
-    variable_of,
-    variables,
 )
 
 
-def serve(config: str, show_config: bool, **given: Any) -> None:
+def serve(
+    context: typer.Context, config: str, assigned: list[str], show_config: bool, **options: Any
+) -> None:
     """Run a tracker until SIGTERM: one process, or several on this machine for development.
 
     One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
     --standby --listen c:7070 --peers a:7070,b:7070,... One more shard of a tracker that runs:
     --join a:7070 --listen d:7070, then lowmark rescale.
 
-    Each option may stand in the environment, or in a file (--config), under its name with _ for -.
+    docs/settings.md has all settings, of which the options are those that one types by hand.
     """
     from tracker.client.connection import parse_targets
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
     from tracker.service.supervisor import consecutive_addresses, supervise
 
+    given = {field: value for field, value in options.items() if value is not None}
     try:
-        variables(os.environ)
-        overriding = {field: value for field, value in given.items() if value is not None}
-        settings = read_settings(*_read(config), overriding)
+        settings = read_settings(*_read(config), os.environ, assigned, given)
+        if Shared.of(context).as_json:
+            settings = settings.model_copy(update={"log_json": True})
         process = for_a_process(settings)
         addresses = parse_targets(process.peers) if process.peers else ()
         if not process.peers and not process.join:
@@ -51,8 +54,9 @@ def serve(config: str, show_config: bool, **given: Any) -> None:
     except InvalidError as error:
         raise typer.BadParameter(str(error)) from None
     if show_config:
-        return _show(settings)
-    configure_logging(process.log_level, as_json=process.as_json or None)
+        shown = settings.shown()
+        return show(context, shown, yaml.safe_dump(shown, sort_keys=False).rstrip("\n"))
+    configure_logging(process.log_level, as_json=process.log_json or None)
     _warn_of_arguments(process.store)
     if process.shards == 1:
         raise typer.Exit(run_process(run))
@@ -106,39 +110,30 @@ def _read(config: str) -> tuple[str, str]:
         ) from None
 
 
-def _show(settings: ServeSettings) -> None:
-    import yaml
-
-    shown = settings.shown()
-    if settings.as_json:
-        print_json(shown)
-    else:
-        say(yaml.safe_dump(shown, sort_keys=False), nl=False)
-
-
 def _options() -> list[inspect.Parameter]:
-    """The options of `serve`. One that is not given is None, so that a file's value counts."""
+    """The options of `serve`. One that is not given is None, so that what is given elsewhere counts."""
     found = [
+        inspect.Parameter(
+            "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        ),
         _parameter("config", "", str, typer.Option(
             "--config", envvar=CONFIG_VARIABLE, show_default=False,
-            help="YAML file of settings; -: standard input. Options and the environment count first",
+            help="YAML file of settings; -: standard input. All else counts before it",
+        )),
+        _parameter("assigned", [], list[str], typer.Option(
+            "--set", metavar="NAME=VALUE", show_default=False,
+            help="any setting of docs/settings.md: --set lease_ms=5000; may be repeated",
         )),
         _parameter("show_config", False, bool, typer.Option(
             "--show-config", help="print the settings that count, without secrets, and end",
         )),
     ]  # fmt: skip
-    for field, declared in ServeSettings.model_fields.items():
-        kind = type(declared.default) if declared.default is not None else int
-        least, most = (
-            next((getattr(each, bound) for each in declared.metadata if hasattr(each, bound)), None)
-            for bound in ("ge", "le")
-        )
-        extra = declared.json_schema_extra
+    for field in TYPED:
+        declared = ServeSettings.model_fields[field]
+        kind = int if declared.default is None else type(declared.default)
         option = typer.Option(
-            f"--{name_of(field).replace('_', '-')}", help=declared.description,
-            envvar=variable_of(field), min=least, max=most,
+            f"--{field.replace('_', '-')}", help=declared.description,
             show_default=str(declared.default) if declared.default else False,
-            hidden=isinstance(extra, dict) and bool(extra.get("hidden")),
         )  # fmt: skip
         found.append(_parameter(field, None, kind | None, option))
     return found

@@ -1,26 +1,30 @@
 """The settings of `lowmark serve`: each declared once, with its limits and what it means.
 
-A setting is given as an option, in the environment or in a YAML file; the command line makes its options
-from the declarations here, and hands the settings to the processes that it starts as one document.
+From the declarations follow the options, the variables of the environment, the file, the values of the chart and the
+table in docs/settings.md (`python -m scripts.settings_page`). A process hands the settings to those that it starts as
+one document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
-from tracker.client.yaml_text import load_mapping, problems, shown
+from tracker.client.settings import Settings, assignments, from_file, from_words
 from tracker.errors import Code, InvalidError
-from tracker.redacting import redacted
 
 if TYPE_CHECKING:
     from tracker.service.config import ServerConfig
 
 DEFAULT_LISTEN = "127.0.0.1:7070"
 CONFIG_VARIABLE = "LOWMARK_SERVE_CONFIG"
-MAX_FILE_CHARACTERS = 1_000_000
+TYPED = (
+    "store", "listen", "shards", "shard", "peers", "standby", "join", "address", "metrics_listen", "dashboard_listen",
+    "tls_cert", "tls_key", "tls_ca", "tokens",
+)  # fmt: skip
+"""The settings that are options as well: what one types by hand."""
 
 
 def _joined(value: Any) -> Any:
@@ -33,16 +37,13 @@ def _joined(value: Any) -> Any:
 _Addresses = Annotated[str, BeforeValidator(_joined)]
 
 
-class ServeSettings(BaseModel):
-    """The settings of `lowmark serve`. In files they have the names of the options, with `_` for `-`."""
-
-    # `standby: 1` or `lease_ms: "5000"` is a slip of the pen, not what is meant.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class ServeSettings(Settings):
+    """The settings of `lowmark serve`."""
 
     listen: str = Field(
         "",
-        description=f"host:port to listen on; with --shards: of the first ({DEFAULT_LISTEN} if not "
-        "given); with --peers: if it is not what the others dial",
+        description=f"host:port to listen on; with shards: of the first ({DEFAULT_LISTEN} if not "
+        "given); with peers: if it is not what the others dial",
     )
     store: str = Field(
         "sqlite:lowmark-data",
@@ -51,27 +52,26 @@ class ServeSettings(BaseModel):
     shards: int = Field(1, ge=1, le=64, description="run this many processes, on consecutive ports")
     shard: int | None = Field(None, ge=0, description="run one process: the number of its shard")
     peers: _Addresses = Field(
-        "", description="with --shard: host:port of every shard, in order, with ,"
+        "", description="with shard: host:port of every shard, in order, with ,"
     )
     member: int | None = Field(
         None,
         ge=0,
-        description="with --peers: run process number N of a set, for its shard; a number that no "
+        description="with peers: run process number N of a set, for its shard; a number that no "
         "shard has makes it a standby",
     )
     members: _Addresses = Field(
         "",
-        alias="set",
-        description="with --member: host:port of the processes of the set that have shards, in order, "
-        "with ,: those that --peers does not name have come since, and join",
+        description="with member: host:port of the processes of the set that have shards, in order, "
+        "with ,: those that peers does not name have come since, and join",
     )
     left_file: str = Field(
         "",
-        description="with --set: where a process notes that its shard has left; then it waits to be "
+        description="with members: where a process notes that its shard has left; then it waits to be "
         "ended",
     )
     standby: bool = Field(
-        False, description="with --peers: take the place of any shard whose owner has gone"
+        False, description="with peers: take the place of any shard whose owner has gone"
     )
     address: str = Field(
         "", description="where others reach this process, if it is not where it listens"
@@ -79,7 +79,7 @@ class ServeSettings(BaseModel):
     join: _Addresses = Field(
         "",
         description="become one more shard of the tracker at host:port (or several with ,); with "
-        "--listen (docs/elasticity.md)",
+        "listen (docs/elasticity.md)",
     )
     join_timeout_ms: int = Field(
         60_000,
@@ -96,10 +96,13 @@ class ServeSettings(BaseModel):
     )
     health_listen: str = Field(
         "",
-        description="host:port of a health service for probes, without TLS or token; with --peers",
+        description="host:port of a health service for probes, without TLS or token; with peers",
     )
     lease_ms: int = Field(
-        3_000, ge=200, description="how long an owner may be silent before another takes its place"
+        3_000,
+        ge=200,
+        le=3_600_000,
+        description="how long an owner may be silent before another takes its place",
     )
     snapshot_after_records: int = Field(
         100_000, ge=100, description="length of the log at which a snapshot takes its place"
@@ -109,7 +112,7 @@ class ServeSettings(BaseModel):
     )
     metrics_listen: str = Field(
         "",
-        description="host:port that tells metrics to Prometheus over HTTP (with --shards: of the "
+        description="host:port that tells metrics to Prometheus over HTTP (with shards: of the "
         "first); not told if not given (docs/metrics.md)",
     )
     tls_cert: str = Field(
@@ -150,37 +153,32 @@ class ServeSettings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="debug, info, warning or error"
     )
-    as_json: bool = Field(
-        False, alias="json", description="log JSON also on a terminal, for scripts"
+    log_json: bool = Field(
+        False, description="log JSON also on a terminal, for scripts (--json does so too)"
     )
 
     def shown(self) -> dict[str, Any]:
         """What counts, without secrets, by the names that a file has."""
         from tracker.store import shown_store
 
-        values = self.model_dump(by_alias=True, exclude={"left_status"})
+        values = self.model_dump(exclude={"left_status"})
         return {**values, "store": shown_store(self.store)}
 
     def of_shard(self, shard: int, addresses: tuple[str, ...], **own: Any) -> ServeSettings:
         """Those of one of several processes: all that is not its own is as it is here."""
         own |= {"shards": 1, "shard": shard, "peers": ",".join(addresses)}
         own |= {"listen": "", "address": ""}  # it is reached, and listens, where the others dial
-        return ServeSettings.model_validate({**self.model_dump(by_alias=True), **own})
-
-
-def name_of(field: str) -> str:
-    """A setting's name in files; its option has `-` for `_`."""
-    return ServeSettings.model_fields[field].alias or field
+        return ServeSettings.model_validate({**self.model_dump(), **own})
 
 
 def variable_of(field: str) -> str:
     """The environment variable of a setting. Those of a client, LOWMARK_TLS_CA for one, are others."""
-    return "LOWMARK_STORE" if field == "store" else f"LOWMARK_SERVE_{name_of(field).upper()}"
+    return "LOWMARK_STORE" if field == "store" else f"LOWMARK_SERVE_{field.upper()}"
 
 
-def variables(environment: Mapping[str, str]) -> list[str]:
-    """The variables of an environment that say something to `lowmark serve`. Raises InvalidError for
-    one that no setting has."""
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an environment that say something to `lowmark serve`. Raises InvalidError for one that no
+    setting has."""
     known = {CONFIG_VARIABLE, *map(variable_of, ServeSettings.model_fields)}
     unknown = sorted(
         name for name in environment if name.startswith("LOWMARK_SERVE_") and name not in known
@@ -191,41 +189,29 @@ def variables(environment: Mapping[str, str]) -> list[str]:
             f"{', '.join(sorted(known))}",
             Code.INVALID_SETTINGS,
         )
-    return [name for name in environment if name in known]
+    return {name: text for name, text in environment.items() if name in known}
 
 
-def read_settings(text: str, source: str, given: Mapping[str, Any]) -> ServeSettings:
-    """Settings from the YAML text of a file, and over them those that were given otherwise, by field.
-    Raises InvalidError."""
-    try:
-        in_file = load_mapping(text, source, MAX_FILE_CHARACTERS, "of settings", secret=True)
-    except ValueError as error:
-        raise InvalidError(str(error), Code.INVALID_SETTINGS) from None
-    _validated(in_file, source)  # by itself, so that its errors name it
-    overriding = {name_of(field): value for field, value in given.items()}
-    return _validated({**in_file, **overriding}, "settings")
-
-
-def _validated(values: dict[Any, Any], source: str) -> ServeSettings:
-    try:
-        return ServeSettings.model_validate(values)
-    except ValidationError as error:
-        raise InvalidError(
-            f"{source}: {problems(error, _problem)}", Code.INVALID_SETTINGS
-        ) from None
-
-
-def _problem(problem: Any) -> str:
-    name = shown(".".join(map(str, problem["loc"]))).strip("'")
-    if problem["type"] == "extra_forbidden":
-        known = ", ".join(map(name_of, ServeSettings.model_fields))
-        return f"{name}: there is no such setting; there are {known}"
-    value, message = problem["input"], problem["msg"].removeprefix("Value error, ")
-    if isinstance(value, list | dict):
-        return f"{name}: {message}"  # what is in it is not looked through for passwords
-    return (
-        f"{name}: {message} (it says {shown(redacted(value) if isinstance(value, str) else value)})"
-    )
+def read_settings(
+    text: str,
+    source: str,
+    environment: Mapping[str, str],
+    assigned: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+) -> ServeSettings:
+    """Settings from the YAML text of a file, over them those of an environment, then `NAME=VALUE` words, then options
+    by field. Raises InvalidError."""
+    said = variables(environment)
+    by_variable = {
+        field: said[variable_of(field)]
+        for field in ServeSettings.model_fields
+        if said.get(variable_of(field))  # one that is empty says nothing
+    }
+    found = from_file(ServeSettings, text, source)
+    found |= from_words(ServeSettings, by_variable, variable_of)
+    found |= from_words(ServeSettings, assignments(assigned), lambda name: f"--set {name}")
+    found |= from_words(ServeSettings, options or {}, lambda name: f"--{name.replace('_', '-')}")
+    return ServeSettings.model_validate(found)
 
 
 # --- what they come to ----------------------------------------------------------------------------
@@ -259,18 +245,18 @@ def _member(settings: ServeSettings, member: int) -> ServeSettings:
 
 def _wrong_of_sets(s: ServeSettings) -> Iterator[str]:
     if s.member is not None and (not s.peers or s.shard is not None or s.standby):
-        yield "--member needs --peers, and says what --shard and --standby say"
+        yield "member needs --peers, and says what --shard and --standby say"
     if (s.members or s.left_file) and (s.member is None or not s.peers):
-        yield "--set and --left-file need --member and --peers"
+        yield "members and left_file need member and --peers"
 
 
 def _wrong(s: ServeSettings) -> Iterator[str]:
     if s.health_listen and not s.peers and not s.join:
-        yield "--health-listen is for one process: it needs --peers or --join"
+        yield "health_listen is for one process: it needs --peers or --join"
     if s.join and (s.peers or s.shard is not None or s.standby or s.shards != 1):
         yield (
             "--join is for one process whose shard is not known before: no --shard, --peers, --shards, "
-            "--member or --standby"
+            "member or --standby"
         )
     if s.join and not (s.address or s.listen):
         yield "--join needs an address of its own: --listen or --address"

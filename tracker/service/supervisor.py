@@ -82,7 +82,7 @@ class _Supervisor:
         self._processes[shard] = process
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as settings:  # it may be gone by now
-            settings.write(self._settings[shard].model_dump_json(by_alias=True).encode())
+            settings.write(self._settings[shard].model_dump_json().encode())
         log.info("shard_started", shard=shard, pid=process.pid)
 
     def _look(self) -> int:

@@ -5,8 +5,8 @@
 {{- /* What runs now; nothing where Helm has no cluster to ask. */ -}}
 {{- $was := fromJson (include "lowmark.was" .) -}}
 {{- $wasBlockSlots := index $was "lowmark.dev/blockSlots" | default "" -}}
-{{- if and $wasBlockSlots (ne $wasBlockSlots (toString $v.tracker.blockSlots)) -}}
-{{- fail (printf "tracker.blockSlots is %v, and the tracker that runs has %v: which shard owns a slot follows from it, so it cannot be changed in place. Set it back, or install another release and move the pipelines there." $v.tracker.blockSlots $wasBlockSlots) -}}
+{{- if and $wasBlockSlots (ne $wasBlockSlots (toString $v.tracker.settings.block_slots)) -}}
+{{- fail (printf "tracker.settings.block_slots is %v, and the tracker that runs has %v: which shard owns a slot follows from it, so it cannot be changed in place. Set it back, or install another release and move the pipelines there." $v.tracker.settings.block_slots $wasBlockSlots) -}}
 {{- end -}}
 {{- $wasInitial := index $was "lowmark.dev/initialShards" | default "" -}}
 {{- if and $wasInitial $v.initialShards (ne $wasInitial (toString $v.initialShards)) -}}

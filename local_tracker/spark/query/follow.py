@@ -58,6 +58,10 @@ _T = TypeVar("_T")
 log = logging.getLogger("lowmark.spark")
 
 
+class AtRest(TrackingError):
+    """There is nothing left to track: what a batch read or wrote lies in segments that are complete. Names them."""
+
+
 class Stopping(Exception):
     """Raised out of a wait because the follower is being closed."""
 
@@ -80,7 +84,8 @@ class BatchTicks(Protocol):
 
 
 class Follower:
-    """Commits the ticks of one query. `start()`, then `close()`; `failure` says why it gave up."""
+    """Commits the ticks of one query. `start()`, then `close()`; `failure` names why it gave up, `rest` why nothing is
+    left to track."""
 
     def __init__(
         self,
@@ -90,7 +95,7 @@ class Follower:
         ticks: BatchTicks,
         joined: Joined,
         is_active: Callable[[], bool],
-        on_failure: Callable[[TrackingError], None],
+        on_end: Callable[[], None],
         *,
         max_batches_behind: int = MAX_BATCHES_BEHIND,
         one_query: bool = True,
@@ -99,13 +104,15 @@ class Follower:
     ) -> None:
         """joined: what the tracker has answered the node, or would answer it. one_query: the batches of a node
         are those of one query, whose checkpoint must be there. first_batch: where a query begins that
-        the tracker has nothing of. progress: the batch that the query itself has reported last, and when,
-        asked where its files cost requests. Raises TrackingError where checkpoint and tracker don't fit."""
+        the tracker has nothing of. on_end: called once, if it gives up or comes to rest. progress: the batch that the
+        query itself has reported last, and when, asked where its files cost requests. Raises TrackingError where
+        checkpoint and tracker don't fit."""
         self.name, self._one_query, self._first_batch = name, one_query, first_batch
         self.failure: TrackingError | None = None
+        self.rest: AtRest | None = None
         self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
         self._joined = joined
-        self._is_active, self._on_failure = is_active, on_failure
+        self._is_active, self._on_end = is_active, on_end
         self._max_behind = max_batches_behind
         self._progress = progress if checkpoint.files.MAY_LAG else None
         self._changed = threading.Condition()
@@ -132,16 +139,16 @@ class Follower:
         return self._last_durable
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
-        """Wait until every batch that is over by now is durable in the tracker. False when the time
-        is up; raises TrackingError if the query cannot be tracked."""
+        """Wait until every batch that is over by now is durable in the tracker, or the query is at rest. False when
+        the time is up; raises TrackingError if the query cannot be tracked."""
         target = max(self._checkpoint.committed(), default=-1)
         with self._changed:
-            self._changed.wait_for(
-                lambda: self.failure is not None or self._last_durable >= target, timeout_s
+            is_done = self._changed.wait_for(
+                lambda: self.failure or self.rest or self._last_durable >= target, timeout_s
             )
         if self.failure is not None:
             raise self.failure
-        return self._last_durable >= target
+        return bool(is_done)
 
     def close(self, timeout_s: float) -> bool:
         """Commit what is over by now, then end both threads. True if nothing was left behind; what
@@ -155,6 +162,8 @@ class Follower:
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
                 thread.join()
+        if self.rest is not None:
+            return True
         # What is in the checkpoint behind the last one read is of a later run of the query.
         if self._read_all:
             return self._last_durable >= self._last_read
@@ -225,6 +234,8 @@ class Follower:
             loop()
         except Stopping:
             pass
+        except AtRest as rest:
+            self._come_to_rest(rest)
         except TrackingError as error:
             self._fail(error)
         except Exception as error:
@@ -380,14 +391,26 @@ class Follower:
                 return
             self.failure = error
             self._changed.notify_all()
+        log.error("%s", error)
+        self._end([WaitCause(WaitKind.REFUSED, str(error))])
+
+    def _come_to_rest(self, rest: AtRest) -> None:
+        """Nothing is left to track, and nothing has failed."""
+        with self._changed:
+            self.rest = rest
+            self._changed.notify_all()
+        log.warning("%s is at rest: %s", self._about(), rest)
+        self._end(())
+
+    def _end(self, waits: Sequence[WaitCause]) -> None:
+        """Ends both threads, and the query. waits: what is reported of it from now on."""
         self._stopping.set()
         self._ending.set()
         self._records.put(None)
-        log.error("%s", error)
         with suppress(LowmarkError):  # for as long as the session is there
-            self._node.report_waits([WaitCause(WaitKind.REFUSED, str(error))])
+            self._node.report_waits(waits)
         try:
-            self._on_failure(error)
+            self._on_end()
         except Exception:
             log.exception("%s: could not be stopped", self._about())
 
@@ -430,6 +453,11 @@ class Followed:
     def failure(self) -> TrackingError | None:
         """Why the query was stopped, or cannot be followed any further, if so."""
         return (self._follower.failure if self._follower else None) or self._refusal
+
+    @property
+    def rest(self) -> AtRest | None:
+        """Why nothing is left to track, where what the query creates is complete; it has been stopped then."""
+        return self._follower.rest if self._follower else None
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """Wait until all batches that are over by now are durable in the tracker; False when the time

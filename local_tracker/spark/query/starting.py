@@ -175,7 +175,7 @@ def check_admission(
     ticks.check_sources(node_id)
     Follower(
         node_id, node, checkpoint, ticks, asked,
-        is_active=lambda: False, on_failure=lambda error: None,
+        is_active=lambda: False, on_end=lambda: None,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from local_tracker.spark.query.compose import (
     label_slots,
 )
 from local_tracker.spark.query.emits import BatchTimes, Emission
-from local_tracker.spark.query.follow import Stopping
+from local_tracker.spark.query.follow import AtRest, Stopping
 from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.query.plans import Routes, UnaccountedError
 from local_tracker.spark.query.rows import row_cells
@@ -36,7 +36,7 @@ from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent, Unit
-from tracker.core.model.slots import HIGHEST_SLOT
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.errors import Code, StateError, TrackingError, UnavailableError
 from tracker.files import STORES
@@ -123,7 +123,9 @@ class QueryTicks:
         self._last: tuple[int, _Input, Cells] | None = None
         """Of the newest tick: its batch and input, and what it has created in topics."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
-        self._units = UnitSlots(node, routes, self._stores)
+        self._units = UnitSlots(
+            node, routes, self._stores, lambda segment: self._min_times()[segment] == FOREVER
+        )
 
     @property
     def checkpoint(self) -> CheckpointLog:
@@ -587,6 +589,24 @@ class QueryTicks:
     def _waits(self, kind: WaitKind, text: str, segment: int, batch: int) -> None:
         self._node.report_waits([WaitCause(kind, text, segment, batch)])
 
+    def _without_complete(self, record: QueryRecord, slots: Mapping[int, int]) -> QueryRecord:
+        """A batch without what it has written into segments that are complete, where nothing can be created any more.
+        Raises AtRest where it has read nothing, and nothing else. slots: of what it has written, by segment number."""
+        over = {s for unit in record.created for s in unit.segments if slots.get(s) == FOREVER}
+        if not over:
+            return record
+        names = [self._spec.segments[segment] for segment in sorted(over)]
+        left = (CreatedUnit(u.name, tuple({*u.segments} - over)) for u in record.created)
+        created = tuple(unit for unit in left if unit.segments)
+        what = (
+            f"segments {names} of pipeline {self._spec.name!r} are complete, and batch {record.batch} has written "
+            f"{len(record.created)} units there, such as {record.created[0].name}: they are not counted"
+        )
+        if not created and not record.had_input and self._evaluations is None:
+            raise AtRest(what)
+        log.warning("query %s: %s", self._query_id, what)
+        return replace(record, created=created)
+
     def _min_times(self) -> dict[int, int]:
         state = self._admin.pipeline(self._spec.name).state
         return {number: segment.min_time for number, segment in enumerate(state.segments)}
@@ -601,7 +621,8 @@ class QueryTicks:
         now: Mapping[int, int] | None = None,
     ) -> TickContent:
         """now: min times by segment number, where some of what the batch has written may come too late; None
-        where that is an error."""
+        where that is an error. Raises AtRest."""
+        record = self._without_complete(record, slots)
         by_rows = self._routes.rows
         created = tuple(
             CreatedUnit(unit.name, tuple(s for s in unit.segments if s not in by_rows))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from local_tracker.spark.query.follow import Stopping
+from local_tracker.spark.query.follow import AtRest, Stopping
 from local_tracker.spark.query.plans import Routes
 from tracker.client import NodeClient
 from tracker.core.model import Unit
@@ -25,8 +25,12 @@ log = logging.getLogger("lowmark.spark")
 class UnitSlots:
     """Finds the slots of what a query's batches consume, and says what it waits for."""
 
-    def __init__(self, node: NodeClient, routes: Routes, stores: Stores) -> None:
+    def __init__(
+        self, node: NodeClient, routes: Routes, stores: Stores, is_complete: Callable[[int], bool]
+    ) -> None:
+        """is_complete: whether a segment is, by its number. Raises LowmarkError."""
         self._node, self._routes, self._stores = node, routes, stores
+        self._is_complete = is_complete
         self._spec = routes.spec
 
     def of(
@@ -37,7 +41,7 @@ class UnitSlots:
         stopping: threading.Event,
     ) -> tuple[Unit, ...]:
         """The units of those names, but for segments that are tracked by rows. Waits until it is known who
-        created them; raises Stopping when the event is set meanwhile."""
+        created them; raises Stopping when the event is set meanwhile, and AtRest where nobody will any more."""
         units: list[Unit] = []
         for segment, names in by_segment.items():
             if segment in self._routes.rows:
@@ -67,7 +71,9 @@ class UnitSlots:
             )
             waits += 1
             if len(found) < len(names):
-                self._wait_for_units(batch, segment, [n for n in names if n not in found])
+                unknown = [name for name in names if name not in found]
+                self._wait_for_units(batch, segment, unknown)
+                self._check_open(batch, segment, unknown)
             if waits % 10 == 0 and len(found) < len(names):
                 log.warning(
                     "batch %d of query %s waits for %d units that no tick has created in segment "
@@ -76,6 +82,15 @@ class UnitSlots:
                     self._spec.segments[segment], missing[:_NAMES_SHOWN],
                 )  # fmt: skip
         return found
+
+    def _check_open(self, batch: int, segment: int, missing: Sequence[str]) -> None:
+        """Raises AtRest where no tick will create what is missing. Had one done so, it would be open: this query reads it."""
+        if self._is_complete(segment):
+            shown = self._routes.tables.shown(missing[0]) or missing[0]
+            raise AtRest(
+                f"segment {self._spec.segments[segment]!r} of pipeline {self._spec.name!r} is complete, and batch {batch} "
+                f"has read {len(missing)} units there that no tick has created before, such as {shown}: they are not counted"
+            )
 
     def _wait_for_units(self, batch: int, segment: int, missing: Sequence[str]) -> None:
         """Reports that the query waits for the slots of files. Where one lies beside a log of what a writer

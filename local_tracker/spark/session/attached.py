@@ -165,7 +165,7 @@ class AttachedQuery(Followed):
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:
         return Follower(
             self._name, self._node, self._checkpoint, ticks, joined,
-            is_active=lambda: True, on_failure=lambda error: None,
+            is_active=lambda: True, on_end=lambda: None,
             max_batches_behind=MAX_BATCHES_BEHIND, first_batch=self._first_batch,
             one_query=self._one_query,
         )  # fmt: skip

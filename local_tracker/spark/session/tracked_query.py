@@ -74,7 +74,7 @@ class TrackedQuery(Followed):
         self._node, self._admin, self._ticks = node, admin, ticks
         self._follower = Follower(
             node_id, node, self.checkpoint, ticks, joined,
-            is_active=partial(_is_active, query), on_failure=lambda error: self._halt(),
+            is_active=partial(_is_active, query), on_end=self._halt,
             max_batches_behind=max_batches_behind,
             progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
         )  # fmt: skip

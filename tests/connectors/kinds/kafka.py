@@ -14,11 +14,11 @@ from pyspark.sql.functions import col, from_json
 
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from lowmark import KafkaFront
-from tests.cluster.children import WAIT_S
 from tests.connectors.connector import AFTER, PARSE, How, Site
 from tests.connectors.kinds.files import Files, OnS3, into_files
 from tests.spark.support import SCHEMA, Fronts
 from tests.spark_matrix.world import World
+from tests.waits import HANG_S
 from tracker.client import Admin
 from tracker.core.model import PipelineSpec
 
@@ -67,7 +67,7 @@ class TopicFronts(Fronts):
             producer.produce(self._topic, value, partition=partition)
             self._ends[partition] = offset + 1
             self.slots.append(slot)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(HANG_S) == 0
         self._now_ns = slot * self._slack_ns
         self._front.look()
 

@@ -12,12 +12,11 @@ from typing import IO
 
 from scripts.summary import ROOT
 from tests.spark_versions.environments import TABLES_PYSPARK, environment, inherited
+from tests.waits import PROGRAM_S
 
 FORMATS = ("delta", "iceberg")
 NAMES = (*FORMATS, "mark", "writer")
 """Of files of queries."""
-TEST_TIMEOUT_S = 400
-"""Of one query over a table: each batch is some seconds of a JVM."""
 
 
 def run(
@@ -31,7 +30,7 @@ def run(
     where its output does. Raises EnvironmentFailed."""
     command = [
         str(environment(TABLES_PYSPARK)), "-m", "pytest", "-q", "-p", "no:cacheprovider",
-        "-o", f"timeout={TEST_TIMEOUT_S}",
+        "-o", f"timeout={PROGRAM_S}",
     ]  # fmt: skip
     formats = [name for name in names if name in FORMATS]
     wanted = [f"({chosen})"] if chosen else []

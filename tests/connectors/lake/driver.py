@@ -20,8 +20,7 @@ from scripts.summary import ROOT
 from tests.connectors.lake.sessions import CATALOG, lake_session
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.driver import MISSED, Killer
-
-DRIVER_TIMEOUT_S = 300
+from tests.waits import PROGRAM_S
 
 
 def start(
@@ -50,7 +49,7 @@ def run_driver(
         sys.executable, "-m", __name__, str(tracked.target), tracked.pipeline, str(directory), fmt, table,
         str(spark.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse")), str(batch),
     ]  # fmt: skip
-    return subprocess.run(command, cwd=ROOT, timeout=DRIVER_TIMEOUT_S, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, check=False).returncode
 
 
 def main(

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.cluster.children import until
 from tests.connectors.lake.lakes import SLOTS, IcebergLake
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
+from tests.waits import until
 from tracker.errors import TrackingError
 
 

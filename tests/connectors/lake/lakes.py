@@ -18,11 +18,11 @@ from examples.tables import read_delta, read_iceberg, write_delta, write_iceberg
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S
 from tests.connectors.lake.sessions import CATALOG
 from tests.connectors.places import S3Place
 from tests.spark.support import SCHEMA, Pipeline, Witness
 from tests.spark_matrix.places import LocalPlace
+from tests.waits import HANG_S
 from tracker.client import Admin
 
 SLOTS = (10, 20, 25, 30, 45, 50)
@@ -123,7 +123,7 @@ class Lake:
             ).start(),
         ]  # fmt: skip
         for follow in follows:
-            assert follow.wait_durable(WAIT_S)
+            assert follow.wait_durable(HANG_S)
         return follows
 
     def read(self, frame: DataFrame | None = None, **options: Any) -> TrackedQuery:

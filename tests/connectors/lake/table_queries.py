@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cluster.children import until
 from tests.connectors.lake.lakes import SLOTS, DeltaLake, IcebergLake, Lake
 from tests.connectors.parts.s3 import S3Server
 from tests.connectors.parts.together import BUCKET
 from tests.connectors.places import S3Place
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
+from tests.waits import until
 
 
 @pytest.fixture(params=["delta", "iceberg"])

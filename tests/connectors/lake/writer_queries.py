@@ -19,11 +19,11 @@ from local_tracker.spark.formats.as_of import TableAsOf
 from local_tracker.spark.session.completed import CompletedReader
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.worker.noted import note_commit
-from tests.cluster.children import WAIT_S
 from tests.connectors.lake import driver
 from tests.connectors.lake.lakes import COLUMNS, SLOTS, DeltaLake, IcebergLake, Lake
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
+from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, TickContent
 from tracker.core.model.ack_values import unit_value
@@ -223,7 +223,7 @@ def test_a_run_reads_the_version_that_it_was_given(lake: Lake, tmp_path: Path) -
     query.processAllAvailable()
     target, name, record = lake.pipeline.target, lake.pipeline.name, tmp_path / "runs.json"
     with Subscriber(target, name) as subscriber:
-        assert subscriber.wait_until(SLOTS[2] + 1, "write", WAIT_S)
+        assert subscriber.wait_until(SLOTS[2] + 1, "write", HANG_S)
     table = TableAsOf(lake.spark, out(lake), lake.format)
     expected = lake.rows_published()
     with CompletedReader(target, name, "write", record, slot="slot") as reader:
@@ -254,12 +254,12 @@ def test_reports_take_each_row_once_whatever_becomes_visible_early(
     query = write(lake)
     query.query.processAllAvailable()
     with Subscriber(target, name) as subscriber:
-        assert subscriber.wait_until(SLOTS[1] + 1, "write", WAIT_S)
+        assert subscriber.wait_until(SLOTS[1] + 1, "write", HANG_S)
         assert report_completed(lake.spark, target, name, out(lake), lake.format, *places)
         assert len(table_rows(lake)) == 9
         lake.pipeline.commit()
         query.wait_durable()
-        assert subscriber.wait_until(SLOTS[2] + 1, "write", WAIT_S)
+        assert subscriber.wait_until(SLOTS[2] + 1, "write", HANG_S)
         assert report_completed(lake.spark, target, name, out(lake), lake.format, *places)
         assert not report_completed(lake.spark, target, name, out(lake), lake.format, *places)
     reported = lake.spark.read.schema(SCHEMA).parquet(
@@ -298,12 +298,12 @@ def test_a_database_is_written_once_a_batch_and_noted(
     assert rows == [(slot, row) for row, slot in enumerate(pipeline.slots)]
     names = [f"orders/{batch}" for batch in range(3)]
     with NodeClient(pipeline.target, pipeline.name, "reader") as reader:
-        reader.join(WAIT_S)
+        reader.join(HANG_S)
         slots = reader.resolve_units("read", names, 1_000)
         assert slots == dict(zip(names, SLOTS, strict=False))
         read = pipeline.segments.index("read")
         cells = Cells.of((read, slots[name], unit_value(name), 1) for name in names)
-        reader.commit(TickContent(consumed=cells)).result(WAIT_S)
+        reader.commit(TickContent(consumed=cells)).result(HANG_S)
         pipeline.leave()
         pipeline.assert_finished()
     query.stop()

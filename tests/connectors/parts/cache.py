@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-FETCH_TIMEOUT_S = 600
-"""The longest that one part may take to be fetched, or built."""
+from tests.waits import HANG_S
+
 _SAID = 300
 """Characters of a fetcher's error that go into the reason."""
 
@@ -51,11 +51,11 @@ def run_fetcher(
         raise Unavailable(f"{what}: there is no {command[0]} on the PATH")
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False,
+            command, capture_output=True, text=True, timeout=HANG_S, check=False,
             env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{what}: not fetched within {FETCH_TIMEOUT_S} s") from None
+        raise Unavailable(f"{what}: not fetched within {HANG_S} s") from None
     if done.returncode != 0:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if "ERROR" in line] or lines[-1:]

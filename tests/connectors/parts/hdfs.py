@@ -6,11 +6,11 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
-from tests.cluster.children import until
 from tests.cluster.network import fresh_address
-from tests.cluster.part import START_S, PartProcess
+from tests.cluster.part import PartProcess
 from tests.connectors.parts.jars import class_path
 from tests.connectors.parts.process import java, run_java
+from tests.waits import HANG_S, until
 
 JARS = "hdfs"
 HEAP_MB = 192
@@ -80,7 +80,7 @@ class HdfsCluster:
         for node in (self.name_node, self.data_node):
             if not node.running:
                 node.start()
-        until(self._is_whole, lambda: f"HDFS is not whole: {self.name_node.said()}", START_S)
+        until(self._is_whole, lambda: f"HDFS is not whole: {self.name_node.said()}", HANG_S)
         return self
 
     def stop_name_node(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from tests.cluster.part import START_S
+from tests.waits import HANG_S
 
 SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
 """Starts fast and takes little: what runs in it moves a few rows."""
@@ -25,7 +25,7 @@ def run_java(class_path: str, main: str, *arguments: str, heap_mb: int = 128) ->
     """Runs a tool of a part to its end; returns what it said. Raises AssertionError if it failed."""
     done = subprocess.run(
         java(class_path, main, *arguments, heap_mb=heap_mb), capture_output=True, text=True,
-        timeout=START_S, check=False, stdin=subprocess.DEVNULL,
+        timeout=HANG_S, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, f"{main} failed: {(done.stdout + done.stderr)[-_LOG_SHOWN:]}"
     return done.stdout

@@ -17,8 +17,8 @@ from typing import Protocol
 import pytest
 
 from scripts.summary import ROOT
-from tests.cluster.children import WAIT_S
 from tests.consumers.barrier.places import SINKS
+from tests.waits import HANG_S
 from tracker.consumers.barrier.sink import OrderedSink, Position
 from tracker.consumers.reorder import Released
 from tracker.errors import FencedError, StateError
@@ -175,7 +175,6 @@ class OrderedSinkSuite:
         sink.close()
         assert place.rows() == rows_up_to(ROWS_A_BATCH)
 
-    @pytest.mark.timeout(300)
     def test_a_writer_killed_at_any_moment_has_written_what_its_position_says(
         self, place: Place
     ) -> None:
@@ -211,6 +210,6 @@ def _killed(place: Place, rng: random.Random, before: int) -> int:
     finally:
         process.kill()
         said = [int(line) for line in process.stdout if line.endswith("\n")]
-        process.wait(WAIT_S)
+        process.wait(HANG_S)
         process.stdout.close()
     return said[-1] if said else found

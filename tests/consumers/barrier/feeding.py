@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.children import WAIT_S
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.closing import Closing
 from tracker.consumers.barrier.barrier import Barrier
@@ -34,8 +34,8 @@ class Feeder(Closing):
         self.directory = directory
         directory.mkdir()
         self.node = NodeClient(target, SPEC.name, "feeder")
-        self.node.join(WAIT_S)
-        self.node.join_front("front", SEGMENT, WAIT_S)
+        self.node.join(HANG_S)
+        self.node.join_front("front", SEGMENT, HANG_S)
         self.rows: list[dict[str, Any]] = []
 
     def file(self, name: str, slot: int, rows: Sequence[dict[str, Any]]) -> str:
@@ -53,14 +53,14 @@ class Feeder(Closing):
         unit = unit_name(str(self.directory / name))
         cells = Cells.of([(0, slot, unit_value(unit), 1)])
         content = TickContent(created=cells, units_created=(Unit(0, unit, slot),))
-        self.node.commit(content).result(WAIT_S)
+        self.node.commit(content).result(HANG_S)
         return unit
 
     def promise(self, slot: int) -> None:
-        self.node.commit(TickContent(heartbeats=(Heartbeat("front", slot),))).result(WAIT_S)
+        self.node.commit(TickContent(heartbeats=(Heartbeat("front", slot),))).result(HANG_S)
 
     def leave(self) -> None:
-        self.node.leave_front("front").result(WAIT_S)
+        self.node.leave_front("front").result(HANG_S)
 
     def close(self) -> None:
         self.node.close()

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 from scripts.summary import ROOT
-from tests.cluster.children import WAIT_S
 from tests.consumers.barrier.conformance import (
     BARRIER,
     BUFFER,
@@ -17,6 +16,7 @@ from tests.consumers.barrier.conformance import (
     rows_up_to,
     sink_at,
 )
+from tests.waits import PROGRAM_S
 
 KILLS, SEED = 20, 19
 
@@ -26,7 +26,7 @@ def kill_writers_behind_each_step(place: Place) -> None:
     command = [sys.executable, "-m", "tests.consumers.barrier.killed_behind", place.kind]
     ran = subprocess.run(
         [*command, json.dumps(dict(place.where)), str(SEED), str(KILLS)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=5 * WAIT_S,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     deaths = [json.loads(line) for line in ran.stdout.splitlines()]

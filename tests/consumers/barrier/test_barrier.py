@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.children import WAIT_S, until
 from tests.consumers.barrier.feeding import SEGMENT, SPEC, Feeder, barrier, in_order, row
+from tests.waits import HANG_S, until
 from tracker.client import Admin, FencedError, LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import reorder
@@ -56,7 +56,7 @@ def test_rows_come_in_order_when_they_are_complete_and_not_before(
         until(lambda: one.run(0.02) or not one.step())
         assert out(tmp_path) == [place for place in in_order(feeder.rows) if place[0] < 4]
         feeder.leave()
-        assert one.run(WAIT_S), "the segment is complete"
+        assert one.run(HANG_S), "the segment is complete"
         assert one.counts.released == one.counts.rows == len(feeder.rows) == 30
         assert (one.counts.units, one.counts.waiting, one.counts.late) == (6, 0, 0)
     assert out(tmp_path) == in_order(feeder.rows)
@@ -71,7 +71,7 @@ def test_rows_of_one_slot_and_key_are_not_merged_and_are_ordered_by_where_they_c
     ]
     with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
         feeder.leave()
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
     found = [json.loads(each.payload)["n"] for each in ordered_rows(tmp_path / "sink.db", "b")]
     by_value = sorted(units, key=lambda name: Unit(name, 0, 0).origin)
     names = [unit.rpartition("/")[2][0] for unit in by_value]
@@ -124,7 +124,7 @@ def test_killed_at_any_step_it_neither_loses_nor_doubles_nor_reorders(
         left[0] = after
         try:
             with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
-                finished = one.run(WAIT_S)
+                finished = one.run(HANG_S)
         except Killed:
             kills += 1
     assert finished and kills >= 1
@@ -147,7 +147,7 @@ def test_what_is_full_leaves_units_where_they_are_but_for_those_that_min_time_wa
         feeder.promise(4)
         until(lambda: one.run(0.02) or len(out(tmp_path)) == 4)
         feeder.leave()
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
     assert out(tmp_path) == in_order(feeder.rows)
 
 
@@ -160,7 +160,7 @@ def test_beyond_its_reserve_it_ends_and_says_what_to_do(
         pytest.raises(UnavailableError, match="would hold 11 items, the limit max_items is 10"),
         barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state", max_rows=5) as one,
     ):  # fmt: skip
-        one.run(WAIT_S)
+        one.run(HANG_S)
 
 
 def test_late_rows_are_refused_or_kept_beside_and_counted(
@@ -173,11 +173,11 @@ def test_late_rows_are_refused_or_kept_beside_and_counted(
         pytest.raises(LateError, match=r"1 rows of .*5\.json are late, such as 'late' at slot 2"),
         barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one,
     ):
-        one.run(WAIT_S)
+        one.run(HANG_S)
     with barrier(
         running.target, feeder, sink_in(tmp_path), tmp_path / "state", late_beside=True
     ) as one:
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
         assert (one.counts.rows, one.counts.released, one.counts.late) == (3, 2, 1)
     assert out(tmp_path) == [(5, "fine"), (6, "fine")]
     (late,) = late_rows(tmp_path / "state", drop=True)
@@ -195,7 +195,7 @@ def test_files_that_nobody_has_told_the_tracker_of_are_waited_for_and_named(
         assert one.counts.units == 0
         feeder.created("stray.json", 1)
         feeder.leave()
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
         one.step()
     assert out(tmp_path) == [(1, "k")]
 
@@ -218,7 +218,7 @@ def test_rows_of_the_programs_own_are_taken_once_however_often_they_are_said(
         assert one.add(name, items)
         assert not one.add(name, items)
         feeder.leave()
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
         assert not one.add(name, items)
     assert out(tmp_path) == [(3, f"k{i}") for i in range(4)]
 
@@ -242,7 +242,7 @@ def test_a_sink_that_is_away_is_waited_for(
     feed(feeder)
     feeder.leave()
     with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
     assert out(tmp_path) == in_order(feeder.rows) and calls[0] > 6
 
 
@@ -261,7 +261,7 @@ def test_a_sink_that_is_away_at_first_is_waited_for_too(
     feed(feeder)
     feeder.leave()
     with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
     assert out(tmp_path) == in_order(feeder.rows)
 
 
@@ -282,7 +282,7 @@ def test_a_sink_that_is_away_at_the_start_is_waited_for_too(
         until(lambda: one.run(0.02) or _explained(running, "its sink: no answer"))
         assert one.counts.released == 0
         away[0] = False
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
     assert out(tmp_path) == in_order(feeder.rows)
 
 
@@ -294,8 +294,8 @@ def test_a_second_barrier_of_the_name_ends_the_first(
             feed(feeder)
             feeder.leave()
             with pytest.raises(FencedError):
-                one.run(WAIT_S)
-            assert other.run(WAIT_S)
+                one.run(HANG_S)
+            assert other.run(HANG_S)
         assert out(tmp_path) == in_order(feeder.rows)
 
 
@@ -311,7 +311,7 @@ def test_a_second_barrier_that_is_refused_has_not_ended_the_first(
         def has_taken_all() -> bool:
             one.step()
             with NodeClient(running.target, SPEC.name, "barrier-b") as node:
-                return any(batch.id == 6 for batch in node.check_join(WAIT_S).last_batches)
+                return any(batch.id == 6 for batch in node.check_join(HANG_S).last_batches)
 
         with pytest.raises(StateError, match="its positions mean other rows"):
             barrier(running.target, feeder, of_another, tmp_path / "two").__enter__()
@@ -320,7 +320,7 @@ def test_a_second_barrier_that_is_refused_has_not_ended_the_first(
         with pytest.raises(StateError, match="rows of the others were in a newer buffer"):
             barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "three").__enter__()
         feeder.leave()
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
     assert out(tmp_path) == in_order(feeder.rows)
 
 
@@ -330,7 +330,7 @@ def test_another_state_than_the_trackers_or_the_sinks_is_refused(
     feed(feeder)
     feeder.leave()
     with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
-        assert one.run(WAIT_S)
+        assert one.run(HANG_S)
     with pytest.raises(
         StateError, match=r"the tracker has 6 units as taken .* has 0: rows of the others"
     ):

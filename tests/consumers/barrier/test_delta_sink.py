@@ -64,7 +64,6 @@ class TestDeltaSink(OrderedSinkSuite):
     def place(self, tmp_path: Path) -> Place:
         return DeltaPlace(str(tmp_path / "ordered"))
 
-    @pytest.mark.timeout(300)
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
         kill_writers_behind_each_step(place)
 

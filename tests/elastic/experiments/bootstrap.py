@@ -17,13 +17,13 @@ from typing import Any
 from benchmarks.restart_time import fill
 from tests.cluster.children import Running
 from tests.elastic.fleet import Fleet
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
 
 PIPELINES = (1, 100, 300, 900)
 SEGMENTS = tuple(f"segment-{number}" for number in range(10))
 OPEN_CELLS, PER_TICK = 100_000, 20_000
-WAIT_S = 120.0
 PHASES = (
     ("interpreter, imports, a number", "joins"),
     ("a peer's state", "has_state"),
@@ -54,7 +54,7 @@ def _phases(directory: Path, pipelines: int) -> dict[str, float]:
                     )
                 )  # fmt: skip
         with NodeClient(fleet.target, "pipeline-0", "filler") as node:
-            node.join(WAIT_S)
+            node.join(HANG_S)
             fill(node, 1, OPEN_CELLS, PER_TICK)
         began = time.time()
         newcomer = fleet.join()

@@ -22,16 +22,16 @@ from examples.latency import percentile
 from examples.word_count.text import lines, words
 from tests.check.judging import judge
 from tests.cluster.children import Running, discard, now_slot
-from tests.cluster.steps import WAIT_S, Steps
+from tests.cluster.steps import Steps
 from tests.elastic.counting import PIPELINE, address, send, workers
 from tests.elastic.fleet import Fleet
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
 
 LINES_PER_S, WORDS_PER_LINE = 100, 100
 SHARDS, PROCESSES, WORKERS, ADDITIONS = 2, 2, 2, 2
 PAUSE_S = 8.0
-COMPLETE_S = 120.0
 
 
 class Feeder(threading.Thread):
@@ -51,8 +51,8 @@ class Feeder(threading.Thread):
             for first in range(0, len(text) - WORDS_PER_LINE, WORDS_PER_LINE)
         ]
         self._node = NodeClient(target, PIPELINE, "front", kind="front")
-        self._node.join(WAIT_S)
-        self._slot = self._node.join_front("front", "lines", WAIT_S).slot
+        self._node.join(HANG_S)
+        self._slot = self._node.join_front("front", "lines", HANG_S).slot
 
     def run(self) -> None:
         sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -70,7 +70,7 @@ class Feeder(threading.Thread):
             due_s = max(due_s + 1 / LINES_PER_S, time.monotonic() - 1.0)
             time.sleep(max(0.0, due_s - time.monotonic()))
         self.steps.leave_front(self._node, "front")
-        self._node.leave(WAIT_S)
+        self._node.leave(HANG_S)
         self.steps.close()
         sender.close()
 
@@ -106,7 +106,7 @@ def find(root: Path) -> dict[str, Any]:
             time.sleep(PAUSE_S)
             feeder.finish.set()
             feeder.join()
-            listener.ends_well(COMPLETE_S)  # all is done
+            listener.ends_well(HANG_S)  # all is done
             counts = _counts(processes)
         finally:
             discard(processes)

@@ -9,8 +9,8 @@ from typing import Any
 from tests.docs.pages import ROOT, blocks
 from tests.install.environments import Environment
 from tests.schedulers.running import Programs
+from tests.waits import HANG_S
 
-BUSY_S = 120.0
 PROCESSES: dict[str, tuple[str, ...]] = {
     "api-server": (), "dag-processor": (), "scheduler": ("--skip-serve-logs",), "triggerer": ("--skip-serve-logs",),
 }  # fmt: skip
@@ -45,7 +45,7 @@ class Airflow:
 
     def rows(self, statement: str, *given: str) -> list[tuple[Any, ...]]:
         """What the database says."""
-        connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=BUSY_S)
+        connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=HANG_S)
         try:
             return connection.execute(statement, given).fetchall()
         finally:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from tests.schedulers.airflow.home import Airflow, changed, line, page
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.shop import Shop
+from tests.waits import HANG_S
 
-TEST_S = 600.0
 CONNECTION = "AIRFLOW_CONN_LOWMARK_DEFAULT"
 FAR = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ def connection(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
         "connection": (("connections", "test", "lowmark_default"), ("Connection success!",)),
     }  # fmt: skip
     for name, (words, wanted) in asked.items():
-        status, said = airflow.programs.call(name, airflow.command(*words), TEST_S)
+        status, said = airflow.programs.call(name, airflow.command(*words), HANG_S)
         on_one_line = " ".join(said.split())
         outcome.wrong += [
             f"airflow {' '.join(words)} ended with {status} and did not say {text!r}: {said[-1_500:]}"
@@ -55,7 +55,7 @@ def sensors(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
     for name, (until, text, reason) in cases.items():
         file = airflow.dag("sensor", text)
         command = airflow.command("dags", "test", "orders_wait", until.isoformat())
-        _, said = airflow.programs.call(f"sensor-{name}", command, TEST_S)
+        _, said = airflow.programs.call(f"sensor-{name}", command, HANG_S)
         if reason not in said:
             outcome.wrong.append(
                 f"the sensor that is {name} did not say {reason!r}: {said[-1_500:]}"

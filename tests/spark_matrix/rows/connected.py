@@ -11,9 +11,9 @@ from typing import Any
 from examples.children import ROOT
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import World
+from tests.waits import PROGRAM_S
 from tracker.errors import TrackingError
 
-PROGRAM_TIMEOUT_S = 300.0
 REFUSED = (
     "tracked.writer", "acks of user code", "has no checkpointLocation", "by foreachBatch",
     "source 1, rate, is not accounted for", "continuous trigger",
@@ -26,9 +26,7 @@ def run(world: World, point: str) -> dict[str, Any]:
         sys.executable, "-m", "tests.spark_matrix.connected", world.target, world.name,
         str(world.directory), point,
     ]  # fmt: skip
-    ended = subprocess.run(
-        command, cwd=ROOT, timeout=PROGRAM_TIMEOUT_S, capture_output=True, check=False
-    )
+    ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
     said = ended.stdout.decode().strip().splitlines()
     if said and said[-1].startswith('{"unsupported"'):
         return json.loads(said[-1])

@@ -22,12 +22,12 @@ from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix import driver
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import SIDE, World
+from tests.waits import PROGRAM_S
 
 SLOTS = (10, 20, 30, 40)
 KILLED_AT = 1
 TRIES = 4
 AWAY_S = 30.0
-DRIVER_TIMEOUT_S = 300.0
 
 
 def run_driver(
@@ -38,9 +38,7 @@ def run_driver(
         sys.executable, "-m", "tests.spark_matrix.driver", world.target, world.name,
         str(world.directory), sink, point, str(batch), master, str(partitions),
     ]  # fmt: skip
-    ended = subprocess.run(
-        command, cwd=ROOT, timeout=DRIVER_TIMEOUT_S, capture_output=True, check=False
-    )
+    ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
     if ended.returncode not in (0, driver.MISSED, -signal.SIGKILL):
         said = ended.stderr.decode(errors="replace")
         world.fail(f"the driver ended with status {ended.returncode}: {said[-3000:]}")

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark_matrix.registry import row
-from tests.spark_matrix.world import WAIT_S, World
+from tests.spark_matrix.world import World
+from tests.waits import HANG_S
 from tracker.client import LowmarkError, NodeClient
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
@@ -25,7 +26,7 @@ def refused(world: World, start: Any, *words: str) -> None:
     """The start is refused in these words, no query runs, and the node has no new key."""
     running = {str(query.id) for query in world.spark.streams.active}
     with NodeClient(world.target, world.name, "parse") as node:
-        key = node.check_join(WAIT_S).key
+        key = node.check_join(HANG_S).key
         try:
             start()
             world.fail("the query was started")
@@ -35,7 +36,7 @@ def refused(world: World, start: Any, *words: str) -> None:
             said = str(error)
         for word in words:
             world.check(word in said, f"{word!r} is missing: {said}")
-        world.check(node.check_join(WAIT_S).key == key, "the node has joined")
+        world.check(node.check_join(HANG_S).key == key, "the node has joined")
     left = {str(query.id) for query in world.spark.streams.active}
     world.check(left == running, f"queries run: {left}, before it was {running}")
 
@@ -162,9 +163,9 @@ def stray_file(world: World) -> None:
     name = unit_name(str(stray))
     world.truth.created("parse", name, 5)
     with NodeClient(world.target, world.name, "who-wrote-it") as node:
-        node.join(WAIT_S)
+        node.join(HANG_S)
         created = Cells.of([(0, 5, unit_value(name), 1)])
-        node.commit(TickContent(created=created, units_created=(Unit(0, name, 5),))).result(WAIT_S)
+        node.commit(TickContent(created=created, units_created=(Unit(0, name, 5),))).result(HANG_S)
         query.processAllAvailable()
         world.check(not waits(), f"it waits for {waits()}")
         node.leave()

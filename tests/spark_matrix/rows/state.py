@@ -21,8 +21,8 @@ from tests.spark_matrix.operators import Operator
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.stateful import FAR_KEY, FAR_MS, Events, Stateful, after, setting
 from tests.spark_matrix.world import World
+from tests.waits import PROGRAM_S
 
-DRIVER_TIMEOUT_S = 240.0
 TRIES = 4
 """To kill a driver in a place that may be missed."""
 
@@ -264,9 +264,7 @@ def run_driver(
         str(world.directory), point, str(batch), "unheld" if world.unheld else "held",
         how, *(operator.name for operator in run.operators),
     ]  # fmt: skip
-    ended = subprocess.run(
-        command, cwd=ROOT, timeout=DRIVER_TIMEOUT_S, capture_output=True, check=False
-    )
+    ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
     is_missed = point == "commit" and ended.returncode == MISSED
     wanted = 0 if point == "none" else -signal.SIGKILL
     if ended.returncode != wanted and not is_missed:
@@ -331,29 +329,29 @@ def timers_killed(world: World) -> None:
     killed(world, [{"rows": step} for step in STEPS], of.TIMERS)
 
 
-def by_clock(world: World, *operators: Operator) -> None:
-    """What a clock lets go of comes without any further row, and min time comes to its end."""
+def by_clock(world: World, *operators: Operator) -> Stateful:
+    """What a clock lets go of comes without any further row."""
     run = Stateful(world, *operators)
     run.start(world.tracked())
     for step in KEYS:
         run.publish(step)
         run.settle_by_clock()
-    run.end_by_clock()
+    return run
 
 
 @row("11.26", "applyInPandasWithState, timeouts of processing time, held until its state is empty")
 def python_clock(world: World) -> None:
-    by_clock(world, of.PYTHON_CLOCK)
+    by_clock(world, of.PYTHON_CLOCK).end_by_clock()
 
 
-@row("11.27", "transformWithState, timers of processing time, which are all that is left of a row")
+@row("11.27", "transformWithState, timers of processing time alone; at its end it comes to rest")
 def timers_clock(world: World) -> None:
-    by_clock(world, of.TIMERS_CLOCK)
+    by_clock(world, of.TIMERS_CLOCK).rest_by_clock()
 
 
 @row("11.28", "transformWithState, state that only its time to live ends")
 def ttl(world: World) -> None:
-    by_clock(world, of.TTL)
+    by_clock(world, of.TTL).end_by_clock()
 
 
 @row("11.29", "driver killed before the ticks of processing time and TTL, and in the middle")

@@ -17,10 +17,10 @@ from examples.history import read
 from tests.spark_matrix import visible
 from tests.spark_matrix.driver import MISSED
 from tests.spark_matrix.registry import row
-from tests.spark_matrix.rows.drivers import DRIVER_TIMEOUT_S
 from tests.spark_matrix.truth import Followed, _moment_of, listed_by_sink, path_of
 from tests.spark_matrix.visible import DELAY_MS, SHAPES, SHOWN, SLOT_MS, is_late, time_ms
 from tests.spark_matrix.world import World
+from tests.waits import PROGRAM_S
 from tracker.core.model import TimeKind
 from tracker.core.model.slots import FOREVER
 
@@ -37,9 +37,7 @@ def run_killed(world: World, shape: str, point: str, batch: int) -> None:
         sys.executable, "-m", "tests.spark_matrix.visible", world.target, world.name,
         str(world.directory), shape, point, str(batch),
     ]  # fmt: skip
-    ended = subprocess.run(
-        command, cwd=ROOT, timeout=DRIVER_TIMEOUT_S, capture_output=True, check=False
-    )
+    ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
     if ended.returncode != -signal.SIGKILL:
         said = ended.stderr.decode(errors="replace")[-3000:]
         missed = "missed its point" if ended.returncode == MISSED else "failed"

@@ -1,0 +1,101 @@
+"""Writes what follows from the declarations of settings: the table of docs/settings.md, and in the chart's
+`values.schema.json` the settings that a release may give. `python -m scripts.settings_page`.
+
+`--check` fails if they are not what the declarations make of them; the tests do the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from scripts.chart_readme import CHART
+from scripts.summary import ROOT
+from tracker.service.settings import TYPED, ServeSettings
+
+PAGE = ROOT / "docs" / "settings.md"
+SCHEMA = CHART / "values.schema.json"
+BEGIN, END = "<!-- settings: written by scripts.settings_page -->\n", "\n<!-- end of settings -->"
+OF_THE_CHART = {
+    *TYPED, "member", "members", "left_file", "left_status", "health_listen", "log_json",
+}  # fmt: skip
+"""What the chart says itself, by its values for it."""
+
+
+def declared() -> dict[str, Any]:
+    """The JSON schema of each setting, by its name."""
+    schema = ServeSettings.model_json_schema()
+    found = dict[str, Any]()
+    for name, one in schema["properties"].items():
+        extra = ServeSettings.model_fields[name].json_schema_extra
+        if not (isinstance(extra, dict) and extra.get("hidden")):
+            choices: list[dict[str, Any]] = one.get("anyOf", [])
+            chosen = next((each for each in choices if each["type"] != "null"), {})
+            found[name] = {"description": one["description"], **chosen, **one}
+    return found
+
+
+def kind(schema: Any) -> str:
+    """What a value may be, in words."""
+    if "enum" in schema:
+        return " or ".join(f"`{word}`" for word in schema["enum"])
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None:
+        return f"{schema['type']}, {least} " + ("or more" if most is None else f"to {most}")
+    return str(schema["type"])
+
+
+def rows() -> Iterator[str]:
+    """The table of the page, in Markdown."""
+    yield from ("| setting | option | kind | default | meaning |", "|---|---|---|---|---|")
+    for name, schema in declared().items():
+        option = f"`--{name.replace('_', '-')}`" if name in TYPED else ""
+        default = schema["default"]
+        shown = "" if default in ("", None) else f"`{json.dumps(default)}`"
+        yield f"| `{name}` | {option} | {kind(schema)} | {shown} | {schema['description']} |"
+
+
+def page(now: str) -> str:
+    """The page with its table made anew; the rest as it is."""
+    before, _, rest = now.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + "\n".join(rows()) + END + after
+
+
+def chart_schema(now: str) -> str:
+    """The chart's schema with the settings of a release made anew."""
+    document = json.loads(now)
+    tracker = document["properties"]["tracker"]["properties"]
+    kept = ("description", "type", "enum", "minimum", "maximum", "default")
+    tracker["settings"] = {
+        "description": "Further settings of `lowmark serve`, by their names in docs/settings.md.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            name: {key: schema[key] for key in kept if key in schema}
+            for name, schema in declared().items()
+            if name not in OF_THE_CHART
+        },
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+MADE: dict[Path, Callable[[str], str]] = {PAGE: page, SCHEMA: chart_schema}
+
+
+def main(arguments: list[str]) -> int:
+    stale = [path for path, made in MADE.items() if made(path.read_text()) != path.read_text()]
+    if "--check" in arguments:
+        for path in stale:
+            print(f"{path} is not up to date: python -m scripts.settings_page", file=sys.stderr)
+        return int(bool(stale))
+    for path in stale:
+        path.write_text(MADE[path](path.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

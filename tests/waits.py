@@ -1,0 +1,48 @@
+"""How long tests wait: for an event, with a limit that only what hangs for good comes to.
+
+A machine may be as slow as it likes, so no test has a limit of its own for what is to happen. A limit that is the
+behaviour under test (a client's deadline that has to expire, a span in which nothing may come) is a number in the
+call, with a comment `# expires: ` and why. `python -m scripts.lint` refuses other numbers and sleeps (see
+`scripts/lint_waits.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+HANG_S: float = int(os.environ.get("LOWMARK_HANG_S", "600"))
+"""What has not come after so many seconds never will. LOWMARK_HANG_S in the environment makes it shorter, for
+whoever looks for something that hangs."""
+PROGRAM_S = 3 * HANG_S
+"""The same of a whole program that has waits of its own, which fail before this and say for what they waited."""
+_LOOK_S = 0.02
+
+
+def until(
+    is_so: Callable[[], T],
+    what: str | Callable[[], str] = "it does not come to be so",
+    timeout_s: float = HANG_S,
+) -> T:
+    """Asks until something is so that nobody announces; returns what was said then. Raises AssertionError, with
+    `what`, if it never is."""
+    end_s = time.monotonic() + timeout_s
+    while not (found := is_so()):
+        assert time.monotonic() < end_s, what if isinstance(what, str) else what()
+        time.sleep(_LOOK_S)
+    return found
+
+
+async def until_async(
+    is_so: Callable[[], T], what: str | Callable[[], str] = "it does not come to be so"
+) -> T:
+    """`until` of what is in the same event loop."""
+    end_s = time.monotonic() + HANG_S
+    while not (found := is_so()):
+        assert time.monotonic() < end_s, what if isinstance(what, str) else what()
+        await asyncio.sleep(_LOOK_S)
+    return found
