@@ -25,7 +25,6 @@ from tracker.core.log import (
 from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
-from tracker.wire.storage import snapshot_from_bytes, snapshot_to_bytes
 
 SPEC = PipelineSpec(
     "p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",),
@@ -340,19 +339,6 @@ def test_a_retired_node_has_left_whatever_became_of_its_fronts_before(shards: in
     assert cluster.agreed(SPEC) == (50, 54), "the node is back, the front is not"
     assert retire(cluster) is None
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
-
-
-def test_vacant_places_outlive_processes(shards: int, snapshot: bool) -> None:
-    cluster = evicted(shards)
-    for shard in range(shards):
-        if snapshot:
-            cluster.take_snapshot(shard)
-            data = snapshot_to_bytes(cluster.snapshots[shard])
-            cluster.snapshots[shard] = snapshot_from_bytes(data)
-        cluster.restart(shard)
-    cluster.settle()
-    assert places(cluster) == {("first", "a")}
-    assert cluster.agreed(SPEC) == (50, 54)
 
 
 def test_a_newcomer_knows_of_vacant_places() -> None:

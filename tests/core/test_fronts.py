@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.core.driver import MS, Cluster, HandNode, content, refused
 from tracker.core.log import AttachSession, Joined, JoinNode, SessionRefused, TickRefused, Wake
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
-from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",))
 
@@ -106,27 +106,6 @@ def test_items_before_the_grant_are_refused() -> None:
     assert "grant" in refusal.message
 
 
-def test_a_pin_outlives_a_restart() -> None:
-    cluster, first = begun(2)
-    late = cluster.node(SPEC, "late")
-    assert late.join_front("b").slot == 50
-    cluster.take_snapshot(0)
-    first.commit(heartbeats={"a": 90})
-    cluster.restart_all()
-    again = cluster.node(SPEC, "late")
-    (grant,) = again.joined.fronts
-    assert (grant.granted, grant.slot, grant.heartbeat) == (True, 50, LOWEST_SLOT)
-    assert cluster.agreed(SPEC) == (50, 54)
-
-
-def test_a_leaving_front_lets_go(shards: int) -> None:
-    cluster, first = begun(shards)
-    late = cluster.front(SPEC, "late", b=0)
-    first.commit(heartbeats={"a": 90})
-    late.commit(leaves=["b"])
-    assert cluster.agreed(SPEC) == (90, 94)
-
-
 def test_a_front_may_leave_and_come_again(shards: int) -> None:
     spec = replace(SPEC, open=True)
     cluster, first = begun(shards, spec)
@@ -156,28 +135,6 @@ def test_an_open_segment_without_fronts_waits_where_the_next_one_will_be_pinned(
     assert cluster.agreed(spec) == (106, 110)
     assert {p.describe("p", 0).late_items for p in cluster.processes.values()} == {1}
     assert first.join_front("a").slot == 106
-
-
-def test_a_front_that_joined_and_left_unseen_by_a_shard_still_holds() -> None:
-    """One shard is heard of no more since before a front joined; the front labels an item that this
-    shard keeps, and leaves. Whoever goes by the old report of that shard must not pass the item."""
-    spec = PipelineSpec("p", ("work",), fronts=("a",))
-    cluster = Cluster(3)
-    cluster.register(spec)
-    cluster.settle()
-    front = cluster.node(spec, next(cluster.ids_at(1)))
-    cluster.settle()
-    silent, listener = 2, 0
-    cluster.held = {(silent, listener)}
-    front.join_front("a")
-    slot = next(cluster.slots_of(silent, 10))
-    front.begin(created=[(0, slot, 1)])
-    front.begin(leaves=["a"])
-    cluster.settle()
-    assert cluster.min_times(spec)[1] == (slot,)
-    assert cluster.min_times(spec)[listener][0] <= slot
-    cluster.reconnect()
-    assert cluster.agreed(spec) == (slot,)
 
 
 def test_a_new_incarnation_keeps_the_fronts_of_its_id(shards: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests import inside
-from tests.core.driver import MS, Cluster, HandNode, content, refused
+from tests.core.driver import MS, Cluster, HandNode, refused
 from tracker.core.admission.holds import MAX_HOLD_NAME_CHARACTERS, MAX_HOLDS
 from tracker.core.home import home
 from tracker.core.insight.diagnosis import CauseKind, diagnose
@@ -18,7 +18,6 @@ from tracker.core.model import (
     Batch,
     Cells,
     Edge,
-    HeldSlot,
     HoldMove,
     PipelineSpec,
     RefusalCode,
@@ -251,30 +250,6 @@ def test_a_node_has_so_many_at_most() -> None:
 # --- crashes, and who goes on ---------------------------------------------------------------------
 
 
-def test_a_restarted_node_finds_its_holds_again(shards: int, snapshot: bool) -> None:
-    cluster, _, worker = holding(shards)
-    worker.commit(holds={"state": (WROTE, 7)})
-    cluster.restart_all(from_snapshots=snapshot)
-    again = cluster.node(SPEC, "worker")
-    assert again.joined.holds == (HeldSlot("state", WROTE, 7, worker.key.incarnation, 2),)
-    assert cluster.agreed(SPEC) == (50, 7)
-    again.commit(holds={"state": (WROTE, 20)})
-    assert cluster.agreed(SPEC) == (50, 20)
-    again.commit(holds={"state": (WROTE, LET_GO)})
-    assert cluster.agreed(SPEC) == (50, 52)
-
-
-def test_a_move_that_was_not_durable_has_not_been(shards: int) -> None:
-    cluster, _, worker = holding(shards)
-    worker.begin(holds={"state": (WROTE, 20)})
-    cluster.restart(worker.home)
-    assert cluster.agreed(SPEC) == (50, 5)
-    worker.last -= 1
-    worker.attach()
-    worker.commit(holds={"state": (WROTE, 30)})
-    assert cluster.agreed(SPEC) == (50, 30)
-
-
 def test_a_batch_that_is_committed_again_moves_nothing_twice(shards: int) -> None:
     cluster, _, worker = holding(shards)
     first = {"batch": Batch("q", 1, b"one"), "holds": {"state": (WROTE, 20)}}
@@ -284,37 +259,6 @@ def test_a_batch_that_is_committed_again_moves_nothing_twice(shards: int) -> Non
     assert held(cluster) == {"state": (WROTE, 20)} and cluster.agreed(SPEC) == (50, 20)
     again.commit(batch=Batch("q", 2, b"two"), holds={"state": (WROTE, LET_GO)})
     assert cluster.agreed(SPEC) == (50, 52)
-
-
-def test_the_older_of_two_processes_of_a_node_moves_nothing(shards: int) -> None:
-    cluster, _, worker = holding(shards)
-    newer = cluster.node(SPEC, "worker")
-    worker.send(worker.last + 1, content(holds={"state": (WROTE, LET_GO)}))
-    assert cluster.agreed(SPEC) == (50, 5)
-    newer.commit(holds={"state": (WROTE, LET_GO)})
-    assert cluster.agreed(SPEC) == (50, 52)
-
-
-def test_it_goes_along_when_its_node_gets_another_home() -> None:
-    for shards in (2, 3):
-        cluster = Cluster(shards)
-        cluster.register(SPEC)
-        front = cluster.front(SPEC, "front")
-        workers = [cluster.node(SPEC, f"worker-{n}") for n in range(6)]
-        items = [(READ, 3, 100 + n) for n in range(6)]
-        front.commit(created=items)
-        for worker, item in zip(workers, items, strict=True):
-            worker.commit(consumed=[item], holds={"state": (WROTE, 5)})
-        cluster.join_shard()
-        cluster.rescale(shards + 1)
-        cluster.front(SPEC, "front", promise=50)
-        moved = 0
-        for worker in workers:
-            again = cluster.node(SPEC, worker.key.node_id)
-            moved += again.home != worker.home
-            assert cluster.agreed(SPEC) == (50, 5)
-            again.commit(holds={"state": (WROTE, LET_GO)})
-        assert moved and cluster.agreed(SPEC) == (50, 52)
 
 
 def test_a_node_that_holds_cannot_leave(shards: int) -> None:

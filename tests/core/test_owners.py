@@ -98,25 +98,6 @@ def test_two_that_join_at_once_are_told_keys_of_their_own() -> None:
     assert [told.key.incarnation for told in given] == [1, 2]
 
 
-def test_whom_a_node_runs_for_survives_restarts_and_snapshots(snapshot: bool) -> None:
-    cluster = running(2)
-    node = at_work(cluster, "one")
-    cluster.restart_all(from_snapshots=snapshot)
-    node.attach()
-    assert_refused(join(cluster, "other"))
-
-
-def test_whom_a_node_runs_for_moves_with_it() -> None:
-    """To another home, when its shard goes."""
-    cluster = running(2)
-    node_id = next(cluster.ids_at(1))
-    node = cluster.node(SPEC, node_id, "query", owner="one")
-    cluster.rescale(1)
-    node.home = 0
-    node.attach()
-    assert_refused(cluster.join(node_id, "query", owner="other"))
-
-
 def test_an_owner_of_any_length_is_not_taken() -> None:
     cluster = running()
     refused(join(cluster, "x" * 1025), RefusalCode.INVALID, "an owner at most 1024")

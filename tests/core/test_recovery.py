@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.driver import Cluster, HandNode, content, plain
-from tracker.core.log import FrameArrived, ShardReport, StageContributions
-from tracker.core.model import Batch, Edge, PipelineSpec, StagedContribution, Unit
+from tests.core.driver import Cluster, HandNode, plain
+from tracker.core.log import FrameArrived, ShardReport
+from tracker.core.model import Batch, Edge, PipelineSpec, Unit
 from tracker.core.process import LogLost, Process
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
@@ -26,28 +26,6 @@ def running(shards: int) -> tuple[Cluster, HandNode, HandNode]:
     worker.commit(consumed=[(0, slot, slot) for slot in range(1, 5)], created=[(1, 7, 99)])
     assert cluster.agreed(SPEC) == (5, 6)
     return cluster, front, worker
-
-
-def test_all_processes_may_die_at_once(shards: int) -> None:
-    cluster, front, worker = running(shards)
-    for shard in range(shards):
-        cluster.crash(shard)
-    for shard in range(shards):
-        cluster.start(shard)
-    assert cluster.agreed(SPEC) == (5, 6)
-    front.attach()
-    worker.attach()
-    worker.commit(consumed=[(0, slot, slot) for slot in range(5, 9)] + [(1, 7, 99)])
-    front.commit(leaves=["a"])
-    assert cluster.agreed(SPEC) == (2**63 - 1, 2**63 - 1)
-
-
-def test_what_was_said_is_said_again(shards: int) -> None:
-    cluster, *_ = running(shards)
-    for shard in range(shards):
-        assert cluster.processes[shard].min_times("p") == (5, 6)
-        assert cluster.restart(shard).min_times("p") == (5, 6)
-        cluster.settle()
 
 
 def test_a_restarted_process_announces_nothing_before_it_has_heard_the_others() -> None:
@@ -96,26 +74,6 @@ def test_a_log_that_came_back_shorter_than_what_was_acknowledged_is_noticed() ->
     with pytest.raises(LogLost, match="acknowledged entries were lost"):
         cluster.start(front.home)
         cluster.settle()
-
-
-def test_staged_contributions_and_units_come_back() -> None:
-    cluster, _, worker = running(2)
-    contribution = StagedContribution(
-        "q", "run", 4, 0, "op", 1, 0, 17, content(created=[(1, 9, 5)]).created, content().consumed
-    )
-    request = (SPEC.name, "worker", (contribution,))
-    assert cluster.ask(worker.home, StageContributions, *request) is None
-    keeper = cluster.routing.names_keeper("p", 0)
-    cluster.restart_all(from_snapshots=True)
-    (staged,) = cluster.processes[worker.home].staged("p", "worker", "q", 4)
-    assert plain(staged) == plain(contribution)
-    assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [5]
-    worker.attach()
-    worker.commit(
-        batch=Batch("q", 4, b"x"), consumed=[(0, 5, 5)], units_consumed=[Unit(0, "file:///x", 5)]
-    )
-    assert cluster.processes[worker.home].staged("p", "worker", "q", 4) == ()
-    assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [None]
 
 
 def test_a_node_that_left_is_forgotten_by_all_and_its_log_is_let_go() -> None:

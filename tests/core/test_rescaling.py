@@ -139,28 +139,6 @@ def test_a_node_that_was_moved_and_has_left_is_not_there_after_a_restart() -> No
     assert moved.attach_refused()
 
 
-def test_grow_and_shrink_one_two_four_three_one() -> None:
-    cluster = Cluster(1, config=CONFIG)
-    load = Load(cluster)
-    for number in (2, 4, 3, 1):
-        while len(cluster.processes) - len(cluster.gone) < number:
-            cluster.join_shard(peer=max(cluster.processes.keys() - cluster.gone))
-        cluster.rescale(number)
-        load.follow_all()
-        for _ in range(4):
-            load.step()
-            load.consume(3)
-        while len(load.open) > 4:
-            load.consume(1)
-        cluster.settle()
-        for shard in cluster.gone & cluster.processes.keys():
-            cluster.crash(shard)
-        assert cluster.routing.shards == tuple(range(number))
-    assert cluster.gone == {1, 2, 3}
-    assert cluster.processes.keys() == {0}
-    load.finish()
-
-
 def test_a_shard_that_drains_keeps_its_cells_until_they_are_done() -> None:
     cluster = Cluster(2, config=CONFIG)
     load = Load(cluster)
@@ -368,24 +346,6 @@ def test_a_peer_hands_nothing_out_before_every_home_keeps_what_follows() -> None
     cluster.bootstrap(shard, 1)
     cluster.settle()
     assert shard in cluster.processes[2].membership.members
-
-
-def test_a_newcomer_hears_what_was_logged_between_its_snapshot_and_its_start() -> None:
-    cluster = Cluster(2, config=CONFIG)
-    load = Load(cluster)
-    shard = cluster.begin_to_join()
-    cluster.settle()
-    snapshot = cluster.processes[1].bootstrap_snapshot(shard)
-    load.step(5)
-    late = cluster.node(SPEC, "late")
-    assert late.join_front("g").granted
-    cluster.snapshots[shard] = snapshot
-    cluster.start(shard)
-    cluster.settle()
-    late.commit(heartbeats={"g": 9})  # what it may label from, the newcomer has pinned lower
-    assert cluster.agreed(SPEC) == (1, 1)
-    late.commit(leaves=["g"])
-    load.finish()
 
 
 class LeaverAhead(Cluster):

@@ -7,25 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests import inside
-from tests.core.driver import Cluster, HandNode, content, plain, refused
+from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.log import (
     Announced,
     Joined,
     JoinNode,
     Restart,
     RestartPipeline,
-    RetireNode,
-    StageContributions,
 )
 from tracker.core.model import (
     Batch,
-    Cells,
     DroppedCells,
     Edge,
     PipelineSpec,
     RefusalCode,
-    StagedContribution,
     Unit,
 )
 from tracker.core.model.slots import FOREVER
@@ -194,44 +189,6 @@ def test_what_cannot_be_is_refused() -> None:
     refused(restart(cluster), RefusalCode.COMPLETE)
 
 
-def test_it_outlives_every_process(shards: int, snapshot: bool) -> None:
-    cluster, front, worker = running(shards)
-    worker.commit(consumed=[(0, 23, 1)], created=[(1, 23, 4)])
-    restart(cluster)
-    front = cluster.node(SPEC, "front")
-    front.join_front("a")
-    front.commit(created=[(0, 30, 5)])
-    front.commit(heartbeats={"a": 60})
-    assert cluster.agreed(SPEC) == (40, 30)
-    cluster.restart_all(from_snapshots=snapshot)
-    assert cluster.agreed(SPEC) == (40, 30)
-    front.attach()
-    cluster.node(SPEC, "worker").commit(consumed=[(0, 30, 5)])
-    assert cluster.agreed(SPEC) == (60, 60)
-
-
-def test_a_tick_of_the_older_generation_that_comes_later_is_nothing() -> None:
-    """It was accepted and acknowledged before; another shard hears of it after the restart."""
-    cluster, *_ = running(2)
-    registrar = cluster.routing.registrar("p")
-    node = cluster.node(SPEC, next(cluster.ids_at(1 - registrar)))
-    cluster.part(node.home, registrar)
-    slots = {cluster.routing.owner(slot): slot for slot in (31, 32)}
-    node.begin(created=[(0, slot, 7) for slot in slots.values()])
-    cluster.settle()
-    assert node.durable == 1
-    cluster.handle(registrar, RestartPipeline("r", "p", 0, None, AT_MS))
-    cluster.settle()
-    assert not cluster.answers("r")
-    cluster.reconnect()
-    assert cluster.answers("r")
-    for pipeline in cluster.pipelines():
-        assert not any(pipeline.shard.cells.open_slots)
-        assert not pipeline.shard.keys
-    cluster.front(SPEC, "front", promise=60)
-    assert cluster.agreed(SPEC) == (60, 60)
-
-
 def test_a_shard_may_hear_of_a_generation_by_its_first_key() -> None:
     """A home that has begun it opens a key, and its log arrives before the registrar's does."""
     cluster, *_ = running(3)
@@ -261,26 +218,6 @@ def test_a_node_that_joins_while_it_restarts_is_told_to_join_again() -> None:
     refused(answer, RefusalCode.NOT_READY)
     joined = cluster.ask(0, JoinNode, "p", "n", "other")
     assert isinstance(joined, Joined) and joined.generation == 1
-
-
-def test_what_becomes_durable_after_the_restart_is_of_the_older_generation() -> None:
-    """A tick, a promise, pins, staged contributions and a write-off are on their way to the store."""
-    cluster, front, worker = running(1)
-    cells = Cells.of([(0, 23, 1, 1)])
-    cluster.handle(0, RestartPipeline("r", "p", 0, None, AT_MS))
-    front.send(front.last + 1, content(created=[(0, 41, 9)], joins={"b": 1}))
-    worker.send(worker.last + 1, content(consumed=[(0, 23, 1), (1, 25, 3)]))
-    contribution = StagedContribution("q", "r", 1, 0, "o", 0, 0, 0, cells, Cells.empty())
-    cluster.handle(0, StageContributions("s", "p", "worker", (contribution,)))
-    cluster.handle(0, RetireNode("w", "p", "worker", cells, AT_MS))
-    cluster.commit(0)
-    cluster.settle()
-    assert cluster.agreed(SPEC) == (23, 23)
-    process = cluster.processes[0]
-    pipeline = inside.pipeline(process)
-    assert not any(pipeline.shard.cells.open_slots) and not pipeline.shard.fronts
-    assert not pipeline.shard.written_off.cells and not pipeline.home.staged
-    assert plain(cluster.restart(0).snapshot().pipelines) == plain(process.snapshot().pipelines)
 
 
 def test_the_list_of_restarts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
-from tests.core.driver import Cluster, HandNode, content, refused
+from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.home.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
 from tracker.core.log import Answer, Joined, JoinNode, RetireNode, StageContributions
 from tracker.core.model import Batch, Cells, Edge, PipelineSpec, RefusalCode, WrittenOffCell
@@ -205,21 +203,6 @@ def test_ticks_under_way_come_before_the_write_off(shards: int) -> None:
     assert world.cluster.agreed(SPEC) == (4, 3)
 
 
-def test_it_outlives_every_process(shards: int, snapshot: bool) -> None:
-    world = running(shards)
-    world.retire(cells=world.shown((0, 4)))
-    world.other.commit(consumed=[(0, 6, 66)])
-    before = world.listed()
-    world.cluster.restart_all(from_snapshots=snapshot)
-    assert world.listed() == before
-    refused(world.worker.attach_refused(), RefusalCode.FENCED, "retired")
-    world.other.attach()
-    world.other.commit(consumed=[(0, 4, 44)])
-    assert world.listed() == [(0, 4, 1, "worker", True)], "it is still watched"
-    world.other.commit(consumed=[(0, 3, 33)])
-    assert world.cluster.agreed(SPEC) == (20, 20)
-
-
 @pytest.mark.parametrize("durable", [0, 1, 2])
 def test_an_operator_whose_answer_was_lost_asks_again(shards: int, durable: int) -> None:
     """The home dies when none, the first or both of the records are durable."""
@@ -290,134 +273,3 @@ def test_the_list_is_bounded_and_the_sum_is_kept(monkeypatch: pytest.MonkeyPatch
     assert [slot for _, slot in ledger.cells] == [2, 3, 4]
     assert ledger.items == {0: 50}
     ledger.validate()
-
-
-# --- any schedule ---------------------------------------------------------------------------------
-
-
-@dataclass
-class Item:
-    segment: int
-    slot: int
-    value: int
-    parent: Item | None = None
-    """What comes of an item that is written off and was not lost, is not waited for either."""
-
-
-@dataclass
-class Play:
-    """Two workers move items of a front; one of them is retired now and then, and some of what is open
-    then is written off. An item is open from its creation's tick until its consumption's tick is sent;
-    what a shard cleared is given up from that moment on, and what is made of it."""
-
-    seed: int
-    shards: int
-    steps: int = 70
-    open_items: list[Item] = field(default_factory=list)
-
-    def run(self) -> int:
-        """Returns how many items were given up."""
-        choose = random.Random(self.seed)
-        world = running(self.shards)
-        cluster = world.cluster
-        world.other.commit(consumed=[*LOST, (0, 6, 66)])
-        workers, values = ["w0", "w1"], iter(lambda: choose.getrandbits(64), 0)
-        nodes = {name: cluster.node(SPEC, name) for name in workers}
-        front, promised = world.front, 20
-        for _ in range(self.steps):
-            match choose.randrange(9):
-                case 0 | 1:
-                    item = Item(0, promised + choose.randrange(5), next(values))
-                    front.begin(created=[(item.segment, item.slot, item.value)])
-                    self.open_items.append(item)
-                case 2:
-                    promised += choose.randrange(4)
-                    front.begin(heartbeats={"a": promised})
-                case 3 | 4 if self.open_items:
-                    self.move(nodes[choose.choice(workers)], choose, values)
-                case 5:
-                    self.write_off(world, nodes, choose)
-                case 6:
-                    shard = choose.randrange(self.shards)
-                    cluster.commit(shard)
-                case 7:
-                    links = [
-                        (a, b) for a in range(self.shards) for b in range(self.shards) if a != b
-                    ]
-                    cluster.held = {link for link in links if choose.random() < 0.3}
-                case 8:
-                    if choose.random() < 0.7:
-                        cluster.settle()
-                    else:
-                        self.restart(world, nodes, choose.randrange(self.shards))
-            self.check(world)
-        cluster.reconnect()
-        cluster.settle()
-        self.check(world)
-        for item in self.alive(world):
-            world.other.begin(consumed=[(item.segment, item.slot, item.value)])
-        front.begin(heartbeats={"a": promised + 100})
-        cluster.settle()
-        if not any(any(pipeline.shard.cells.open_slots) for pipeline in cluster.pipelines()):
-            assert cluster.agreed(SPEC) == (promised + 100, promised + 100), "completion was lost"
-        return sum(items for *_, items, _, _ in world.listed())
-
-    def move(self, node: HandNode, choose: random.Random, values: Iterator[int]) -> None:
-        item = self.open_items.pop(choose.randrange(len(self.open_items)))
-        made = []
-        if item.segment == 0:
-            child = Item(1, item.slot, next(values), parent=item)
-            made.append((1, child.slot, child.value))
-            self.open_items.append(child)
-        effects = node.send(
-            node.last + 1, content(consumed=[(item.segment, item.slot, item.value)], created=made)
-        )
-        if any(type(e).__name__ in ("TickRefused", "SessionRefused") for e in effects):
-            self.open_items.append(item)  # below min time: it was given up, and its child cannot be
-            if made:
-                self.open_items.remove(child)
-        else:
-            node.last += 1
-
-    def write_off(self, world: World, nodes: dict[str, HandNode], choose: random.Random) -> None:
-        cells = Cells.concatenate(
-            pipeline.shard.cells.open_cells() for pipeline in world.cluster.pipelines()
-        )
-        chosen = [row for row in cells.rows() if choose.random() < 0.3]
-        name = choose.choice(list(nodes))
-        home = nodes[name].home
-        world.cluster.handle(home, RetireNode(object(), "p", name, Cells.of(chosen), AT_MS))
-        world.cluster.held = set()
-        world.cluster.settle()
-        nodes[name] = world.cluster.node(SPEC, name)
-
-    def restart(self, world: World, nodes: dict[str, HandNode], shard: int) -> None:
-        world.cluster.commit(shard)
-        world.cluster.restart(shard)
-        for node in [world.front, world.other, *nodes.values()]:
-            node.attach()
-
-    def alive(self, world: World) -> list[Item]:
-        """The open items of which no shard has given up the cell."""
-        return [item for item in self.open_items if self.counts(world, item)]
-
-    def counts(self, world: World, item: Item) -> bool:
-        place = (item.segment, item.slot)
-        if any(place in p.shard.written_off.cells for p in world.cluster.pipelines()):
-            return False
-        return item.parent is None or self.counts(world, item.parent)
-
-    def check(self, world: World) -> None:
-        for shard, said in world.cluster.said:
-            for segment, min_time in said.min_times:
-                for item in self.alive(world):
-                    reaches = item.segment == segment or (item.segment, segment) == (0, 1)
-                    assert not (reaches and item.slot < min_time), (
-                        f"shard {shard} said {min_time} of segment {segment} with {item} open"
-                    )
-        world.cluster.said.clear()
-
-
-def test_no_schedule_makes_a_write_off_complete_what_was_not_given_up(shards: int) -> None:
-    given_up = sum(Play(seed, shards).run() for seed in range(25))
-    assert given_up > 20, "the schedules must give up something"

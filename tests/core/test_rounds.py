@@ -119,12 +119,6 @@ def test_rounds_go_over_the_wire(rounds: int) -> None:
     assert spec_from_pb(spec_to_pb(spec)) == spec
 
 
-def test_a_pipeline_without_rounds_has_the_bytes_that_it_had() -> None:
-    message = spec_to_pb(replace(SPEC, rounds=1))
-    assert "rounds" not in [field.name for field, _ in message.ListFields()]
-    assert spec_from_pb(message).rounds == 1
-
-
 def test_another_number_of_rounds_is_another_pipeline() -> None:
     cluster = Cluster(1)
     cluster.register(SPEC)

@@ -41,7 +41,6 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert shown["max_nodes` of a process"] == f"{ProcessConfig().max_nodes:,}"
     page = (pipelines.MAX_PAGE_PIPELINES, pipelines.MAX_PAGE_BYTES // 2**20)
     assert shown["page of pipelines"] == f"{page[0]:,}, or {page[1]} MiB"
-    assert shown["list of pipelines"] == f"{(pipelines.MAX_LIST_BYTES + 1024) // 2**20} MiB - 1 KiB"
     config = ProcessConfig()
     assert shown["max_segments` of a token"] == f"{config.max_segments // budgets.PART:,}"
     assert shown["max_nodes` of a token"] == f"{config.max_nodes // budgets.PART:,}"

@@ -31,8 +31,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import types_pb2 as pb
 from scripts.summary import finish
 from tests.fuzz.mangling import mangled
-from tests.fuzz.test_frames import FRAMES, FROM
-from tests.fuzz.test_requests import CHANGING, METHODS
+from tests.fuzz.requests import CHANGING, FRAMES, FROM, METHODS
 from tests.fuzz.test_ticks import TICKS
 from tests.fuzz.wired import SPEC, CallEnded, Context, Peer, Services, Wired, called, stream
 from tracker.core.log import JoinNode

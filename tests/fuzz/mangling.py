@@ -1,21 +1,34 @@
-"""Messages mangled fast: by thousands a second, where `messages.py` asks hypothesis for each choice.
+"""Messages of the contract, and bytes, as somebody might send them who means ill, or whose memory is broken.
 
-Every choice is asked of a `random.Random`: of one with a seed, or of `Told`, which takes them from bytes, so that
-whoever looks at what the code covers can steer them.
+A valid message is changed here and there: a field set to a value at the edge of its type, left out, repeated,
+hundreds of them; then perhaps its bytes. The names are those that the tests use, so that some of what is said fits.
+Every choice is asked of a `random.Random`: of one with a seed, of hypothesis, which makes what fails small, or of
+`Told`, which takes them from bytes, so that whoever looks at what the code covers can steer them.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from acker.v1 import types_pb2 as pb
-from tests.fuzz.messages import EDGES_32, EDGES_64, NAMES, ODD_NAMES, WIDTHS, put
 
+Kind = TypeVar("Kind", bound=Message)
+
+NAMES = ("", "p", "q", "in", "out", "F", "G", "n", "m", "w", "file:///a", "query", "run", "op")
+ODD_NAMES = ("\x00", "\n", "é", "\U0010ffff", "x" * 1_024, "x" * 1_025, "ä" * 2_000, "..", "%2F")
+EDGES_64 = (0, 1, -1, 2, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1)
+EDGES_32 = (0, 1, -1, 2, 3, 2**31 - 1, -(2**31))
+int64s = st.sampled_from(EDGES_64) | st.integers(-5, 130) | st.integers(-(2**63), 2**63 - 1)
+uint64s = st.sampled_from((0, 1, 2**63, 2**64 - 1)) | st.integers(0, 2**64 - 1)
+WIDTHS = {"segments": 4, "slots": 8, "checksums": 8, "counts": 8}
+"""Bytes of an element of each array of packed cells."""
 MANY = 200
 MAX_DEPTH = 4
 MAX_CHANGES = 4
@@ -39,17 +52,48 @@ class Told(random.Random):
 
 
 def mangled(choose: random.Random, message: Message) -> bytes:
-    """What may arrive in the place of a valid message: changed here and there, then perhaps its bytes."""
-    changed = type(message)()
-    changed.CopyFrom(message)
+    """What may arrive in the place of a valid message: changed here and there, or made of nothing but its type, then
+    perhaps its bytes."""
     way = choose.randrange(8)
-    if way == 0:
-        changed.Clear()
+    data = _changed(choose, message, anew=way == 0).SerializeToString()
+    return _damaged(choose, data) if way == 1 else data
+
+
+def parsed(kind: type[Kind], data: bytes) -> Kind | None:
+    """A message from bytes as gRPC reads it; None where it refuses them by itself."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        return None
+
+
+_choices = st.randoms(use_true_random=False)
+
+
+def sent(message: Kind) -> SearchStrategy[Kind]:
+    """What may arrive in the place of a valid message, and is one."""
+    return _choices.map(lambda choose: parsed(type(message), mangled(choose, message)) or message)
+
+
+def mutated(message: Kind) -> SearchStrategy[Kind]:
+    """A valid message with some changes; often none of them can be seen by its form."""
+    return _choices.map(lambda choose: _changed(choose, message))
+
+
+def damaged(data: bytes) -> SearchStrategy[bytes]:
+    """Bytes that were cut off, or changed, or have something in between that does not belong there."""
+    return _choices.map(lambda choose: _damaged(choose, data))
+
+
+def _changed(choose: random.Random, message: Kind, anew: bool = False) -> Kind:
+    changed = type(message)()
+    if anew:
         _fill(choose, changed, 0)
+    else:
+        changed.CopyFrom(message)
     for _ in range(choose.randrange(MAX_CHANGES + 1)):
         _change(choose, changed)
-    data = changed.SerializeToString()
-    return _damaged(choose, data) if way == 1 else data
+    return changed
 
 
 def _change(choose: random.Random, message: Any) -> None:
@@ -109,6 +153,16 @@ def _value(choose: random.Random, field: Any, depth: int) -> Any:
             _fill(choose, message, depth + 1)
             return message
     raise NotImplementedError(f"{field.full_name} is of a type that the contract had not")
+
+
+def put(message: Any, field: Any, value: Any) -> None:
+    """Sets a field, or adds to a repeated one."""
+    if field.is_repeated:
+        getattr(message, field.name).append(value)
+    elif isinstance(value, Message):
+        getattr(message, field.name).CopyFrom(value)
+    else:
+        setattr(message, field.name, value)
 
 
 def _change_cells(choose: random.Random, cells: Any) -> None:

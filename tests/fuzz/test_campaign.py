@@ -7,16 +7,27 @@ import random
 import pytest
 
 from acker.v1 import types_pb2 as pb
-from tests.fuzz.campaign import EXAMPLES, SABOTAGES, Found, world
+from tests.fuzz.campaign import EXAMPLES, REQUESTS_PER_WORLD, SABOTAGES, Found, world
 from tests.fuzz.mangling import Told, mangled
 from tests.fuzz.test_grpc import SERVED
 from tests.fuzz.wired import SPEC
 from tracker.core.model import Refused
 from tracker.wire.explanations import query_from_pb
 
+WORLDS = 60
+
 
 def test_every_method_of_every_service_is_asked() -> None:
     assert set(EXAMPLES) == {method.name for method in SERVED.values()}
+
+
+def test_every_request_is_answered_or_refused_whole_and_no_frame_ends_a_process() -> None:
+    found = Found()
+    for seed in range(WORLDS):
+        world(found, random.Random(seed), REQUESTS_PER_WORLD)
+    assert found.restarts >= WORLDS
+    asked = {outcome.partition(" ")[0] for outcome in found.outcomes}
+    assert asked == set(EXAMPLES), "each method is asked"
 
 
 def test_a_world_follows_from_its_number() -> None:

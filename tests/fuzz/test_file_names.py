@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from hypothesis import strategies as st
 
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import damaged, int64s
+from tests.fuzz.mangling import damaged, int64s
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.model.units import (
     LabelledFile,

@@ -35,7 +35,7 @@ from local_tracker.worker.protocol import (
 )
 from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import damaged, int64s
+from tests.fuzz.mangling import damaged, int64s
 from tests.fuzz.wired import SPEC, Wired
 from tests.local_tracker.fakes import FakeUplink, one_cell
 from tests.waits import HANG_S

@@ -10,7 +10,7 @@ from acker.v1 import types_pb2 as pb
 from local_tracker.worker.protocol import MAX_CELLS, CellReader, pack_cells
 from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import int64s, sent, uint64s
+from tests.fuzz.mangling import int64s, sent, uint64s
 from tracker.core.home.home import MAX_ITEMS_PER_CELL
 from tracker.core.model import Cells, RefusalCode, Refused
 from tracker.core.shard.cells import CellTable

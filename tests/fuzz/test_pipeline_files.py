@@ -9,7 +9,7 @@ import yaml
 from hypothesis import strategies as st
 
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import int64s
+from tests.fuzz.mangling import int64s
 from tracker.client.pipeline_file import MAX_FILE_CHARACTERS, load_pipeline
 from tracker.core.home.registration import check_spec
 from tracker.errors import InvalidError

@@ -28,7 +28,7 @@ from local_tracker.spark.formats.ranges import (
 from local_tracker.spark.query.compose import ComposeError, Evaluations, count_contributions
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import damaged, int64s
+from tests.fuzz.mangling import damaged, int64s
 from tests.spark.test_logs import Checkpoint
 from tracker.core.model import Cells, StagedContribution
 from tracker.core.model.ranges import NotedRanges, note, parse_note

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import int64s, mutated
+from tests.fuzz.mangling import int64s, mutated
 from tests.fuzz.wired import SPEC, Peer, Wired
 from tracker.core import log as m
 from tracker.core.log import steps as r

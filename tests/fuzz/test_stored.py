@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from acker.v1 import storage_pb2 as storage_pb
 from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import damaged, sent
+from tests.fuzz.mangling import damaged, sent
 from tests.fuzz.wired import lived
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.config import ServerConfig

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import types_pb2 as pb
 from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import sent
+from tests.fuzz.mangling import sent
 from tests.fuzz.wired import SPEC, CallEnded, Context, Services, Wired, called, stream
 from tracker.core.log import Joined, JoinNode
 from tracker.core.model import Batch, Cells, FrontJoin, Heartbeat, RefusalCode, TickContent, Unit

@@ -54,15 +54,6 @@ class Everything:
             process.start()
         self.reader.start()
 
-    def victims(self, name: str) -> list[Running]:
-        victims: dict[str, list[Running]] = {
-            "subscriber": [self.listener],
-            "front": [self.fronts[0]],
-            "shard": [self.shards[-1]],
-            "everything": [*self.shards, *self.fronts, self.listener],
-        }
-        return victims[name]
-
     def hears_of(self, slot: int) -> None:
         """Waits until the subscriber has heard that all before a slot is complete."""
         self.listener.until(lambda line: is_reached(line, slot))

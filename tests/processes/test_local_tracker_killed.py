@@ -27,9 +27,8 @@ from tracker.core.model.routing import RoutingTable
 Ack = tuple[str, int, int]
 """Segment, slot and ack value."""
 SHORT_DEADLINE_S = 2.0
-each_number_of_shards = pytest.mark.parametrize(
-    "shard_count", [1, 3], ids=["one shard", "three shards"]
-)
+SHARDS = 2
+"""What hands over does not know how many there are: it is sent to the home of its node."""
 
 
 def worker(name: str, node_id: str, directory: Path) -> Running:
@@ -64,16 +63,15 @@ class Tracked:
 
 
 @pytest.fixture
-def tracked(shard_count: int, tmp_path: Path) -> Iterator[Tracked]:
+def tracked(tmp_path: Path) -> Iterator[Tracked]:
     with ExitStack() as stack:
-        everything = Everything(shard_count, tmp_path)
+        everything = Everything(SHARDS, tmp_path)
         stack.callback(everything.discard)
         tracked = Tracked(everything, tmp_path, stack)
         tracked.start()
         yield tracked
 
 
-@each_number_of_shards
 def test_what_was_staged_stays_staged_when_the_local_tracker_is_killed(tracked: Tracked) -> None:
     """Killed after the first task of a batch and before the second, which meets another process."""
     tracked.everything.goes_on()
@@ -96,7 +94,6 @@ def test_what_was_staged_stays_staged_when_the_local_tracker_is_killed(tracked: 
 Held = tuple[str, ...]
 
 
-@each_number_of_shards
 @pytest.mark.parametrize("held", [("up", "down"), ("down",)], ids=["lost", "unanswered"])
 def test_a_hand_over_in_flight_fails_in_time_and_its_retry_counts_once(
     tracked: Tracked, held: Held
@@ -179,13 +176,10 @@ class Steps(FileReader):
         assert json.loads(self._worker.until_line(place)) == {"error": None}
 
 
-@each_number_of_shards
-def test_an_eager_local_tracker_that_is_told_to_end_loses_nothing(
-    shard_count: int, tmp_path: Path
-) -> None:
+def test_an_eager_local_tracker_that_is_told_to_end_loses_nothing(tmp_path: Path) -> None:
     """It is told while steps come; those that meet no local tracker any more meet the next one."""
     with ExitStack() as stack:
-        everything = Everything(shard_count, tmp_path)
+        everything = Everything(SHARDS, tmp_path)
         stack.callback(everything.discard)
         local = local_tracker(everything.target, PIPELINE, tmp_path)
         stack.callback(local.discard)

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.relay import Relay
 from tests.cluster.tracker import Tracker, local_tracker, lowmark
 from tests.processes.everything import PIPELINE, Everything
-from tests.processes.test_local_tracker_killed import Steps, worker
+from tests.processes.test_local_tracker_killed import SHARDS, Steps, worker
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.insight.explain import HoldKind, NodeExplanation
@@ -24,9 +24,6 @@ from tracker.core.model.routing import RoutingTable
 HOST = "host"
 """The local tracker's node id."""
 IN = 0
-each_number_of_shards = pytest.mark.parametrize(
-    "shard_count", [1, 2], ids=["one shard", "two shards"]
-)
 
 
 def network(target: str, stack: ExitStack) -> Relay:
@@ -54,8 +51,8 @@ def node_at(admin: Admin) -> NodeExplanation:
 class Eager:
     """Everything, read by steps of a worker through an eager local tracker."""
 
-    def __init__(self, shard_count: int, directory: Path, stack: ExitStack) -> None:
-        self.everything = Everything(shard_count, directory)
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.everything = Everything(SHARDS, directory)
         stack.callback(self.everything.discard)
         self.network = network(self.everything.target, stack)
         self.local = local_tracker(self.network.address, PIPELINE, directory)
@@ -74,12 +71,11 @@ class Eager:
 
 
 @pytest.fixture
-def eager(shard_count: int, tmp_path: Path) -> Iterator[Eager]:
+def eager(tmp_path: Path) -> Iterator[Eager]:
     with ExitStack() as stack:
-        yield Eager(shard_count, tmp_path, stack)
+        yield Eager(tmp_path, stack)
 
 
-@each_number_of_shards
 def test_an_eager_local_tracker_that_is_killed_again_and_again_loses_nothing(eager: Eager) -> None:
     """Each time a step is on its way: taken or not, in the spool or not, durable or not."""
     kills: list[int] = []
@@ -98,7 +94,6 @@ def test_an_eager_local_tracker_that_is_killed_again_and_again_loses_nothing(eag
     eager.finish()
 
 
-@each_number_of_shards
 @pytest.mark.parametrize("held", [("up", "down"), ("down",)], ids=["lost", "unanswered"])
 def test_a_flush_in_the_spool_is_committed_once(eager: Eager, held: tuple[str, ...]) -> None:
     """The local tracker is killed when a flush is in its spool: the tracker has heard nothing of it, or
@@ -141,7 +136,7 @@ class Lost:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.spool = directory / "local-tracker.spool"
-        self.target = stack.enter_context(Tracker(directory, 2)).target
+        self.target = stack.enter_context(Tracker(directory, SHARDS)).target
         self.network = network(self.target, stack)
         self.admin = stack.enter_context(Admin(self.target))
         self.admin.register(

@@ -17,8 +17,6 @@ from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient
 from tracker.client import admin as admin_module
 from tracker.client.embedded import EmbeddedTracker, embedded
-from tracker.client.refusals import refusal_of
-from tracker.core.model import RefusalCode
 from tracker.service.rpc import pipelines as pipelines_module
 
 NAMES = [f"p{number:02}" for number in range(12)]
@@ -59,6 +57,7 @@ def test_every_pipeline_is_on_one_page_in_the_order_of_names(stub: Any) -> None:
         assert [name for page in found for name in page] == NAMES
         assert all(0 < len(page) <= size for page in found)
     assert pages(stub, 5) == [NAMES[:5], NAMES[5:10], NAMES[10:]]
+    assert pages(stub, 0) == [NAMES], "as many as a page may have"
 
 
 def test_a_page_has_so_many_bytes_and_at_least_one_pipeline(
@@ -66,20 +65,6 @@ def test_a_page_has_so_many_bytes_and_at_least_one_pipeline(
 ) -> None:
     monkeypatch.setattr(pipelines_module, "MAX_PAGE_BYTES", 1)
     assert pages(stub, 100) == [[name] for name in NAMES]
-
-
-def test_an_older_client_gets_all_or_is_told_to_ask_by_pages(
-    stub: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = stub.ListPipelines(pipeline_pb.ListPipelinesRequest(), timeout=HANG_S)
-    assert names(answer) == NAMES and not answer.next_page_token
-    monkeypatch.setattr(pipelines_module, "MAX_LIST_BYTES", 500)
-    with pytest.raises(grpc.RpcError) as error:
-        stub.ListPipelines(pipeline_pb.ListPipelinesRequest(), timeout=HANG_S)
-    refused = refusal_of(error.value)
-    assert refused is not None and refused.refusal.code is RefusalCode.FULL
-    assert "ask for them by pages" in str(refused)
-    assert sum(map(len, pages(stub, 4))) == len(NAMES)
 
 
 def test_a_pipeline_that_is_larger_than_a_page_keeps_no_other_from_being_listed(
@@ -119,7 +104,6 @@ def test_clients_and_commands_go_through_the_pages(
     running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_module, "PAGE_PIPELINES", 5)
-    monkeypatch.setattr(pipelines_module, "MAX_LIST_BYTES", 500)
     with Admin(running.target, HANG_S) as admin:
         assert [info.spec.name for info in admin.pipelines()] == NAMES
     listed = lowmark("pipelines", "list", "--target", running.target)

@@ -60,24 +60,23 @@ class Wired:
         process.validate()
         return snapshot_to_bytes(process.snapshot())
 
-    def commit(self, *contents: pb.TickContent) -> list[node_pb.CommitTicksResponse]:
-        """The answers to ticks under number 1, each sent when the one before has its answer."""
-        return [
-            next(a for a in self._stream(content) if a.WhichOneof("message") != "attached")
-            for content in contents
-        ]
+    def join(self, node_id: str) -> pb.NodeKey:
+        request = node_pb.JoinNodeRequest(pipeline="p", node_id=node_id)
+        return self.nodes.JoinNode(request, timeout=HANG_S).key
 
-    def _stream(self, content: pb.TickContent) -> list[node_pb.CommitTicksResponse]:
-        attach = node_pb.Attach(pipeline="p", key=self.key)
-        tick = node_pb.NumberedTick(number=1, content=content)
+    def commit(self, key: pb.NodeKey, content: pb.TickContent) -> node_pb.CommitTicksResponse:
+        """The answer to tick 1 of a key."""
         requests = [
-            node_pb.CommitTicksRequest(attach=attach), node_pb.CommitTicksRequest(tick=tick)
-        ]  # fmt: skip
-        return list(self.nodes.CommitTicks(iter(requests), timeout=HANG_S))
+            node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline="p", key=key)),
+            node_pb.CommitTicksRequest(tick=node_pb.NumberedTick(number=1, content=content)),
+        ]
+        answers = self.nodes.CommitTicks(iter(requests), timeout=HANG_S)
+        return next(a for a in answers if a.WhichOneof("message") != "attached")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def wired() -> Iterator[Wired]:
+    """One for all: what is tried changes nothing."""
     with (
         tracker.embedded() as running,
         grpc.insecure_channel(running.target, CHANNEL_OPTIONS) as channel,
@@ -88,15 +87,12 @@ def wired() -> Iterator[Wired]:
         front.join_front("F", "in")
         front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(HANG_S)
         assert running.subscriber("p").wait_until(5, "in", HANG_S)
-        nodes = node_grpc.NodeServiceStub(channel)
-        keys = [
-            nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"), timeout=HANG_S).key
-            for _ in range(2)
-        ]
-        yield Wired(
-            running, nodes, pipeline_grpc.PipelineServiceStub(channel),
-            progress_grpc.ProgressServiceStub(channel), keys[1], keys[0],
+        wired = Wired(
+            running, node_grpc.NodeServiceStub(channel), pipeline_grpc.PipelineServiceStub(channel),
+            progress_grpc.ProgressServiceStub(channel), pb.NodeKey(), pb.NodeKey(),
         )  # fmt: skip
+        wired.closed, wired.key = wired.join("n"), wired.join("n")
+        yield wired
 
 
 def tick(**parts: Any) -> pb.TickContent:
@@ -131,7 +127,7 @@ BAD_TICKS: dict[str, tuple[pb.TickContent, str, tuple[str, ...]]] = {
     "an unknown front": (
         tick(created=Cells.of([GOOD]), heartbeats=(Heartbeat("G", 9),)),
         "NOT_FOUND",
-        ("'p'", "n#", "'G'"),
+        ("'p'", "an unknown front#", "'G'"),
     ),
     "creation below min time": (
         created(GOOD, (1, 6, 1, 1)),
@@ -179,14 +175,15 @@ BAD_TICKS: dict[str, tuple[pb.TickContent, str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("what", BAD_TICKS)
 def test_a_bad_tick_changes_nothing_and_its_number_stays_free(wired: Wired, what: str) -> None:
     content, status, named = BAD_TICKS[what]
+    key = wired.join(what)
     before = wired.state()
-    (answer,) = wired.commit(content)
+    answer = wired.commit(key, content)
     refusal = refusal_from_pb(answer.refused.refusal)
     assert (answer.refused.number, STATUS[refusal.code].name) == (1, status), refusal
     for name in named:
         assert name in refusal.message
     assert wired.state() == before
-    (answer,) = wired.commit(created(GOOD))
+    answer = wired.commit(key, created(GOOD))
     assert answer.committed.number == 1
 
 

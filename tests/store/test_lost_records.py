@@ -244,16 +244,6 @@ def test_a_backup_of_all_files_may_be_restored_on_purpose(tmp_path: Path) -> Non
     assert positions(tmp_path) == list(range(1, 21))
 
 
-def test_a_store_of_the_release_before_gets_a_mark(killed: Path) -> None:
-    (killed / "s.db-mark").unlink()
-    with sqlite3.connect(killed / "s.db") as database:
-        database.execute("DELETE FROM meta WHERE name = 'identity'")
-    database.close()
-    assert positions(killed) == list(range(1, COMMITS + 1))
-    emptied_copy = read_mark(killed / "s.db")
-    assert emptied_copy is not None and emptied_copy.position == COMMITS
-
-
 def test_a_process_that_dies_when_it_has_made_the_mark_leaves_a_store_that_opens(
     killed: Path,
 ) -> None:

@@ -243,9 +243,7 @@ class ListPipelinesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many there may be in the answer, which may hold fewer; 0: all of them, which is refused
-    where they do not fit into a message.
-    """
+    """How many there may be in the answer, which may hold fewer; 0: as many as a page may have."""
     page_token: _builtins.str
     """The next_page_token of the page before; empty for the first."""
     def __init__(

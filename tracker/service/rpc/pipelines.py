@@ -11,7 +11,6 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.insight.freshness import MAX_POINTS
-from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
@@ -31,8 +30,6 @@ MAX_RESCALE_WAIT_MS = 60_000
 MAX_PAGE_PIPELINES = 1_000
 MAX_PAGE_BYTES = 4 * 1024 * 1024
 """Of the pipelines of a page, unless one by itself, without nodes and fronts, is larger."""
-MAX_LIST_BYTES = MAX_TICK_BYTES
-"""Of all of them, for a client that does not ask by pages."""
 
 
 class PipelineServicer:
@@ -86,27 +83,20 @@ class PipelineServicer:
         if size < 0 or len(token) > MAX_NAME_CHARACTERS:
             raise invalid(
                 f"page_size is {size}, and page_token has {len(token)} characters; a page has 1 to "
-                f"{MAX_PAGE_PIPELINES} pipelines (0: all), and a token is that of the page before"
+                f"{MAX_PAGE_PIPELINES} pipelines (0: as many as there may be), and a token is that of the page before"
             )
-        most_bytes = MAX_PAGE_BYTES if size else MAX_LIST_BYTES
+        most = min(size or MAX_PAGE_PIPELINES, MAX_PAGE_PIPELINES)
         answer, answer_bytes = pipeline_pb.ListPipelinesResponse(), 0
         for spec in self._engine.process.pipelines():
             if spec.name < token or not caller_knows(spec.name):
                 continue
             described = self._describe(spec.name)
-            if size:
-                _fit(described)
+            _fit(described)
             described_bytes = described.ByteSize()
-            full = answer_bytes + described_bytes > most_bytes and answer_bytes > 0
-            if size and (full or len(answer.pipelines) >= min(size, MAX_PAGE_PIPELINES)):
+            full = answer_bytes + described_bytes > MAX_PAGE_BYTES and answer_bytes > 0
+            if full or len(answer.pipelines) >= most:
                 answer.next_page_token = spec.name
                 break
-            if full:
-                raise Refused(
-                    RefusalCode.FULL,
-                    f"the pipelines do not fit into a message of {MAX_LIST_BYTES} bytes; ask for them by pages "
-                    "(page_size), as clients of this release do",
-                )
             answer.pipelines.append(described)
             answer_bytes += described_bytes
             await asyncio.sleep(

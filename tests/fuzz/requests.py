@@ -1,37 +1,23 @@
-"""Requests to every method: an answer, or a refusal of docs/errors.md that changes nothing."""
+"""What is sent when nothing is mangled: requests of every method, and frames between processes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from hypothesis import strategies as st
-
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
-from tests.fuzz.examples import fuzz
-from tests.fuzz.messages import sent
-from tests.fuzz.wired import SPEC, CallEnded, Context, Services, Wired, called, stream
+from tests.fuzz.wired import lived
+from tracker.core.log import Send
 from tracker.core.model import Cells, Edge, PipelineSpec
 from tracker.wire.cells import cells_to_pb
+from tracker.wire.frames import frame_to_pb
 from tracker.wire.pipelines import spec_to_pb
 
 CELLS = cells_to_pb(Cells.of([(1, 20, 7, 1), (0, 9, 1 << 63, 3)]))
 OPEN = cells_to_pb(Cells.of([(1, 30, 5, 1), (0, 31, 6, 2)]))
 """What node `w` has created, and is open."""
-
-
-def call(services: Services, method: str, request: Any) -> Any:
-    """What a servicer makes of a request; of a stream, of its only message."""
-    (method_called,) = [
-        getattr(servicer, method)
-        for servicer in (services.nodes, services.pipelines, services.progress)
-        if hasattr(servicer, method)
-    ]
-    return method_called(stream([request]) if method == "Subscribe" else request, Context())
-
 
 METHODS: dict[str, Any] = {
     "JoinNode": node_pb.JoinNodeRequest(pipeline="p", node_id="n", kind="other"),
@@ -86,7 +72,6 @@ METHODS: dict[str, Any] = {
     ),
 }
 """By method a request that is answered."""
-WAITING = ("ResolveUnits", "WaitUntil", "Subscribe")
 CHANGING = (
     "JoinNode",
     "LeaveNode",
@@ -96,25 +81,11 @@ CHANGING = (
     "RegisterPipeline",
 )
 
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_request_is_answered_or_refused_whole(method: str) -> None:
-    share = 0.4 if method in CHANGING else 0.15
-
-    @fuzz(st.lists(sent(METHODS[method]), min_size=1, max_size=3), share=share, case=method)
-    def requests_are_answered(requests: list[Any]) -> None:
-        cluster = Wired()
-        home = cluster.routing.home("p", "w")
-        cluster.node(SPEC, "w").commit(created=[(1, 30, 5), (0, 31, 6)])
-        services = Services(cluster, home)
-        for request in requests:
-            before = cluster.state()
-            answer = called(call(services, method, request), waits=method in WAITING)
-            cluster.settle()
-            if isinstance(answer, CallEnded) or method not in CHANGING:
-                assert cluster.state() == before
-            elif answer is not None:
-                answer.SerializeToString()
-        cluster.check()
-
-    requests_are_answered()
+TO, FROM = 0, 1
+LIVED = lived(FROM)
+FRAMES = [
+    frame_to_pb(effect.frame)
+    for effect in LIVED.effects[LIVED.begun :]
+    if isinstance(effect, Send) and effect.shard == TO
+]
+"""What shard 1 sends to shard 0 in a life with everything in it."""
