@@ -338,6 +338,8 @@ def test_a_batch_that_was_not_published_is_sealed_again_unchanged() -> None:
     core.label(2 * SLACK_NS)
     assert core.seal() is sealed
     assert sealed is not None and sealed.slots.tolist() == [1]
+    assert beat(core.next_tick(9 * SLACK_NS)) == 1
+    core.durable()
     publish(core)
     later = core.seal()
     assert later is not None and (later.number, later.slots.tolist()) == (1, [2])

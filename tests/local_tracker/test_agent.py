@@ -237,7 +237,7 @@ def test_a_forked_worker_has_a_connection_of_its_own(
 ) -> None:
     with agent(running.target, f"unix:{tmp_path}/s"):
         handle = Handle(f"unix:{tmp_path}/s", "p", HANG_S)
-        handle.step(one_cell(1, END, 1), Cells.empty())
+        handle.step(one_cell(1, END - 1, 1), Cells.empty())
         # In a process without threads, as Spark's workers are: gRPC's would not survive a fork.
         code = f"""
 import os
@@ -245,15 +245,15 @@ from local_tracker.worker.handle import Handle
 from tests.local_tracker.fakes import one_cell
 from tracker.core.model import Cells
 handle = Handle("unix:{tmp_path}/s", "p", {HANG_S})
-handle.step(one_cell(1, {END}, 2), Cells.empty())
+handle.step(one_cell(1, {END - 1}, 2), Cells.empty())
 child = os.fork()
-handle.step(one_cell(1, {END}, 4 if child else 8), Cells.empty())
+handle.step(one_cell(1, {END - 1}, 4 if child else 8), Cells.empty())
 if child:
     assert os.waitpid(child, 0)[1] == 0
-    handle.step(one_cell(1, {END}, 16), Cells.empty())
+    handle.step(one_cell(1, {END - 1}, 16), Cells.empty())
 """
         subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_S)
-        handle.step(Cells.empty(), one_cell(1, END, 31))
+        handle.step(Cells.empty(), one_cell(1, END - 1, 31))
         handle.step(Cells.empty(), one_cell(0, 5, 1))
         handle.close()
     with subscriber(running) as subscribed:

@@ -266,6 +266,7 @@ def test_a_flush_that_nobody_can_tell_of_is_not_taken_apart(
         with pytest.raises(HandOverError, match="the spool above is gone"):
             future.result(HANG_S)
     assert uplink.order == [1]
+    assert {number for number, _ in uplink.attempts} == {1, 2}
 
 
 def test_a_fenced_local_tracker_fails_all_who_wait_and_all_who_come(

@@ -5,16 +5,21 @@ from __future__ import annotations
 import pickle
 import socket
 import struct
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
     CellReader,
     Deadline,
     Fields,
+    Header,
     connect,
     is_local_tracker,
     pack_cells,
@@ -25,6 +30,7 @@ from local_tracker.worker.protocol import (
 from tracker.core.model import Cells
 from tracker.errors import Code, HandOverError
 
+WAIT_S = 20.0
 CELLS = Cells.of([(0, -5, 2**64 - 1, 3), (1, 2**62, 1, -1)])
 
 
@@ -125,6 +131,49 @@ def test_addresses() -> None:
 def test_a_deadline_that_is_over_is_an_error() -> None:
     with pytest.raises(TimeoutError, match="within 0 s"):
         connect("tcp:127.0.0.1:1", Deadline(0))
+
+
+def test_a_late_answer_is_not_taken_for_that_of_the_next_request(tmp_path: Path) -> None:
+    address, late = f"unix:{tmp_path}/s", threading.Event()
+    hello: Header = {
+        "pipeline": "p", "segments": ["a"], "slack_ns": 1, "mode": "eager", "node_id": "n",
+        "spool": "", "generation": 0, "rounds": 1,
+    }  # fmt: skip
+
+    def answer(connection: socket.socket, version: int) -> None:
+        with connection, suppress(OSError):  # nobody may be there for a late one
+            while (request := receive_frame(connection)) is not None:
+                if request[0]["type"] == "hello":
+                    send_frame(connection, hello, b"")
+                    continue
+                if version == 1:
+                    late.wait(WAIT_S)
+                found: Header = {
+                    "version": version,
+                    "min_times": [version],
+                    "pipeline_min_time": version,
+                }
+                send_frame(connection, found, b"")
+
+    def serve() -> None:
+        for version in (1, 2):
+            connection, _ = listening.accept()
+            answering = threading.Thread(target=answer, args=(connection, version), daemon=True)
+            answering.start()
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{tmp_path}/s")
+        listening.listen()
+        threading.Thread(target=serve, daemon=True).start()
+        handle = Handle(address, "p", WAIT_S)
+        handle.welcome()
+        handle.deadline_s = 0.2
+        with pytest.raises(HandOverError, match="not durable within"):
+            handle.min_times()
+        late.set()
+        handle.deadline_s = WAIT_S
+        assert handle.min_times().version == 2
+        handle.close()
 
 
 def test_errors_survive_their_way_to_the_driver() -> None:

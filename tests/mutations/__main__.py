@@ -1,8 +1,10 @@
-"""python -m tests.mutations [NAME ...]: every fault that is put into the core must be found.
+"""python -m tests.mutations [NAME ...] [--shells [NAME ...]]: every fault that is put into the code must be found.
 
 Each mutation of this directory is applied to a copy of the code, and the simulator's seeds are run from 0
-on until one breaks a promise. The same seeds on the code as it is must not: a control. Writes
-build/mutants.json; exits 1 where a mutation survives or does not apply.
+on until one breaks a promise. The same seeds on the code as it is must not: a control. Those of `shells/` stand
+around the core, and the tests that each names must find it; on the code as it is they pass. With `--shells` these
+alone are tried, with neither name all of both. Writes build/mutants.json; exits 1 where a mutation survives or does
+not apply.
 """
 
 from __future__ import annotations
@@ -11,16 +13,23 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TypeVar
 
 from scripts.summary import finish
 from tests.mutations.mutation import Mutation, all_mutations
 from tests.mutations.search import Outcome, Search
+from tests.mutations.shells import ShellMutation, all_shell_mutations
+from tests.mutations.shells.running import ShellOutcome, run_shells
 
 MOST_SCHEDULES = 20_000
 CONTROL_SCHEDULES = 2_000
 _NAME_WIDTH = 44
 _MESSAGE_WIDTH = 100
+
+Result = tuple[bool, dict[str, object], dict[str, object]]
+"""Whether all is as it should be, what the summary shows, and the details of its file."""
 
 
 def show(outcome: Outcome) -> None:
@@ -49,33 +58,31 @@ def search(
     return control, outcomes
 
 
-def _choose(names: list[str]) -> list[Mutation]:
-    known = {mutation.name: mutation for mutation in all_mutations()}
-    unknown = [name for name in names if name not in known]
+def show_shell(outcome: ShellOutcome) -> None:
+    """One line."""
+    name = outcome.name or "(no mutation, shells)"
+    if outcome.error:
+        said = f"NO ANSWER: {outcome.error}"
+    elif outcome.found:
+        said = f"found after {outcome.seconds:>5} s  {outcome.message}"[: 30 + _MESSAGE_WIDTH]
+    else:
+        said = f"survived its tests, {outcome.seconds} s"
+    print(f"{name:<{_NAME_WIDTH}} {said}", flush=True)
+
+
+_M = TypeVar("_M", Mutation, ShellMutation)
+
+
+def _choose(known: Sequence[_M], names: list[str]) -> list[_M]:
+    by_name = {mutation.name: mutation for mutation in known}
+    unknown = [name for name in names if name not in by_name]
     if unknown:
-        raise SystemExit(f"mutants: no mutation {unknown[0]!r}; there are {', '.join(known)}")
-    return [known[name] for name in names] or list(known.values())
+        raise SystemExit(f"mutants: no mutation {unknown[0]!r}; there are {', '.join(by_name)}")
+    return [by_name[name] for name in names] or list(known)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """0 if every mutation was found and the code as it is was not."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these alone")
-    parser.add_argument(
-        "--schedules", type=int, default=MOST_SCHEDULES, help="at most so many for each mutation"
-    )
-    parser.add_argument(
-        "--control", type=int, default=CONTROL_SCHEDULES, help="so many on the code as it is"
-    )
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--list", action="store_true", help="say what each mutation breaks")
-    options = parser.parse_args(arguments)
-    chosen = _choose(options.names)
-    if options.list:
-        for mutation in chosen:
-            print(f"{mutation.name:<{_NAME_WIDTH}} rule {mutation.rule}: {mutation.what}")
-        return 0
-    began = time.monotonic()
+def _core(chosen: list[Mutation], options: argparse.Namespace) -> Result:
+    """What came of the mutations that the simulator hunts."""
     control, outcomes = search(chosen, options.schedules, options.control, options.workers)
     found = [outcome for outcome in outcomes if outcome.found]
     errors = [outcome.name for outcome in (control, *outcomes) if outcome.error]
@@ -86,7 +93,6 @@ def main(arguments: list[str] | None = None) -> int:
         "survived": len(survived),
         "most_schedules": max((outcome.schedules for outcome in found), default=0),
         "control": "failed" if control.found or control.error else control.schedules,
-        "seconds": round(time.monotonic() - began),
     }
     if errors:
         shown["no_answer"] = ",".join(name or "control" for name in errors)
@@ -94,12 +100,66 @@ def main(arguments: list[str] | None = None) -> int:
         shown["survivors"] = ",".join(survived)
     ok = bool(outcomes) and len(found) == len(outcomes) and shown["control"] == control.limit
     rules = {mutation.name: mutation for mutation in chosen}
-    details = {
+    details: dict[str, object] = {
         "by_mutation": [
             {"rule": rules[o.name].rule, "what": rules[o.name].what, **asdict(o)} for o in outcomes
         ],
         "unchanged": asdict(control),
     }
+    return ok, shown, details
+
+
+def _shells(chosen: list[ShellMutation], options: argparse.Namespace) -> Result:
+    """What came of the mutations that tests find."""
+    control, outcomes = run_shells(chosen, options.workers, show_shell)
+    found = [outcome.name for outcome in outcomes if outcome.found]
+    shown: dict[str, object] = {"shells": len(outcomes), "shells_found": len(found)}
+    if not_found := [o.name for o in outcomes if not o.found]:
+        shown["shells_not_found"] = ",".join(not_found)
+    if not (fine := not control.found and not control.error):
+        shown["shells_control"] = "failed"
+    details: dict[str, object] = {
+        "by_shell_mutation": [asdict(outcome) for outcome in outcomes],
+        "shells_unchanged": asdict(control),
+    }
+    return fine and bool(outcomes) and not not_found, shown, details
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 if every mutation was found and the code as it is was not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of the core, these alone")
+    parser.add_argument(
+        "--shells", nargs="*", metavar="NAME", help="those around the core alone, or these of them"
+    )
+    parser.add_argument(
+        "--schedules", type=int, default=MOST_SCHEDULES, help="at most so many for each mutation"
+    )
+    parser.add_argument(
+        "--control", type=int, default=CONTROL_SCHEDULES, help="so many on the code as it is"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--list", action="store_true", help="say what each mutation breaks")
+    options = parser.parse_args(arguments)
+    core = _choose(all_mutations(), options.names)
+    shells = _choose(all_shell_mutations(), options.shells or [])
+    if options.shells is not None and not options.names:
+        core = []
+    elif options.shells is None and options.names:
+        shells = []
+    if options.list:
+        for mutation in core:
+            print(f"{mutation.name:<{_NAME_WIDTH}} rule {mutation.rule}: {mutation.what}")
+        for shell in shells:
+            print(f"{shell.name:<{_NAME_WIDTH}} {shell.file}: {shell.what}")
+        return 0
+    began = time.monotonic()
+    results = [_core(core, options)] if core else []
+    results += [_shells(shells, options)] if shells else []
+    shown = {key: value for _, part, _ in results for key, value in part.items()}
+    details = {key: value for _, _, part in results for key, value in part.items()}
+    shown["seconds"] = round(time.monotonic() - began)
+    ok = all(fine for fine, _, _ in results)
     return finish("mutants", ok=ok, shown=shown, details=details)
 
 

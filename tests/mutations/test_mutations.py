@@ -230,7 +230,7 @@ def test_a_mutation_that_survives_fails_the_whole(
     harmless = written(tmp_path, "slot_start_ns", start, "    return slack_ns * slot\n")
     monkeypatch.setattr(command, "all_mutations", lambda: [harmless])
     monkeypatch.setattr("scripts.summary.BUILD", tmp_path)
-    assert command.main(["--schedules", "30", "--control", "5"]) == 1
+    assert command.main([harmless.name, "--schedules", "30", "--control", "5"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-1].startswith("mutants: FAILED mutations=1 found=0 survived=1 most_schedules=0")
     assert any(line.endswith("survived 30 schedules") for line in said)

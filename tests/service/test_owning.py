@@ -24,6 +24,7 @@ from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.config import ServerConfig
+from tracker.service.leasing import LeaseKeeper
 from tracker.service.rpc.redirect import LIVE_SERVICE, RedirectServer
 from tracker.service.server import TrackerServer
 from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
@@ -244,6 +245,21 @@ async def test_a_log_that_others_know_more_of_is_another_owners_where_that_has_t
     await asyncio.wait_for(server.wait(), HANG_S)
     assert isinstance(server.failure, Fenced)
     await server.stop()
+
+
+def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the answer is on its way: the store may have counted from the question on."""
+    now_s = 100.0
+    monkeypatch.setattr("tracker.service.leasing.time.monotonic", lambda: now_s)
+
+    class SlowStore(MemoryStore):
+        def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
+            nonlocal now_s
+            now_s += 2.0
+
+    keeper = LeaseKeeper(SlowStore(), 1, 3_000, lambda error: None)
+    keeper.renew()
+    assert keeper.left_s == 1.0
 
 
 async def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> None:
