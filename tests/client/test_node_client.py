@@ -345,9 +345,9 @@ def test_without_a_home_ticks_wait_and_what_has_no_room_is_told_so() -> None:
             embedded.stop_shard(0)
             waiting = [node.commit(TickContent()) for _ in range(2)]
             with pytest.raises(UnavailableError, match=r"2 ticks .*the limits are 2 and"):
-                node.commit(TickContent(), timeout_s=0.01)
+                node.commit(TickContent(), timeout_s=0.01)  # expires: nobody answers
             with pytest.raises(UnavailableError, match="not all became durable"):
-                node.flush(0.01)
+                node.flush(0.01)  # expires: nobody answers
             embedded.start_shard(0)
             assert [done(future) for future in waiting] == [1, 2]
 

@@ -90,7 +90,7 @@ def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient)
 
 
 def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient) -> None:
-    result = run(running, "nodes", "retire", "lost", "-p", "two", "--wait", "--yes")
+    result = run(running, "nodes", "retire", "lost", "-p", "two", "--yes")
     assert result.exit_code == 0 and "lost is retired" in result.stdout
     assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == "retired"
     with NodeClient(running.target, "two", "other") as other:
@@ -134,7 +134,7 @@ def test_a_node_that_was_not_gone_hears_that_it_is_retired(
 def test_what_is_lost_is_shown_and_asked_for_and_listed(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
-    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "--slots", "first=3..5"]
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "first=3..5"]
     environment = {"LOWMARK_TARGET": running.target}
     refused = CliRunner().invoke(app, words, env=environment, input="n\n")
     assert refused.exit_code == EXIT_REFUSED
@@ -149,16 +149,16 @@ def test_what_is_lost_is_shown_and_asked_for_and_listed(
     listed = [(c["segment"], c["slot"], c["items"], c["node_id"]) for c in shown["written_off"]]
     assert sorted(listed) == [("first", 3, 1, "lost"), ("first", 4, 1, "lost")]
     assert "because of lost" in run(running, "explain", "-p", "two").stdout
-    state = run_json(running, "pipelines", "show", "two")["state"]
+    state = run_json(running, "watch", "--once", "-p", "two")["state"]
     assert (state["written_off_items"], state["late_items"]) == (2, 0)
-    assert "2 items written off" in run(running, "pipelines", "show", "two").stdout
+    assert "2 items written off" in run(running, "watch", "--once", "-p", "two").stdout
 
 
 def test_a_script_gets_what_was_written_off_as_json(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
-    words = ["nodes", "retire", "lost", "-p", "two", "--write-off"]
-    words += ["--slots", "first=3", "--slots", "first=7..9", "--yes", "--json"]
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "first=3"]
+    words += ["--write-off", "first=7..9", "--yes", "--json"]
     result = run(running, *words)
     assert result.exit_code == 0, result.output
     told: dict[str, Any] = json.loads(result.stdout)
@@ -173,18 +173,16 @@ def test_wrong_words_are_refused_before_anything_happens(
 ) -> None:
     retire = ["nodes", "retire", "lost", "-p", "two", "--yes"]
     for words in (
-        [*retire, "--wait", "--write-off", "--slots", "first=3"],
         [*retire, "--write-off"],
-        [*retire, "--slots", "first=3"],
-        [*retire, "--write-off", "--slots", "3..4"],
-        [*retire, "--write-off", "--slots", "first=4..3"],
+        [*retire, "--write-off", "3..4"],
+        [*retire, "--write-off", "first=4..3"],
         ["nodes", "retire", "lost", "-p", "two", "--json"],
         ["explain", "-p", "two", "--slots", "x"],
     ):
         assert run(running, *words).exit_code == WRONG_USAGE, words
     nobody = run(running, "nodes", "retire", "nobody", "-p", "two", "--yes")
     assert nobody.exit_code == EXIT_REFUSED and "has no node 'nobody'" in nobody.stderr
-    nowhere = run(running, *retire, "--write-off", "--slots", "third=3")
+    nowhere = run(running, *retire, "--write-off", "third=3")
     assert nowhere.exit_code == EXIT_REFUSED and "has no segment 'third'" in nowhere.stderr
     assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == ""
 
@@ -205,7 +203,7 @@ def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
     assert [part.shard for part in explained.parts] == [home]
     assert list(explained.silent_shards) == [1 - home]
     assert f"shard {1 - home} does not answer" in run(running, "explain", "-p", "two").stdout
-    words = ["--write-off", "--slots", "first=3..5", "--yes"]
+    words = ["--write-off", "first=3..5", "--yes"]
     refused = run(running, "nodes", "retire", "lost", "-p", "two", *words)
     assert refused.exit_code == EXIT_REFUSED and "does not answer" in refused.stderr
     running.start_shard(1 - home)

@@ -20,7 +20,7 @@ from tracker.errors import TrackingError
 SLOTS, MORE = (10, 20, 30, 40), (50, 60)
 KILLED_AT = 1
 """The batch at which a driver is killed: not the first, and not the last."""
-AWAY_S = 20.0
+AWAY_S = 20.0  # paces: how long a store is away
 
 
 @dataclass

@@ -160,7 +160,7 @@ def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
         until(lambda: front.ends.get(f"{world.topic}/0") == 1)
         assert front.wait_durable(HANG_S)
         front.leave()
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
+        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
         query = world.start()
         query.processAllAvailable()
         assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
@@ -255,7 +255,7 @@ def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
         forward.stop()
         front.leave()
         assert subscriber.wait_until(FOREVER, segment="parse", timeout_s=HANG_S)
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
+        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
         copy = world.start_second()
         copy.processAllAvailable()
         assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)

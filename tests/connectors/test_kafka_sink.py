@@ -175,6 +175,7 @@ def test_a_write_that_takes_too_long_is_not_written_and_may_be_done_again(
     place: OrderedTopic,
 ) -> None:
     """The brokers abort it, as they do to a process that stood still."""
+    # expires: the rows come when it is over
     sink = KafkaSink(place.topic, place.broker.bootstrap, transaction_timeout_s=1.0)
     sink.open(BARRIER, BUFFER)
     rows, position = batch(0)

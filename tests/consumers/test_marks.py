@@ -237,7 +237,7 @@ def test_a_table_without_rows_is_marked_too(tmp_path: Path) -> None:
 def test_a_tag_of_somebody_else_is_refused(tmp_path: Path) -> None:
     place, mark = iceberg_place(tmp_path)
     do_once(mark(), hour(0), AT)
-    with pytest.raises(StateError, match=r"mark of period orders/load/.*\(--tag\)"):
+    with pytest.raises(StateError, match=r"mark of period orders/load/.*\(--set tag=TEMPLATE\)"):
         do_once(mark(), hour(0, "others"), AT)
     table = place.table()
     table.manage_snapshots().create_tag(

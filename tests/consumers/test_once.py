@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import done, promise
+from tests.consumers.exactly import run_exactly
 from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
@@ -82,19 +83,20 @@ def test_each_period_is_done_once_wherever_its_doer_dies(
         if not begins:
             die("recorded")
 
-    def run() -> None:
-        with Periods(running.target, "two", "first", "100ms", tmp_path / "record.json") as periods:
-            call = Call(lambda period: called.append(period.key))
-            periods.run(Ledger(first, die), Ledger(second), call, timeout_s=0.2)
+    def following() -> Periods:
+        return Periods(running.target, "two", "first", "100ms", tmp_path / "record.json")
+
+    actions = Ledger(first, die), Ledger(second), Call(lambda period: called.append(period.key))
 
     with monkeypatch.context() as dying:
         dying.setattr(StateFile, "write", write_and_die)
-        with pytest.raises(Died):
-            run()
+        with following() as periods, pytest.raises(Died):
+            periods.run(*actions, timeout_s=HANG_S)
     recorded = json.loads((tmp_path / "record.json").read_text())["next"]
     assert recorded == SLOTS * (nth if step == "recorded" else nth - 1)
     assert len(first) >= recorded // SLOTS, "the record is behind what was done"
-    run()
+    with following() as periods:
+        run_exactly(PERIODS - recorded // SLOTS, periods, *actions)
     keys = [f"two/first/{n * SLOTS}..{(n + 1) * SLOTS}" for n in range(PERIODS)]
     assert first == second == keys
     again = {"recording": [keys[nth - 1]]}.get(step, [])
@@ -115,7 +117,7 @@ def test_what_fails_leaves_its_period_the_next_and_what_comes_behind_it_undone(
         with pytest.raises(OSError, match="disk full"):
             periods.run(Ledger(before), Call(fail), Ledger(after), timeout_s=HANG_S)
         assert (len(before), after) == (1, [])
-        assert periods.run(Ledger(before), Ledger(after), timeout_s=0.2) == PERIODS
+        run_exactly(PERIODS, periods, Ledger(before), Ledger(after))
     assert before == after
 
 

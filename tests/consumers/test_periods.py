@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
+from tests.consumers.exactly import run_exactly
 from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.periods import LISTED_PERIODS
@@ -230,7 +231,7 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
     table = tmp_path / "table"
     with follower(running, tmp_path / "record.json") as following:
         mark = PartitionMark(HOURS, table, "date={start:%Y-%m-%d}/hour={start:%H}", "_COMPLETE")
-        assert following.run(mark, timeout_s=2.0) == 2
+        run_exactly(2, following, mark)
     with pytest.raises(ValueError, match="leads out of the table"):
         PartitionMark(HOURS, table, "../{slot}").folder(HOURS.period("two", "first", TEN))
     found = sorted(str(p.relative_to(table)) for p in table.rglob("*") if p.is_file())

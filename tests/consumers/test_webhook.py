@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 
 import tracker
 from tests.client.support import done, joined_front, promise
+from tests.consumers.exactly import run_exactly
 from tests.consumers.receiver import Receiver, receiving
 from tests.consumers.test_periods import HOUR, HOURS, SPEC, TEN, kill
 from tests.security.certificates import Authority
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT
 from tracker.client.embedded import EmbeddedTracker
@@ -176,7 +177,7 @@ def test_a_receiver_that_answers_byte_by_byte_does_not_hold_the_sender(secret_fi
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-        while not over.wait(0.05):
+        while not over.wait(0.05):  # paces: byte by byte
             handler.wfile.write(b"x")
 
     patience = Patience(attempt_s=1.0, give_up_s=HANG_S, first_pause_s=0.001)
@@ -229,17 +230,16 @@ def test_none_is_skipped_whoever_is_killed(
     done(node.commit(promise(TEN + 3 * HOUR)))
     record = tmp_path / "record.json"
 
-    def run(receiver: Receiver) -> int:
+    def run(receiver: Receiver, count: int) -> None:
         with Periods(running.target, "two", "first", "1h", record) as periods:
-            hook = Webhook(receiver.url, secret_file, patience=HASTY)
-            return periods.run(hook, timeout_s=1.0)
+            run_exactly(count, periods, Webhook(receiver.url, secret_file, patience=HASTY))
 
     with receiving(SECRET, 204, 500, 403) as receiver:
         with pytest.raises(StateError):
-            run(receiver)
+            run(receiver, 3)
         kill(running)
-        assert run(receiver) == 2
-        assert run(receiver) == 0, "there is none twice"
+        run(receiver, 2)
+        run(receiver, 0)  # there is none twice
     told = [receiver.events.get_nowait() for _ in range(3)]
     assert [each["data"]["key"] for each in told] == [key_of(hour) for hour in range(3)]
     assert {each["type"] for each in told} == {"period.complete"}
@@ -253,18 +253,19 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     node = joined_front(running.node("two", "n"))
     done(node.commit(promise(TEN + HOUR)))
     secret_file = tmp_path / "made.secret"
-    command = ["webhook", "secret", "--out", str(secret_file)]
+    command = ["credentials", "token", "--webhook", "--out", str(secret_file)]
     made = CliRunner().invoke(app, command)
     assert made.exit_code == 0 and not made.output and secret_file.stat().st_mode & 0o077 == 0
     assert CliRunner().invoke(app, command).exit_code == 2
     secret = secret_file.read_text().strip()
 
-    def follow(receiver: Receiver, *more: str) -> tuple[int, str]:
+    def follow(receiver: Receiver, *more: str, limit_s: float = HANG_S) -> tuple[int, str]:
         ran = CliRunner().invoke(
             app,
-            ["webhook", "follow", "-p", "two", "-s", "first", "--url", receiver.url, "--since",
+            ["periods", "follow", "-p", "two", "-s", "first", "--webhook", receiver.url, "--since",
              "2026-03-02T10:00", "--secret-file", str(secret_file), "--record",
-             str(tmp_path / "record"), "--timeout", "1", "--target", running.target, *more],
+             str(tmp_path / "record"), "--timeout", str(limit_s), "--target", running.target,
+             *more],
         )  # fmt: skip
         assert secret not in ran.output and "hidden" not in ran.output
         return ran.exit_code, ran.output
@@ -272,7 +273,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
     with receiving(secret, 404, 503) as receiver:
         status, said = follow(receiver)
         assert status == EXIT_REFUSED and "status 404" in said
-        status, said = follow(receiver, "--give-up-after", "1ms")
+        status, said = follow(receiver, "--set", "give_up_after=1ms")
         assert status == EXIT_TIMED_OUT and "status 503" in said
-        assert follow(receiver)[0] == 0
+        until(lambda: follow(receiver, limit_s=1)[0] == 0 and not receiver.events.empty())
         assert receiver.events.get_nowait()["data"]["key"] == key_of(0)

@@ -198,7 +198,7 @@ def test_a_front_that_is_refused_for_space_says_so_to_who_publishes(world: World
     said = "commits again until it is taken: refused as full"
     with pytest.raises(UnavailableError, match=said):
         # The refusal is known to the front a moment after it was given.
-        front.publish_now(1, world.send, timeout_s=0.2)
+        front.publish_now(1, world.send, timeout_s=0.2)  # expires: there is no room
     world.tracker.refusals = []
     assert front.wait_durable(HANG_S), "it has not died of it"
 
@@ -228,7 +228,7 @@ def test_publishing_waits_for_the_tracker_and_fails_in_the_end(world: World) -> 
     with pytest.raises(
         UnavailableError, match=r"2 published batches are not durable .* limit is 2"
     ):
-        front.publish_now(1, world.send, timeout_s=0.01)
+        front.publish_now(1, world.send, timeout_s=0.01)  # expires: there is no room
     assert len(world.record) == 2
     done = threading.Thread(target=lambda: front.publish_now(1, world.send))
     done.start()
@@ -261,7 +261,7 @@ def test_leaving_with_unpublished_items_or_without_a_tracker_says_so(world: Worl
     world.tracker.holding = True
     front.publish(world.send)
     with pytest.raises(UnavailableError, match=r"has not left after 0\.01 s"):
-        front.leave(timeout_s=0.01)
+        front.leave(timeout_s=0.01)  # expires: nobody answers
 
 
 def test_a_front_must_be_started(world: World) -> None:

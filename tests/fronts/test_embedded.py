@@ -88,7 +88,7 @@ def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
     fronts["b"].close()
     held = now_slot() + 1
     subscriber = embedded.subscriber("p")
-    assert not subscriber.wait_until(held, timeout_s=0.2)
+    assert not subscriber.wait_until(held, timeout_s=0.2)  # expires: nobody promises
     fronts["b"] = file_front(embedded, tmp_path, "b").start()
     assert subscriber.wait_until(held, timeout_s=HANG_S)
     second = fronts["b"].write(ROWS)
@@ -123,7 +123,7 @@ def test_files_published_while_the_home_was_away_are_committed_by_the_next_run(
     for shard in range(len(embedded.addresses)):
         embedded.kill_shard(shard)
     files = [front.write(ROWS) for _ in range(3)]
-    assert not front.wait_durable(0.05)
+    assert not front.wait_durable(0.05)  # expires: nobody answers
     front.front._node.close()
     front.close()
     for shard in range(len(embedded.addresses)):
@@ -195,7 +195,7 @@ def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) 
 
         fronts[0].publish_now(1, send)
         if beyond != "its own promise":
-            assert not fronts[0].wait_durable(0.2)
+            assert not fronts[0].wait_durable(0.2)  # expires: it is ahead
             behind[0] = now_ns
         assert fronts[0].wait_durable(HANG_S)
         for each in fronts:

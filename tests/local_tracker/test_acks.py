@@ -18,6 +18,7 @@ from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.worker import route
 from tests.local_tracker.fakes import FakeUplink
+from tests.waits import until
 from tracker.core.model import HoldMove
 from tracker.core.model.slots import FOREVER
 from tracker.errors import InvalidError
@@ -392,9 +393,8 @@ def test_min_time_is_relayed_by_one_subscription(uplink: FakeUplink) -> None:
     answers: list[int] = []
     asking = threading.Thread(target=lambda: answers.append(acks.min_time("b")))
     asking.start()
-    while uplink.watching is None:
-        threading.Event().wait(0.001)
-    heard = uplink.watching
+    heard = until(lambda: uplink.watching)
+    assert heard is not None
     heard.put(0, 4)
     heard.put(1, 9)
     heard.put(None, 3)

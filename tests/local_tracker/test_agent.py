@@ -23,7 +23,7 @@ from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline, HandedOver, connect, receive_frame
 from local_tracker.worker.starting import READY
 from tests.local_tracker.fakes import one_cell
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client import Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import (
@@ -147,8 +147,7 @@ def test_a_plain_worker_moves_min_time(running: EmbeddedTracker, worker: None) -
             acks.consume("b", 6, 2)
         assert subscribed.wait_until(END, timeout_s=HANG_S)
         assert acks.min_time("b") in (0, 6, END)
-        while acks.min_time() < END:
-            threading.Event().wait(0.005)
+        until(lambda: acks.min_time() >= END)
     assert end_started() == [0]
 
 

@@ -27,18 +27,18 @@ from local_tracker.worker.protocol import (
     receive_frame,
     send_frame,
 )
+from tests.waits import HANG_S
 from tracker.core.model import Cells
 from tracker.errors import Code, HandOverError
 
-WAIT_S = 20.0
 CELLS = Cells.of([(0, -5, 2**64 - 1, 3), (1, 2**62, 1, -1)])
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     one, other = socket.socketpair()
-    one.settimeout(5)
-    other.settimeout(5)
+    one.settimeout(HANG_S)
+    other.settimeout(HANG_S)
     with one, other:
         yield one, other
 
@@ -147,7 +147,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(tmp_path: Path)
                     send_frame(connection, hello, b"")
                     continue
                 if version == 1:
-                    late.wait(WAIT_S)
+                    late.wait(HANG_S)
                 found: Header = {
                     "version": version,
                     "min_times": [version],
@@ -165,13 +165,13 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(tmp_path: Path)
         listening.bind(f"{tmp_path}/s")
         listening.listen()
         threading.Thread(target=serve, daemon=True).start()
-        handle = Handle(address, "p", WAIT_S)
+        handle = Handle(address, "p", HANG_S)
         handle.welcome()
         handle.deadline_s = 0.2
         with pytest.raises(HandOverError, match="not durable within"):
             handle.min_times()
         late.set()
-        handle.deadline_s = WAIT_S
+        handle.deadline_s = HANG_S
         assert handle.min_times().version == 2
         handle.close()
 

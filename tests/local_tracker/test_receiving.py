@@ -131,7 +131,8 @@ def test_a_connection_that_says_nothing_is_closed_and_its_worker_comes_again(
 
 
 def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
-    room, soon, late = Room(100 << 10), Deadline(0.01), Deadline(HANG_S)
+    soon = Deadline(0.01)  # expires: there is no room
+    room, late = Room(100 << 10), Deadline(HANG_S)
     let_in = threading.Event()
 
     def wait() -> None:

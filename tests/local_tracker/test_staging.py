@@ -11,7 +11,7 @@ from local_tracker.agent import staging as staging_module
 from local_tracker.agent.staging import Stager
 from local_tracker.worker.protocol import Deadline, HandedOver
 from tests.local_tracker.fakes import FakeUplink, one_cell
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.core.model import Cells, StagedContribution
 from tracker.errors import Code, HandOverError
 
@@ -70,8 +70,7 @@ def together(
     for nonce, part in parts:
         threads.stage(stager, nonce, part)
     waiting = stager._lanes["n"].waiting
-    while len(waiting) < len(parts):
-        threading.Event().wait(0.001)
+    until(lambda: len(waiting) >= len(parts))
     opened.set()
     return threads.join()
 

@@ -1,6 +1,6 @@
 """Local trackers as processes, killed or told to end in the middle of a query's batches and of steps.
 
-Three fronts publish files, the tasks of a query acknowledge what they make of them through a local
+Two fronts publish files, the tasks of a query acknowledge what they make of them through a local
 tracker, a subscriber listens. What was handed over counts once, whatever became of who handed it over.
 """
 
@@ -26,7 +26,7 @@ from tracker.core.model.routing import RoutingTable
 
 Ack = tuple[str, int, int]
 """Segment, slot and ack value."""
-SHORT_DEADLINE_S = 2.0
+SHORT_DEADLINE_S = 2.0  # expires: nobody is there to answer
 SHARDS = 2
 """What hands over does not know how many there are: it is sent to the home of its node."""
 

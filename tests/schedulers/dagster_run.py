@@ -16,12 +16,11 @@ from tests.schedulers.judged import faults
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import Programs, RunFailed
 from tests.schedulers.shop import Shop
+from tests.waits import HANG_S
 
 KILLS = 2
 LAYOUT = "%Y-%m-%d-%H:%M"
-START_S, REPORT_S, ASK_S = 600.0, 600.0, 300.0
-"""Upper bounds, for a machine that has much else to do."""
-CLOSE_LOOK_S = 0.01
+CLOSE_LOOK_S = 0.01  # paces: its looks
 QUIET = "telemetry:\n  enabled: false\n"
 ASKED = """
 import json
@@ -80,7 +79,7 @@ def _follow(shop: Shop, environment: Environment, programs: Programs, outcome: O
     dev = [dagster, "dev", "-w", "workspace.yaml", "-p", str(page_port)]
     programs.start("code", [dagster, "api", "grpc", "-f", "orders.py", "-p", str(code_port)])
     programs.wait_for(
-        "its start", lambda: "Started Dagster code server" in programs.tail("code"), START_S
+        "its start", lambda: "Started Dagster code server" in programs.tail("code"), HANG_S
     )
     programs.start("dev", dev)
     _complete_hours(1, shop, programs)
@@ -92,7 +91,7 @@ def _follow(shop: Shop, environment: Environment, programs: Programs, outcome: O
         programs.wait_for(
             "the first run of two",
             lambda: _runs(environment.work) > runs,  # noqa: B023
-            REPORT_S,
+            HANG_S,
             CLOSE_LOOK_S,
         )
         programs.kill("dev")
@@ -112,12 +111,12 @@ def _complete_hours(more: int, shop: Shop, programs: Programs) -> None:
     for _ in range(more):
         shop.complete_hour()
     hours = len(shop.completed)
-    programs.wait_for(f"{hours} hours", lambda: len(shop.history()) >= hours, REPORT_S)
+    programs.wait_for(f"{hours} hours", lambda: len(shop.history()) >= hours, HANG_S)
 
 
 def _rows(database: Path, statement: str) -> list[tuple[Any, ...]]:
     """What one of Dagster's files says."""
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=ASK_S)
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=HANG_S)
     try:
         return connection.execute(statement).fetchall()
     finally:
@@ -150,7 +149,7 @@ def _judge(shop: Shop, environment: Environment, programs: Programs, outcome: Ou
             status in ("SUCCESS", "FAILURE", "CANCELED") for status in known["runs"].values()
         )
 
-    programs.wait_for("the end of every run", ended, ASK_S)
+    programs.wait_for("the end of every run", ended, HANG_S)
     known = _asked(programs, program)
     outcome.hours, outcome.reports = len(expected), len(shop.history())
     outcome.wrong += faults(shop.history(), expected)
@@ -168,7 +167,7 @@ def _make_too_early(
     early = shop.end.strftime(LAYOUT)
     command = [str(environment.home / "bin" / "dagster"), "asset", "materialize", "-f", "orders.py",
                "--select", "orders_by_hour", "--partition", early]  # fmt: skip
-    _, said = programs.call("by-hand", command, REPORT_S)
+    _, said = programs.call("by-hand", command, HANG_S)
     newest = _asked(programs, [str(environment.python), "-c", ASKED])["checks"][:1]
     if newest != [["FAILED", [early]]]:
         outcome.wrong.append(
@@ -178,7 +177,7 @@ def _make_too_early(
 
 
 def _asked(programs: Programs, program: list[str]) -> dict[str, Any]:
-    status, said = programs.call("asked", program, ASK_S)
+    status, said = programs.call("asked", program, HANG_S)
     lines = [line for line in said.splitlines() if line.startswith("asked ")]
     if status or not lines:
         raise RunFailed(f"Dagster's instance could not be asked: {said[-1_500:]}")

@@ -21,7 +21,7 @@ HOURS = 4
 KILLED_AT = {1: "START batch", 2: "OK created"}
 """By hour, what dbt says just before it is killed: it has begun with the batch, or has stored it."""
 LAYOUT = "%Y-%m-%dT%H:%M:%S"
-CLOSE_LOOK_S = 0.01
+CLOSE_LOOK_S = 0.01  # paces: its looks
 PROJECT = "name: orders\nversion: '1.0'\nprofile: orders\nmodel-paths: [models]\nflags: {send_anonymous_usage_stats: false}\n"
 PROFILE = "orders:\n  target: here\n  outputs:\n    here: {type: duckdb, path: orders.duckdb, threads: 1}\n"
 ASKED = """

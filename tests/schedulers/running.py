@@ -78,7 +78,7 @@ class Programs:
             if time.monotonic() > deadline_s:
                 logs = "; ".join(f"{name}: {self.tail(name)}" for name in self._running)
                 raise RunFailed(f"not within {timeout_s:.0f} s: {what}. {logs}")
-            time.sleep(look_s)
+            time.sleep(look_s)  # paces: its looks
 
     def tail(self, name: str) -> str:
         """The end of its log."""

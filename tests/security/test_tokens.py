@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_read_keeps_what_was(tmp_path: Path) -> None:
 def test_the_command_makes_a_token_and_prints_a_file_of_tokens(tmp_path: Path) -> None:
     path = tmp_path / "jfk.token"
     made = lowmark(
-        "tokens", "create", "jfk", "--allow", "flights=commit,subscribe", "--out", str(path),
+        "credentials", "token", "jfk", "--allow", "flights=commit,subscribe", "--out", str(path),
         environment={},
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
@@ -89,7 +89,7 @@ def test_the_command_makes_a_token_and_prints_a_file_of_tokens(tmp_path: Path) -
     tokens.write_text(made.stdout)
     found = Tokens(str(tokens)).find(secret)
     assert found is not None and found.may(Right.SUBSCRIBE, "flights")
-    again = lowmark("tokens", "create", "jfk", "--out", str(path))
+    again = lowmark("credentials", "token", "jfk", "--out", str(path))
     assert again.returncode != 0 and "exists" in again.stderr
 
 
@@ -124,8 +124,8 @@ def test_a_token_file_holds_one_word(tmp_path: Path) -> None:
 
 
 def test_a_token_without_rights_is_made_and_said(tmp_path: Path) -> None:
-    made = lowmark("tokens", "create", "jfk", "--out", str(tmp_path / "token"))
+    made = lowmark("credentials", "token", "jfk", "--out", str(tmp_path / "token"))
     assert made.returncode == 0 and "token jfk may do nothing yet" in made.stderr
     parse_tokens(made.stdout.encode(), "what was printed")
-    peer = lowmark("tokens", "create", "pod", "--peer", "--out", str(tmp_path / "peer"))
+    peer = lowmark("credentials", "token", "pod", "--peer", "--out", str(tmp_path / "peer"))
     assert (peer.returncode, peer.stderr) == (0, "")

@@ -11,7 +11,7 @@ import pytest
 
 from local_tracker.spark.formats import delta
 from local_tracker.spark.formats.delta import DeltaReader, DeltaTable, DeltaWriter
-from local_tracker.spark.formats.table_units import TableRefused, Taken
+from local_tracker.spark.formats.interface import TableRefused, Taken
 from tracker.errors import FilesError
 from tracker.files import LocalFiles
 

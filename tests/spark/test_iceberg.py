@@ -11,12 +11,13 @@ import pytest
 
 from local_tracker.spark.formats import iceberg
 from local_tracker.spark.formats.iceberg import (
+    IcebergFormat,
     IcebergReader,
     IcebergTable,
     IcebergWriter,
     hadoop_metadata,
 )
-from local_tracker.spark.formats.table_units import TableRefused, Taken
+from local_tracker.spark.formats.interface import TableRefused, Taken
 from tracker.errors import FilesError
 from tracker.files import LocalFiles
 
@@ -268,11 +269,11 @@ def test_the_newest_version_of_a_table_in_a_file_system_is_found(tmp_path: Path)
 
 def test_of_a_table_in_a_catalog_only_that_knows_the_metadata(tmp_path: Path) -> None:
     files = LocalFiles()
-    assert not iceberg.is_table(str(tmp_path), files)
+    assert not IcebergFormat().is_table(str(tmp_path), files)
     with pytest.raises(FilesError, match="holds no metadata of an Iceberg table"):
         hadoop_metadata(str(tmp_path), files)
     (tmp_path / "metadata").mkdir()
     (tmp_path / "metadata/00001-aabb.metadata.json").write_text("{}")
-    assert iceberg.is_table(str(tmp_path), files)
+    assert IcebergFormat().is_table(str(tmp_path), files)
     with pytest.raises(TableRefused, match="is kept in a catalog, which alone knows"):
         hadoop_metadata(str(tmp_path), files)

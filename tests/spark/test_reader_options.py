@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from local_tracker.spark.formats.interface import Source, TableSource
 from local_tracker.spark.formats.reader_options import ReaderOptions
-from local_tracker.spark.formats.tables import TableSource
 from local_tracker.spark.query.logs import CheckpointLog
-from local_tracker.spark.query.plans import Source
 from tracker.core.model import Batch
 from tracker.errors import FilesError, TrackingError
 
@@ -102,7 +101,9 @@ def test_what_was_left_out_stays_so_until_the_tracker_has_the_batches(query: Que
 
 def test_what_began_unnoted_and_unknown_is_refused(query: Query) -> None:
     query.plan(0)
-    with pytest.raises(TrackingError, match=r"table /data/table before it was tracked.*--starting"):
+    with pytest.raises(
+        TrackingError, match=r"table /data/table before it was tracked.*--set starting="
+    ):
         query.start(startingVersion="5")
     query.be_durable(0)
     assert query.start(startingVersion="5") == {"startingVersion": "5"}

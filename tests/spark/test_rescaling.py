@@ -118,5 +118,7 @@ def test_a_batch_that_is_under_way_is_finished_first_or_refused(
         return Query()
 
     with pytest.raises(TrackingError, match=r"batch 4.*was not over after 5 s"):
-        rescale_query(spark, Query(), start, root, 4, finish_timeout_s=5)
+        rescale_query(
+            spark, Query(), start, root, 4, finish_timeout_s=5
+        )  # expires: the stub decides
     assert started == [{"availableNow": True}], "it is not started again behind the caller's back"

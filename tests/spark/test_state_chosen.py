@@ -47,6 +47,16 @@ def test_what_the_user_says_goes_before_the_plan() -> None:
         assert chosen(found, "free") is None
 
 
+@pytest.mark.parametrize("kind", [StateKind.USER, StateKind.UNKNOWN])
+def test_what_the_user_says_of_a_watermark_holds_nothing_that_a_clock_lets_go_of(
+    kind: StateKind,
+) -> None:
+    found = StatePlan(kind, what="transformWithState", has_timers=True, by_clock=True)
+    with pytest.raises(TrackingError, match=r"'q': transformWithState lets go .* by the clock"):
+        chosen(found, HeldFor(1_000, 1_000))
+    assert chosen(found, "free") is None
+
+
 def test_where_nothing_is_created_or_a_front_promises_nothing_is_held() -> None:
     assert chosen(WINDOWS, creates=[]) is None
     assert chosen(STRANGE, creates=[]) is None

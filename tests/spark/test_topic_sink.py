@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.kafka import TopicLabels
-from local_tracker.spark.formats.kafka_sink import TopicSink
+from local_tracker.spark.formats.kafka_sink import SunkTopic, TopicSink, topic_output
 from local_tracker.spark.formats.ranges import OffsetRanges, RangesError
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.follow import Stopping
@@ -100,7 +101,7 @@ class Run:
             return [(offset, offset + 1, query.slots[offset]) for offset in range(begin, end)]
 
         ranges = {"0": OffsetRanges("in", slots), "1": OffsetRanges("side", slots)}
-        routes = Routes(SPEC, {}, tuple(segments), "q", None, ranges)
+        routes = Routes(SPEC, QueryReads({}, (), ranges), tuple(segments), "q")
         state = lambda name: SimpleNamespace(  # noqa: E731
             state=SimpleNamespace(
                 segments=[
@@ -110,7 +111,8 @@ class Run:
         )
         node: Any = SimpleNamespace(report_waits=lambda waits: None)
         admin: Any = SimpleNamespace(pipeline=state)
-        self.ticks = QueryTicks(node, admin, routes, checkpoint, sink=self.sink, state=holds)
+        output = topic_output(self.sink, routes.creates, SunkTopic(self.sink))
+        self.ticks = QueryTicks(node, admin, routes, checkpoint, lambda: [output], state=holds)
 
     def tick(self, batch: int) -> TickContent:
         return self.ticks.tick(self.ticks.read(batch), threading.Event())

@@ -79,7 +79,7 @@ def _welcome(target: str, url: str, pipeline: str, data: Path | None) -> str:
         ]
         following = [f"lowmark watch -p {pipeline}{to_it}", f"lowmark explain -p {pipeline}{to_it}"]
     else:
-        following = [f"lowmark pipelines list{to_it}"]
+        following = [f"lowmark status{to_it}"]
     following += ["lowmark init my-pipeline --source files"]
     lines += ["", "Next, in another terminal:", *(f"  {each}" for each in following)]
     return "\n".join([*lines, "", "Ctrl-C ends it."])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from tracker.client.settings import Settings, assignments, from_file, from_words
+from tracker.client.settings import Settings, from_words, read_layers
 from tracker.errors import Code, InvalidError
 
 if TYPE_CHECKING:
@@ -207,11 +207,8 @@ def read_settings(
         for field in ServeSettings.model_fields
         if said.get(variable_of(field))  # one that is empty says nothing
     }
-    found = from_file(ServeSettings, text, source)
-    found |= from_words(ServeSettings, by_variable, variable_of)
-    found |= from_words(ServeSettings, assignments(assigned), lambda name: f"--set {name}")
-    found |= from_words(ServeSettings, options or {}, lambda name: f"--{name.replace('_', '-')}")
-    return ServeSettings.model_validate(found)
+    in_environment = from_words(ServeSettings, by_variable, variable_of)
+    return read_layers(ServeSettings, text, source, in_environment, assigned, options or {})
 
 
 # --- what they come to ----------------------------------------------------------------------------

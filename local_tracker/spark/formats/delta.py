@@ -25,9 +25,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from local_tracker.spark.formats.table_units import TableRefused, Taken
+from local_tracker.spark.formats.interface import (
+    Leaf,
+    Reading,
+    Source,
+    TableFormat,
+    TableRefused,
+    TableSource,
+    Taken,
+    scala_map,
+)
 from tracker.errors import Code, FilesError
-from tracker.files import End, Files
+from tracker.files import End, Files, Stores
 
 MAX_COMMIT_BYTES = 1 << 30
 """The largest commit that is read."""
@@ -42,6 +51,7 @@ MAX_SNAPSHOT_UNITS = 50_000
 _BLOCK_BYTES = 1 << 20
 _BEFORE_ALL = -100
 _LOG = "_delta_log"
+_OWN_OPTIONS = {"txnappid", "txnversion", "usermetadata", "replacewhere", "partitionoverwritemode"}
 _OUTSIDE = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
 
 
@@ -73,11 +83,6 @@ class DeltaOffset:
     place: int
     table_id: str = field(compare=False)
     in_snapshot: bool = field(compare=False, default=False)
-
-
-def is_offset(value: object) -> bool:
-    """Whether an offset, parsed from its JSON, is of a Delta source."""
-    return isinstance(value, dict) and "reservoirId" in value
 
 
 def parse_offset(text: str) -> DeltaOffset:
@@ -212,8 +217,9 @@ class DeltaReader:
         TableRefused for options with which it cannot be told what a batch read."""
         self._table, self._untracked = table, tuple(untracked)
         _check_options(options or {}, table.location)
-        self._skips, given = skips_changes(options or {}), starting_version(options or {})
-        self._first = first if given is None else given
+        reading = _reading(options or {})
+        self._skips = reading.skips
+        self._first = first if reading.first is None else reading.first
         self._knows_options = options is not None
         self._snapshot: tuple[int, tuple[str, ...]] = (-1, ())
         self._read_id: str | None = None
@@ -451,29 +457,6 @@ class _Reading:
         )  # fmt: skip
 
 
-def starting_version(options: Mapping[str, str]) -> int | None:
-    """The version that a reader is told to begin with; None if its options name none."""
-    first = _given(options).get("startingversion", "")
-    return int(first) if first.isdigit() else None
-
-
-def skips_changes(options: Mapping[str, str]) -> bool:
-    """Whether a reader leaves out commits that take rows away, with the rows that these add."""
-    return _given(options).get("skipchangecommits", "").lower() == "true"
-
-
-def with_reading(options: Mapping[str, str], first: int | None, *, skips: bool) -> dict[str, str]:
-    """The options of a reader, with another version to begin with, and other changes that it leaves out."""
-    found = {
-        name: value
-        for name, value in options.items()
-        if name.lower() not in ("startingversion", "skipchangecommits")
-    }
-    if first is not None:
-        found["startingVersion"] = str(first)
-    return found | ({"skipChangeCommits": "true"} if skips else {})
-
-
 def _given(options: Mapping[str, str]) -> dict[str, str]:
     """Options by their names, whose case is nobody's business."""
     return {name.lower(): value for name, value in options.items()}
@@ -498,3 +481,100 @@ def _check_options(options: Mapping[str, str], location: str) -> None:
 
 def _is_commit(name: str) -> bool:
     return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+
+
+def _reading(options: Mapping[str, str]) -> Reading:
+    given = _given(options)
+    first = given.get("startingversion", "")
+    skips = given.get("skipchangecommits", "").lower() == "true"
+    return Reading(int(first) if first.isdigit() else None, skips)
+
+
+class DeltaFormat(TableFormat):
+    """Tables of Delta Lake's."""
+
+    name = "delta"
+    # Delta itself leaves out a batch that it has; to look for it first could mean the whole log.
+    looks_first = False
+
+    def source(self, leaf: Leaf) -> Source | None:
+        if leaf.what != self.name or not leaf.has("dataSource"):
+            return None
+        options = scala_map(leaf.node.dataSource().options())
+        table = TableSource(self.name, options["path"], options)
+        return Source(leaf.number, f"delta[{table.location}]", table.location, table=table)
+
+    def is_offset(self, value: object) -> bool:
+        return isinstance(value, dict) and "reservoirId" in value
+
+    def is_table(self, location: str, files: Files) -> bool:
+        return DeltaTable(location, files).exists()
+
+    def reader(
+        self,
+        table: TableSource,
+        stores: Stores,
+        *,
+        has_options: bool,
+        first: int | None,
+        untracked: Sequence[range],
+    ) -> DeltaReader:
+        options = table.options if has_options else None
+        return DeltaReader(_log(table, stores), options, first, untracked)
+
+    def written(
+        self, table: TableSource, stores: Stores, query: str, since: int = 0
+    ) -> DeltaWriter:
+        return DeltaWriter(_log(table, stores), query, since)
+
+    def sink_table(self, session: Any, sink: Any) -> TableSource | None:
+        text = str(sink.toString())
+        if not text.startswith("DeltaSink["):
+            return None
+        return TableSource(self.name, text.removeprefix("DeltaSink[").removesuffix("]"))
+
+    def table(self, session: Any, name: str) -> TableSource | None:
+        """As `TableFormat.table`. A table need not be where it is said to be, yet."""
+        from pyspark.errors import AnalysisException
+
+        if "/" in name:
+            return TableSource(self.name, name)
+        try:
+            found = session.sql(f"DESCRIBE DETAIL {name}").first()
+        except AnalysisException:
+            return None
+        if found is None or found["format"] != self.name:
+            return None
+        return TableSource(self.name, str(found["location"]))
+
+    def reading(self, options: Mapping[str, str]) -> Reading:
+        return _reading(options)
+
+    def with_reading(self, options: Mapping[str, str], reading: Reading) -> dict[str, str]:
+        given = ("startingversion", "skipchangecommits")
+        found = {name: value for name, value in options.items() if name.lower() not in given}
+        if reading.first is not None:
+            found["startingVersion"] = str(reading.first)
+        return found | ({"skipChangeCommits": "true"} if reading.skips else {})
+
+    def begins_whole(self, offset: str) -> bool:
+        return parse_offset(offset).in_snapshot
+
+    def is_own_option(self, name: str) -> bool:
+        return name in _OWN_OPTIONS
+
+    def next_version(self, table: TableSource, stores: Stores) -> int:
+        return _log(table, stores).newest() + 1
+
+    def stamps(self, query: str, batch: int, note: str) -> dict[str, str]:
+        return {"txnAppId": query, "txnVersion": str(batch), "userMetadata": note}
+
+    def newest_version(self, session: Any, table: str) -> int | None:
+        named = f"delta.`{table}`" if "/" in table else table
+        found = session.sql(f"DESCRIBE HISTORY {named} LIMIT 1").first()
+        return None if found is None else int(found["version"])
+
+
+def _log(table: TableSource, stores: Stores) -> DeltaTable:
+    location = stores.location(table.location)
+    return DeltaTable(location, stores.files(location))

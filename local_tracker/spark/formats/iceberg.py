@@ -20,11 +20,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from local_tracker.spark.formats.table_units import TableRefused, Taken
-from tracker.errors import Code, FilesError
-from tracker.files import Files
+from local_tracker.spark.formats.interface import (
+    Leaf,
+    Source,
+    TableFormat,
+    TableRefused,
+    TableSource,
+    Taken,
+)
+from tracker.errors import Code, FilesError, TrackingError
+from tracker.files import Files, Stores
 
 MAX_METADATA_BYTES = 256 << 20
 """The largest metadata that are read."""
@@ -37,6 +45,7 @@ QUERY, BATCH, NOTE = "lowmark.query", "lowmark.batch", "lowmark.note"
 """In the summary of a snapshot of our own writer's: of which batch of which query it is, and what is noted of
 that. In small letters, since options are."""
 
+_SNAPSHOT_PROPERTY = "snapshot-property."
 _MERGES = "commit.manifest-merge.enabled"
 _NO_SNAPSHOT = -1
 _HINT = "version-hint.text"
@@ -71,11 +80,6 @@ class IcebergOffset:
 
     snapshot: int
     place: int
-
-
-def is_offset(value: object) -> bool:
-    """Whether an offset, parsed from its JSON, is of an Iceberg source."""
-    return isinstance(value, dict) and {"snapshot_id", "position"} <= set(value)
 
 
 def parse_offset(text: str) -> IcebergOffset:
@@ -330,11 +334,6 @@ def hadoop_metadata(location: str, files: Files) -> str:
     return found.decode()
 
 
-def is_table(location: str, files: Files) -> bool:
-    """Whether a location holds an Iceberg table, be it one whose metadata only a catalog knows."""
-    return any(name.endswith(".metadata.json") for name in files.names(f"{location}/metadata"))
-
-
 def _snapshot(entry: dict[str, Any]) -> Snapshot:
     summary = entry.get("summary", {})
     own = QUERY in summary
@@ -348,3 +347,118 @@ def _snapshot(entry: dict[str, Any]) -> Snapshot:
         int(summary.get(BATCH if own else _BATCH, -1)),
         str(summary.get(NOTE, "")),
     )
+
+
+class IcebergFormat(TableFormat):
+    """Tables of Apache Iceberg's."""
+
+    name = "iceberg"
+    looks_first = True
+
+    def source(self, leaf: Leaf) -> Source | None:
+        if (table := self._read_by(leaf)) is None:
+            return None
+        return Source(leaf.number, f"iceberg[{table.location}]", table.location, table=table)
+
+    def is_offset(self, value: object) -> bool:
+        return isinstance(value, dict) and {"snapshot_id", "position"} <= set(value)
+
+    def is_table(self, location: str, files: Files) -> bool:
+        """As `TableFormat.is_table`, be it one whose metadata only a catalog knows."""
+        return any(name.endswith(".metadata.json") for name in files.names(f"{location}/metadata"))
+
+    def reader(
+        self,
+        table: TableSource,
+        stores: Stores,
+        *,
+        has_options: bool,
+        first: int | None,
+        untracked: Sequence[range],
+    ) -> IcebergReader:
+        return IcebergReader(_known(table, stores), untracked)
+
+    def written(
+        self, table: TableSource, stores: Stores, query: str, since: int = 0
+    ) -> IcebergWriter:
+        return IcebergWriter(_known(table, stores), query)
+
+    def sink_table(self, session: Any, sink: Any) -> TableSource | None:
+        return self._of(session, sink) if _is_ours(sink) else None
+
+    def table(self, session: Any, name: str) -> TableSource | None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            frame = (
+                session.read.format(self.name).load(name) if "/" in name else session.table(name)
+            )
+        except AnalysisException:
+            return None
+        return self._read_by(Leaf.first_of(frame))
+
+    def refused_mode(self, mode: str) -> str | None:
+        if mode != "Complete":
+            return None
+        return (
+            "replaces an Iceberg table with each batch (outputMode complete): Iceberg's source does not read "
+            "what replaces, so nobody could consume it"
+        )
+
+    def is_own_option(self, name: str) -> bool:
+        return name in ("branch", "overwrite-mode") or name.startswith(_SNAPSHOT_PROPERTY)
+
+    def check_appending(self, table: TableSource, stores: Stores) -> None:
+        found = _known(table, stores)
+        found.refresh()
+        if found.merges_manifests:
+            raise TrackingError(
+                f"table {found.location} merges the manifests of what is appended, so that Iceberg's own "
+                f"reader may skip files, and which it has read cannot be told; set the table's property "
+                f"'commit.manifest-merge.enabled' to 'false' (ALTER TABLE ... SET TBLPROPERTIES)"
+            )
+
+    def stamps(self, query: str, batch: int, note: str) -> dict[str, str]:
+        properties = {QUERY: query, BATCH: str(batch), NOTE: note}
+        return {_SNAPSHOT_PROPERTY + name: value for name, value in properties.items()}
+
+    def newest_version(self, session: Any, table: str) -> int | None:
+        self.forget_version(session, table)
+        reader = session.read.format(self.name)
+        refs = reader.load(f"{table}#refs") if "/" in table else reader.table(f"{table}.refs")
+        main = refs.where("name = 'main'").first()
+        return None if main is None else int(main["snapshot_id"])
+
+    def forget_version(self, session: Any, table: str) -> None:
+        """As `TableFormat.forget_version`: catalogs keep a table for half a minute, as it was."""
+        if "/" not in table:
+            session.sql(f"REFRESH TABLE {table}")
+
+    def _read_by(self, leaf: Leaf) -> TableSource | None:
+        if not leaf.has("table") or not _is_ours(leaf.node.table()):
+            return None
+        return self._of(leaf.session, leaf.node.table())
+
+    def _of(self, session: Any, table: Any) -> TableSource:
+        """A table of Spark's from Iceberg's connector, which asks the table's catalog for its metadata."""
+        jvm, known = session.sparkContext._jvm, table.table()
+        assert jvm is not None
+        parser = jvm.org.apache.iceberg.TableMetadataParser
+
+        def metadata() -> str:
+            known.refresh()
+            return str(parser.toJson(known.operations().current()))
+
+        return TableSource(self.name, str(known.location()), metadata=metadata)
+
+
+def _is_ours(table: Any) -> bool:
+    return bool(table.getClass().getName().startswith("org.apache.iceberg.spark."))
+
+
+def _known(table: TableSource, stores: Stores) -> IcebergTable:
+    """Its metadata, as its catalog knows them."""
+    location, metadata = stores.location(table.location), table.metadata
+    if metadata is None:
+        metadata = partial(hadoop_metadata, location, stores.files(location))
+    return IcebergTable(location, metadata)

@@ -71,7 +71,7 @@ def find_flows(storage: str, stores: Stores = STORES) -> list[Flow]:
                     if len(found) > MAX_FLOWS:
                         raise TrackingError(
                             f"{top} has more than {MAX_FLOWS} flows, which is the limit of one "
-                            f"command: follow its queries one by one (lowmark attach)"
+                            f"command: follow its queries one by one (lowmark query attach)"
                         )
     return found
 
@@ -194,7 +194,7 @@ def derived_pipeline(
             if f"{segment}={number}" not in untracked:
                 raise TrackingError(
                     f"flow {segment!r} reads source {number}, which is no source of files (its offset is "
-                    f"{offset[:200]}): leave it out with --untracked {segment}={number}, and min time "
+                    f"{offset[:200]}): leave it out with --set untracked={segment}={number}, and min time "
                     f"passes what comes from there"
                 )
         edges += [Edge(writer.segment, segment) for writer in each.tables]

@@ -7,7 +7,7 @@ finished if one had begun, its state is repartitioned by Spark itself, and it is
 writes the new state as a batch of its own, without input, which is an empty tick: no row is counted
 twice or left out, and min time only waits.
 
-Spark's repartitioning (PySpark 4.2 and later; experimental there, and private) takes the RocksDB state
+Spark's repartitioning (experimental, and private) takes the RocksDB state
 store only, and leaves a batch half begun in the checkpoint when it refuses. So everything that it would
 refuse is checked before anything is stopped.
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from local_tracker.spark import jvm
+from local_tracker.spark import versions
 from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.query.logs import CheckpointLog
 from tracker.errors import Code, TrackingError
@@ -86,9 +86,9 @@ def check_rescale(
     spark: SparkSession, checkpoint: str | os.PathLike[str], partitions: int
 ) -> CheckpointState:
     """Raises TrackingError for whatever Spark would refuse, but for a batch that has begun."""
-    if getattr(type(spark), "_streamingCheckpointManager", None) is None:
+    if not versions.can_repartition(spark):
         raise TrackingError(
-            f"PySpark {spark.version} cannot repartition state; 4.2 is the first that can",
+            f"PySpark {spark.version} cannot repartition state; {versions.FIRST_WITH_REPARTITION} is the first that can",
             Code.TRACKING_RESCALE,
         )
     state = checkpoint_state(checkpoint, session_stores(spark))
@@ -129,7 +129,7 @@ def repartition_state(
             Code.TRACKING_RESCALE,
         )
     stores = session_stores(spark)
-    jvm.repartition(spark, _as_spark_names(checkpoint, stores), partitions)
+    versions.repartition(spark, _as_spark_names(checkpoint, stores), partitions)
     after = checkpoint_state(checkpoint, stores)
     if (after.begun, after.committed, after.partitions) != (
         before.begun + 1, before.begun + 1, partitions,

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
+from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS
 from local_tracker.spark.state.entries import MAX_SEGMENTS
 from local_tracker.spark.state.rules import HeldFor, StateKind, StatePlan
 from tracker.core.log import Joined
@@ -78,6 +79,8 @@ def chosen_plan(
 
 def _plan(node_id: str, state: State, found: StatePlan | None, mode: str) -> StatePlan | None:
     if isinstance(state, HeldFor):
+        if found is not None and found.by_clock:
+            raise TrackingError(f"query {node_id!r}: {found.what} {NO_WATERMARK_TELLS}")
         return StatePlan.given(state, mode)
     if found is None:
         if state == "hold":

@@ -10,11 +10,10 @@ from tests.schedulers.judged import faults
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import RunFailed
 from tests.schedulers.shop import Shop
+from tests.waits import HANG_S
 
 LAYOUT = "%Y-%m-%dT%H:%M:%S"
-START_S, REPORT_S = 600.0, 600.0
-"""Upper bounds, for a machine that has much else to do."""
-CLOSE_LOOK_S = 0.02
+CLOSE_LOOK_S = 0.02  # paces: its looks
 SILENT_AFTER_S = 30
 DAGS = ("orders_release", "orders_report", "orders_two_release")
 
@@ -37,7 +36,7 @@ def follow(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
     _reported(shop, airflow, sensors=1)
     two = len(_two(shop.expected(LAYOUT)))
     airflow.programs.wait_for(
-        "the releases of two hours", lambda: len(airflow.keys("orders_two_hours")) >= two, REPORT_S
+        "the releases of two hours", lambda: len(airflow.keys("orders_two_hours")) >= two, HANG_S
     )
     _quiet(airflow)
     _one_subscription(shop, airflow, outcome)
@@ -58,9 +57,7 @@ def two_hours() -> str:
 def _reported(shop: Shop, airflow: Airflow, sensors: int = 0) -> None:
     """Waits for the reports of all hours that are complete, and of some sensors."""
     reports = len(shop.completed) + sensors
-    airflow.programs.wait_for(
-        f"{reports} reports", lambda: len(shop.history()) >= reports, REPORT_S
-    )
+    airflow.programs.wait_for(f"{reports} reports", lambda: len(shop.history()) >= reports, HANG_S)
 
 
 def _quiet(airflow: Airflow) -> None:
@@ -70,13 +67,13 @@ def _quiet(airflow: Airflow) -> None:
         states = {state for dag in DAGS for state in airflow.states(dag)}
         return states <= {"success", "failed"}
 
-    airflow.programs.wait_for("the end of every run", ended, REPORT_S)
+    airflow.programs.wait_for("the end of every run", ended, HANG_S)
 
 
 def _one_subscription(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
     """Both watchers have one, once all is as it should be."""
     airflow.programs.wait_for(
-        "both watchers", lambda: airflow.events("orders_two_complete") > 0, START_S
+        "both watchers", lambda: airflow.events("orders_two_complete") > 0, HANG_S
     )
     if shop.subscribers != 1:
         outcome.wrong.append(f"two watchers of one pipeline have {shop.subscribers} subscriptions")
@@ -97,7 +94,7 @@ def _triggerer_before_its_record(shop: Shop, airflow: Airflow) -> None:
     events = airflow.events("orders_complete")
     shop.complete_hour()
     airflow.programs.wait_for(
-        "the watcher's event", lambda: airflow.events("orders_complete") > events, REPORT_S, CLOSE_LOOK_S
+        "the watcher's event", lambda: airflow.events("orders_complete") > events, HANG_S, CLOSE_LOOK_S
     )  # fmt: skip
     airflow.programs.kill("triggerer")
     shop.complete_hour()
@@ -110,7 +107,7 @@ def _scheduler_in_a_release(shop: Shop, airflow: Airflow) -> None:
     _quiet(airflow)
     shop.complete_hour()
     airflow.programs.wait_for(
-        "a release to run", lambda: airflow.running("orders_release") > 0, REPORT_S, CLOSE_LOOK_S
+        "a release to run", lambda: airflow.running("orders_release") > 0, HANG_S, CLOSE_LOOK_S
     )
     airflow.programs.kill("scheduler")
     shop.complete_hour()
@@ -144,25 +141,25 @@ def _sensor(shop: Shop, airflow: Airflow, outcome: Outcome) -> datetime:
         state, _, by_triggerer = airflow.task("orders_wait", "complete")
         return state == "deferred" and by_triggerer
 
-    programs.wait_for("the Dag of the sensor", known, START_S)
+    programs.wait_for("the Dag of the sensor", known, HANG_S)
     command = airflow.command("dags", "trigger", "orders_wait", "--logical-date", until.isoformat())
-    status, said = programs.call("trigger", command, START_S)
+    status, said = programs.call("trigger", command, HANG_S)
     if status:
         raise RunFailed(f"airflow dags trigger ended with {status}: {said[-1_500:]}")
     # Not any other try: Airflow may count one as failed whose trigger fires within moments.
-    programs.wait_for("a try of the sensor that is held", lambda: _held(airflow), REPORT_S)
+    programs.wait_for("a try of the sensor that is held", lambda: _held(airflow), HANG_S)
     programs.wait_for(
-        "another try of the sensor", lambda: airflow.task("orders_wait", "complete")[1] > 1, REPORT_S
+        "another try of the sensor", lambda: airflow.task("orders_wait", "complete")[1] > 1, HANG_S
     )  # fmt: skip
     shop.complete_hour()  # which ends the silence for a while
-    programs.wait_for("the sensor to wait", waits, REPORT_S)
+    programs.wait_for("the sensor to wait", waits, HANG_S)
     programs.kill("triggerer")
     outcome.kills += 1
     shop.complete_hour()
     airflow.start("triggerer")
     _reported(shop, airflow, sensors=1)
     programs.wait_for(
-        "the end of the sensor's run", lambda: set(airflow.states("orders_wait")) == {"success"}, REPORT_S
+        "the end of the sensor's run", lambda: set(airflow.states("orders_wait")) == {"success"}, HANG_S
     )  # fmt: skip
     outcome.numbers["tries of a sensor"] = airflow.task("orders_wait", "complete")[1]
     return until

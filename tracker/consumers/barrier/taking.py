@@ -18,7 +18,7 @@ from tracker.core.model import Unit as UnitName
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import slot_in_name
 from tracker.core.model.waits import WaitCause, WaitKind
-from tracker.errors import Code, LateError, StateError, UnavailableError
+from tracker.errors import Code, LateError, LowmarkError, StateError, UnavailableError
 from tracker.files import AwayError, FilesError
 
 SCOPE = "barrier"
@@ -105,10 +105,9 @@ class Taker:
             return False
         slots = self._slots_of([name])
         if name not in slots:
-            raise StateError(
+            raise LowmarkError(
                 f"unit {name!r} is not open in segment {self._segment!r}: commit the tick that creates it, and "
-                "wait until it is durable, before its rows are added",
-                Code.STATE_ORDER,
+                "wait until it is durable, before its rows are added"
             )
         self._ledger.resolved(slots.items())
         unit = self._ledger.unit(name)
@@ -215,7 +214,7 @@ class Taker:
             raise LateError(
                 f"{len(late)} rows of {unit.name} are late, such as {key!r} at slot {slot}: everything below "
                 f"{self._buffer.released_below} was released, and the file is of slot {unit.slot}; keep them beside "
-                "the sink (--late beside)",
+                "the sink (--set late=beside)",
                 Code.LATE_ROWS,
             )
         self._ledger.add(unit, [item for item in chunk if item[0] >= floor], late)

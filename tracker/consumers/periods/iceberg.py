@@ -89,7 +89,7 @@ class IcebergMark:
             of = f"is the mark of period {key}" if key else "was made by somebody else"
             raise StateError(
                 f"{self.name}: tag {tag!r} {of}, and period {period.key} would have the "
-                f"same; give each follower of a table tags of its own (--tag)",
+                f"same; give each follower of a table tags of its own (--set tag=TEMPLATE)",
                 Code.STATE_RECEIVER,
             )
         return True

@@ -60,7 +60,7 @@ def _decoded(secret: str, where: str) -> bytes:
     if not MIN_SECRET_BYTES <= len(key) <= MAX_SECRET_BYTES:
         raise InvalidError(
             f"{where} is not a secret: {PREFIX} and base64 of {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} "
-            "random bytes; `lowmark webhook secret` makes one",
+            "random bytes; `lowmark credentials token --webhook` makes one",
             Code.INVALID_CREDENTIALS,
         )
     return key

@@ -98,7 +98,7 @@ class Webhook:
             )
         if parts.scheme == "http" and not plain and not is_loopback(f"{host}:0"):
             raise ValueError(
-                f"{self.name}: plain http leaves this machine; use https, or allow it (--plain)"
+                f"{self.name}: plain http leaves this machine; use https, or allow it (--set plain=true)"
             )
         self._host, self._port, self._secure = host, port, parts.scheme == "https"
         self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

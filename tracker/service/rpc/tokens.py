@@ -173,7 +173,7 @@ def _token(entry: Any, where: str) -> Token:
     if len(known) != hashlib.sha256().digest_size:
         raise InvalidError(
             f"{where} ({name}): sha256 is not 64 hexadecimal digits (in quotes, if they are all "
-            "decimal); lowmark tokens create prints it",
+            "decimal); lowmark credentials token prints it",
             Code.INVALID_CREDENTIALS,
         )
     peer = entry.get("peer", False)
