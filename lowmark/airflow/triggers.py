@@ -11,12 +11,12 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from lowmark.airflow.hooks import LowmarkHook
-from tracker.client.errors import RefusedError
 from tracker.client.subscriber import AsyncSubscriber
 from tracker.client.waiting import wait_complete_async
 from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.releases import Report
 from tracker.core.model.slots import FOREVER
+from tracker.errors import RefusedError
 
 
 class CompleteTrigger(BaseTrigger):

@@ -27,8 +27,9 @@ from tests.consumers.tables import synced_files
 from tests.files.s3 import s3_bucket
 from tracker.consumers.barrier.delta import DeltaSink
 from tracker.consumers.barrier.releasing import Releaser
-from tracker.consumers.barrier.sink import Position, SinkFencedError, SinkRefusedError
+from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released, ReorderBuffer
+from tracker.errors import FencedError, StateError
 
 KILLED = 20
 """Writers, behind each step in turn."""
@@ -148,7 +149,7 @@ def test_a_writer_that_is_between_look_and_commit_is_kept_out(
         write_deltalake(*args, **options)
 
     monkeypatch.setattr(deltalake, "write_deltalake", opened_between)
-    with pytest.raises(SinkFencedError, match="was opened by another writer"):
+    with pytest.raises(FencedError, match="was opened by another writer"):
         first.write(*batch(position.next))
     second.write(*batch(position.next))
     assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)
@@ -191,15 +192,13 @@ def test_a_table_that_was_restored_is_refused(place: DeltaPlace) -> None:
     written(place)
     place.table.restore(2)
     assert place.rows() == rows_up_to(ROWS_A_BATCH), "the first batch"
-    with pytest.raises(
-        SinkRefusedError, match="14 rows of barrier 'orders', and 0 rows are the last"
-    ):
+    with pytest.raises(StateError, match="14 rows of barrier 'orders', and 0 rows are the last"):
         sink_at(place).open(BARRIER, BUFFER)
 
 
 def test_a_table_of_other_columns_is_refused(place: DeltaPlace) -> None:
     write_deltalake(place.where["table"], pa.table({"position": [1], "order": ["a"]}))
-    with pytest.raises(SinkRefusedError, match="columns position long, order string"):
+    with pytest.raises(StateError, match="columns position long, order string"):
         sink_at(place).open(BARRIER, BUFFER)
 
 
@@ -211,7 +210,7 @@ def test_a_table_in_a_store_has_one_writer_too(monkeypatch: pytest.MonkeyPatch) 
         first, position = written(place, 1)
         second = sink_at(place)
         assert second.open(BARRIER, BUFFER) == position
-        with pytest.raises(SinkFencedError):
+        with pytest.raises(FencedError):
             first.write(*batch(position.next))
         second.write(*batch(position.next))
         assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)

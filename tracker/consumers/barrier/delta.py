@@ -12,17 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracker.client.errors import LowmarkError
-from tracker.consumers.barrier.sink import (
-    OrderedSink,
-    Position,
-    SinkAwayError,
-    SinkError,
-    SinkRefusedError,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, refused
 from tracker.consumers.commits import MAX_ATTEMPTS, try_to_commit
 from tracker.consumers.delta_disk import LocalLog, local_log
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, LowmarkError, StateError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -52,8 +46,9 @@ class DeltaSink(OrderedSink):
         try:
             import deltalake
         except ModuleNotFoundError as missing:
-            raise LowmarkError(
-                f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'"
+            raise StateError(
+                f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'",
+                Code.STATE_EXTRA,
             ) from None
         super().__init__(f"Delta table {table}")
         self._deltalake, self.interval_ms = deltalake, interval_ms
@@ -79,12 +74,12 @@ class DeltaSink(OrderedSink):
     def let_go(self) -> None:
         self._table = None
 
-    def failed(self, error: Exception) -> SinkError | None:
+    def failed(self, error: Exception) -> LowmarkError | None:
         from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
 
         if isinstance(error, DeltaProtocolError | SchemaMismatchError):
-            return SinkRefusedError(f"{self.name} cannot be written: {error}")
-        return SinkAwayError(f"{self.name}: {error}")
+            return refused(f"{self.name} cannot be written: {error}")
+        return None if isinstance(error, LowmarkError) else away(f"{self.name}: {error}")
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -108,13 +103,13 @@ class DeltaSink(OrderedSink):
     def _check_columns(self, table: DeltaTable) -> None:
         found = {field.name: getattr(field.type, "type", "?") for field in table.schema().fields}
         if found != COLUMNS:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has the columns {_listed(found)}, and the sink of a barrier those that it makes "
                 f"itself: {_listed(COLUMNS)}; name another table"
             )
 
     def _commit(self, what: str, attempt: Callable[[], None]) -> None:
-        """Raises SinkAwayError where others always commit before."""
+        """Raises UnavailableError where others always commit before."""
         from deltalake.exceptions import CommitFailedError
 
         def once() -> None:
@@ -126,7 +121,7 @@ class DeltaSink(OrderedSink):
                 raise
 
         if not try_to_commit(once, (CommitFailedError,)):
-            raise SinkAwayError(
+            raise away(
                 f"{self.name}: others committed before each of {MAX_ATTEMPTS} attempts to {what}"
             )
 
@@ -172,7 +167,7 @@ class DeltaSink(OrderedSink):
         self.check_writer(table.transaction_version(self._writers))
 
     def _position(self, table: DeltaTable) -> Position | None:
-        """What the table holds. Raises SinkRefusedError if the last row is gone."""
+        """What the table holds. Raises StateError if the last row is gone."""
         import pyarrow as pa
 
         count = table.transaction_version(self._application)
@@ -186,7 +181,7 @@ class DeltaSink(OrderedSink):
         # By pyarrow, which lets other threads run while the store is read.
         found = pa.table(answer).to_pylist()
         if len(found) != 1:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} says that it has {count} rows of barrier {self.barrier!r}, and {len(found)} rows are "
                 f"the last one: it was restored, overwritten, or rows were deleted; bring them back, or begin with "
                 "a new buffer and another barrier's name"

@@ -15,22 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
-from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.consumers.barrier.kafka_positions import (
     ANSWER_S,
     Claim,
     PositionsTopic,
     topic_settings,
 )
-from tracker.consumers.barrier.sink import (
-    OrderedSink,
-    Position,
-    SinkAwayError,
-    SinkError,
-    SinkFencedError,
-    SinkRefusedError,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, refused
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, FencedError, LowmarkError, StateError, UnavailableError
 
 TRANSACTION_TIMEOUT_S = 60.0
 """How long one write may take, after which the brokers abort it."""
@@ -104,22 +97,23 @@ class KafkaSink(OrderedSink):
             self._producer.purge()
             self._producer = None
 
-    def failed(self, error: Exception) -> SinkError | None:
+    def failed(self, error: Exception) -> LowmarkError | None:
         if isinstance(error, self._confluent.KafkaException):
             return self._meant(error.args[0])
-        if isinstance(error, BrokerAwayError | TimeoutError):
-            return SinkAwayError(f"{self.name}: {error}")
-        return SinkRefusedError(f"{self.name}: {error}") if isinstance(error, TopicError) else None
+        code = error.code if isinstance(error, LowmarkError) else None
+        if isinstance(error, TimeoutError) or code == Code.UNAVAILABLE_BROKER:
+            return away(f"{self.name}: {error}")
+        return refused(f"{self.name}: {error}") if code == Code.STATE_TOPIC else None
 
     # --- inside -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """What the topics are. Raises SinkRefusedError, TopicError, BrokerAwayError, KafkaException."""
+        """What the topics are. Raises StateError, UnavailableError, KafkaException."""
         from confluent_kafka.admin import AdminClient
 
         found = self._asked.ends()
         if len(found.ends) < self._partitions:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has {len(found.ends)} partitions, and {self._partitions} are to be written: add "
                 "some, or write fewer"
             )
@@ -141,7 +135,7 @@ class KafkaSink(OrderedSink):
         }
 
     def _check(self, claim: Claim | None, buffer: str) -> None:
-        """Raises SinkFencedError, SinkRefusedError if what the sink holds is not for this writer to go on."""
+        """Raises FencedError, StateError if what the sink holds is not for this writer to go on."""
         if claim is None:
             return
         self.check_writer(claim.writer)
@@ -149,13 +143,13 @@ class KafkaSink(OrderedSink):
         if claim.held is None:
             return
         if claim.topic_id != self._topic_id:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has id {self._topic_id}, and the {claim.held.next} rows of barrier "
                 f"{self.barrier!r} are in the one with id {claim.topic_id}: it was deleted and made anew; "
                 "begin with a new buffer and another barrier's name"
             )
         if claim.partitions != self._partitions:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name}: barrier {self.barrier!r} writes {claim.partitions} partitions, and "
                 f"{self._partitions} would put keys elsewhere, in no order; keep partitions={claim.partitions}"
             )
@@ -172,7 +166,7 @@ class KafkaSink(OrderedSink):
             self._send(producer, self.topic, partition, key, row.payload, headers)
         except self._confluent.KafkaException as error:
             if error.args[0].name() == "MSG_SIZE_TOO_LARGE":
-                raise SinkRefusedError(
+                raise refused(
                     f"{self.name}: row {row.key!r} at position {row.position} has {len(row.payload)} bytes of "
                     f"payload, and a record may have {self._largest_bytes} in all: raise max.message.bytes of "
                     "the topic, or keep such payloads elsewhere"
@@ -180,7 +174,7 @@ class KafkaSink(OrderedSink):
             raise
 
     def _send(self, producer: Any, topic: str, partition: int, key: bytes, value: bytes, headers: Any = None) -> None:  # fmt: skip
-        """Raises KafkaException; BrokerAwayError while there is no room for what waits to be sent."""
+        """Raises KafkaException; UnavailableError while there is no room for what waits to be sent."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -189,32 +183,32 @@ class KafkaSink(OrderedSink):
             except BufferError:
                 producer.poll(0.1)
             if time.monotonic() > deadline:
-                raise BrokerAwayError(f"no broker has taken rows for {self._timeout_s:g} s")
+                raise UnavailableError(
+                    f"no broker has taken rows for {self._timeout_s:g} s", Code.UNAVAILABLE_BROKER
+                )
 
     def _commit(self, producer: Any, position: Position | None) -> None:
-        """Ends the transaction with a claim at a position. Raises KafkaException, BrokerAwayError."""
+        """Ends the transaction with a claim at a position. Raises KafkaException, UnavailableError."""
         claim = Claim(self.writer, self._topic_id, self._partitions, position)
         self._send(producer, self._positions.name, 0, self.barrier.encode(), claim.to_bytes())
         producer.commit_transaction(self._timeout_s)
 
-    def _meant(self, error: Any) -> SinkError:
+    def _meant(self, error: Any) -> LowmarkError:
         """What an error of the client means to the barrier."""
         if error.name() in _REFUSED:
-            return SinkRefusedError(
-                f"{self.name} takes nothing of this: {error.str()} ({error.name()})"
-            )
+            return refused(f"{self.name} takes nothing of this: {error.str()} ({error.name()})")
         if error.name() in _FENCED:
             # By another writer, or by the brokers after the transaction's timeout: the claims tell.
             try:
                 newest = self._positions.newest(self.barrier, settled=False)
                 if newest is not None:
                     self.check_writer(newest.writer)
-            except SinkFencedError as fenced:
+            except FencedError as fenced:
                 return fenced
-            except (self._confluent.KafkaException, BrokerAwayError, SinkRefusedError):
+            except (self._confluent.KafkaException, UnavailableError, StateError):
                 pass
-            return SinkAwayError(
+            return away(
                 f"{self.name}: the transaction took more than {self._timeout_s:g} s, or another writer of "
                 f"barrier {self.barrier!r} is about to open it"
             )
-        return SinkAwayError(f"{self.name}: {error.str()} ({error.name()})")
+        return away(f"{self.name}: {error.str()} ({error.name()})")

@@ -11,16 +11,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracker.client.errors import LowmarkError
-from tracker.consumers.barrier.sink import (
-    OrderedSink,
-    Position,
-    SinkAwayError,
-    SinkError,
-    SinkRefusedError,
-    writer_and_position,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, refused, writer_and_position
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, LowmarkError, StateError
 
 if TYPE_CHECKING:
     import psycopg
@@ -43,8 +36,9 @@ class PostgresSink(OrderedSink):
         try:
             import psycopg.conninfo
         except ImportError as missing:
-            raise LowmarkError(
-                f"a sink in PostgreSQL needs psycopg ({missing}): pip install 'lowmark[postgres]'"
+            raise StateError(
+                f"a sink in PostgreSQL needs psycopg ({missing}): pip install 'lowmark[postgres]'",
+                Code.STATE_EXTRA,
             ) from None
         self._dsn, self._table = dsn, table
         try:
@@ -92,16 +86,12 @@ class PostgresSink(OrderedSink):
             self._connection.close()
             self._connection = None
 
-    def failed(self, error: Exception) -> SinkError | None:
+    def failed(self, error: Exception) -> LowmarkError | None:
         import psycopg
 
         if isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError):
-            return SinkRefusedError(f"{self.name} does not take the rows: {_line(error)}")
-        return (
-            SinkAwayError(f"{self.name}: {_line(error)}")
-            if isinstance(error, psycopg.Error)
-            else None
-        )
+            return refused(f"{self.name} does not take the rows: {_line(error)}")
+        return away(f"{self.name}: {_line(error)}") if isinstance(error, psycopg.Error) else None
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
@@ -118,7 +108,7 @@ class PostgresSink(OrderedSink):
         return connection
 
     def _find_table(self) -> None:
-        """The table's schema and columns, with their types. Raises SinkRefusedError if there is none."""
+        """The table's schema and columns, with their types. Raises StateError if there is none."""
         assert self._connection is not None
         found = self._connection.execute(
             "SELECT n.nspname, a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_class c "
@@ -127,9 +117,7 @@ class PostgresSink(OrderedSink):
             (self._quoted_table(),),
         ).fetchall()
         if not found:
-            raise SinkRefusedError(
-                f"{self.name} does not exist: create it, with a column for each field"
-            )
+            raise refused(f"{self.name} does not exist: create it, with a column for each field")
         self._schema = found[0][0]
         self._columns = {name: kind for _, name, kind in found}
 
@@ -165,7 +153,7 @@ class PostgresSink(OrderedSink):
         columns = [name for name in self._columns if name in used]
         unknown = sorted(used - set(self._columns) - {*_OWN_COLUMNS, PAYLOAD_COLUMN})
         if unknown and PAYLOAD_COLUMN not in self._columns:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has no columns for the fields {', '.join(unknown[:10])}; add them, or a column "
                 f"{PAYLOAD_COLUMN} for the whole row, or choose the columns of the rows"
             )
@@ -192,14 +180,14 @@ class PostgresSink(OrderedSink):
 
 
 def _fields(row: Released) -> dict[str, Any]:
-    """What a row's columns may be filled from. Raises SinkRefusedError."""
+    """What a row's columns may be filled from. Raises StateError."""
     own = {"position": row.position, "slot": row.slot, "key": row.key}
     try:
         payload = json.loads(row.payload)
     except ValueError as error:
-        raise SinkRefusedError(f"the payload of row {row.position} is not JSON: {error}") from None
+        raise refused(f"the payload of row {row.position} is not JSON: {error}") from None
     if not isinstance(payload, dict):
-        raise SinkRefusedError(f"the payload of row {row.position} is no object of columns")
+        raise refused(f"the payload of row {row.position} is no object of columns")
     return {**own, PAYLOAD_COLUMN: payload, **payload}
 
 

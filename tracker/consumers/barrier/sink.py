@@ -14,30 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tracker.client.errors import LowmarkError
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, FencedError, LowmarkError, StateError, UnavailableError
 
 MAX_NAME_CHARACTERS = 100
 """Of a barrier's name, which sinks keep as a key, a transactional id and the like."""
+_CODES = (Code.UNAVAILABLE_SINK, Code.STATE_SINK, Code.FENCED_SINK)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-class SinkError(LowmarkError):
-    """A sink has not done what it was asked to."""
-
-
-class SinkAwayError(SinkError):
-    """The sink did not answer, or not in time. Whether it has written is not known: `open` it again, which
-    tells, and go on from there."""
-
-
-class SinkFencedError(SinkError):
-    """Another writer of the same barrier has opened the sink since; nothing was written. This one is over."""
-
-
-class SinkRefusedError(SinkError):
-    """The sink does not take what it was given, and would not take it if asked again: rows of another form
-    than its table's, a position of another buffer. Nothing was written; says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +61,9 @@ class OrderedSink(ABC):
         another, writes nothing any more, and what it had begun is in the sink as a whole or not at all.
         Returns the last position that the sink holds, None if it has nothing of that barrier.
 
-        May be called again, after SinkAwayError or `close`. Raises SinkRefusedError, with nobody kept out,
-        where the sink holds a position of another buffer; SinkFencedError where this one was open before and
-        another has opened it since; SinkAwayError.
+        May be called again, after UnavailableError or `close`. Raises StateError, with nobody kept out,
+        where the sink holds a position of another buffer; FencedError where this one was open before and
+        another has opened it since; UnavailableError.
         """
         check_name(barrier)
         self.close()
@@ -94,8 +77,8 @@ class OrderedSink(ABC):
         """Appends rows, in order, and sets the position behind them, all or nothing; durable on return.
         There is at least one row; the first has the position that the sink is at.
 
-        Raises SinkAwayError, after which `open` tells whether they are written; SinkFencedError and
-        SinkRefusedError, with which they are not.
+        Raises UnavailableError, after which `open` tells whether they are written; FencedError and
+        StateError, with which they are not.
         """
         begin = 0 if self._held is None else self._held.next
         places = [row.position for row in rows]
@@ -104,7 +87,7 @@ class OrderedSink(ABC):
                 f"{len(rows)} rows from position {places[:1]} on, up to {position.next}, do not go on at {begin}"
             )
         if not self._is_open:
-            raise SinkAwayError(f"{self.name} is not open")
+            raise away(f"{self.name} is not open")
         with self._answered():
             self.append(rows, position)
         self._held = position
@@ -128,7 +111,7 @@ class OrderedSink(ABC):
         """As `close`."""
 
     @abstractmethod
-    def failed(self, error: Exception) -> SinkError | None:
+    def failed(self, error: Exception) -> LowmarkError | None:
         """What an error means to the barrier that `take` or `append` has raised; None: it is raised as it is."""
 
     @contextmanager
@@ -137,29 +120,41 @@ class OrderedSink(ABC):
             yield
         except BaseException as error:
             self.close()
-            if isinstance(error, Exception) and not isinstance(error, SinkError):
+            if isinstance(error, Exception) and getattr(error, "code", None) not in _CODES:
                 meant = self.failed(error)
                 if meant is not None:
                     raise meant from error
             raise
 
     def check_buffer(self, held: Position | None, buffer: str) -> None:
-        """Raises SinkRefusedError where the sink holds a position that another buffer gave out."""
+        """Raises StateError where the sink holds a position that another buffer gave out."""
         if held is not None and held.buffer != buffer:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has {held.next} rows of barrier {self.barrier!r} by the buffer {held.buffer}, and this one "
                 f"is {buffer}: its positions mean other rows; bring back the buffer, or give this barrier another name "
                 "or another sink"
             )
 
     def check_writer(self, found: int | None) -> None:
-        """Raises SinkFencedError where another one has opened the sink since this one did. found: the number of who has
+        """Raises FencedError where another one has opened the sink since this one did. found: the number of who has
         opened it last; None: nobody has."""
         if self._was_opened and found != self.writer:
-            raise SinkFencedError(
+            raise FencedError(
                 f"{self.name}: barrier {self.barrier!r} was opened by another writer ({found}, this one is "
-                f"{self.writer}); run one at a time"
+                f"{self.writer}); run one at a time",
+                code=Code.FENCED_SINK,
             )
+
+
+def away(text: str) -> UnavailableError:
+    """The sink did not answer, or not in time. Whether it has written is not known: `open` tells."""
+    return UnavailableError(text, Code.UNAVAILABLE_SINK)
+
+
+def refused(text: str) -> StateError:
+    """The sink does not take what it was given, and would not if asked again: rows of another form than its table's, a
+    position of another buffer. Nothing was written. text: says what to do, too."""
+    return StateError(text, Code.STATE_SINK)
 
 
 def check_name(barrier: str) -> None:

@@ -7,14 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 
-from tracker.consumers.barrier.sink import (
-    OrderedSink,
-    Position,
-    SinkAwayError,
-    SinkError,
-    writer_and_position,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, writer_and_position
 from tracker.consumers.reorder import Released
+from tracker.errors import LowmarkError
 
 WAIT_S = 30.0
 """How long another writer of the file is waited for."""
@@ -69,8 +64,8 @@ class SqliteSink(OrderedSink):
             self._database.close()
             self._database = None
 
-    def failed(self, error: Exception) -> SinkError | None:
-        return SinkAwayError(f"{self.name}: {error}") if isinstance(error, sqlite3.Error) else None
+    def failed(self, error: Exception) -> LowmarkError | None:
+        return away(f"{self.name}: {error}") if isinstance(error, sqlite3.Error) else None
 
     def _read(self, database: sqlite3.Connection) -> tuple[int | None, Position | None]:
         """Who has opened the sink for the barrier last, and the position."""

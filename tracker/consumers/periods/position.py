@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tracker.client.closing import Closing
-from tracker.consumers.durable import StateError, state_at
+from tracker.consumers.durable import state_at
+from tracker.errors import StateError
 
 
 class Recorded(NamedTuple):
