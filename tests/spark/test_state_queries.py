@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
@@ -24,6 +23,7 @@ from tracker.client.state_names import UNSEEN, bound_of
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
+from tracker.errors import TrackingError
 from tracker.view.explanations import explanation_json
 
 HOUR_S = 3_600
