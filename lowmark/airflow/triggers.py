@@ -19,12 +19,12 @@ from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer
 
 from lowmark.airflow.hooks import LowmarkHook
-from tracker.client.errors import RefusedError
 from tracker.client.subscriber import AsyncSubscriber
 from tracker.client.waiting import wait_complete_async
 from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.position import Confirmed, from_record, to_record
 from tracker.consumers.periods.releases import Report
+from tracker.errors import RefusedError
 
 SEND_AT_MOST_EVERY_S = 0.5
 """Min time may move hundreds of times a second; watchers hear of it so often, and each time the newest."""

@@ -21,8 +21,9 @@ from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import PartitionMark, partition_mark
 from tracker.consumers.periods.iceberg import IcebergMark, default_tag
 from tracker.consumers.periods.names import PeriodNames
-from tracker.consumers.periods.once import Action, ActionError, ConflictError, do_once
+from tracker.consumers.periods.once import Action, ConflictError, do_once
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 SECONDS = 10**9
 HOURS = Cut(slots=3_600, slack_ns=SECONDS)
@@ -142,7 +143,7 @@ def test_a_place_that_is_not_there_is_refused_at_once(
     made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
 ) -> None:
     place, _ = made(tmp_path)
-    with pytest.raises(ActionError, match=r"table .*nowhere cannot be marked"):
+    with pytest.raises(StateError, match=r"table .*nowhere cannot be marked"):
         if isinstance(place, DeltaPlace):
             DeltaMark(HOURS, str(tmp_path / "nowhere"))
         else:
@@ -202,7 +203,7 @@ def test_a_delta_table_with_later_marks_is_asked_for_the_period_itself(tmp_path:
     for number in (1, 2):
         do_once(mark(), hour(number), AT)
     do_once(mark(), hour(1), AT)  # by a follower whose record was lost
-    with pytest.raises(ActionError, match=f"up to the period from slot {MIDNIGHT + 7_200}"):
+    with pytest.raises(StateError, match=f"up to the period from slot {MIDNIGHT + 7_200}"):
         do_once(mark(), hour(0), AT)
     assert keys(place.marks()) == [hour(1).key, hour(2).key]
 
@@ -236,13 +237,13 @@ def test_a_table_without_rows_is_marked_too(tmp_path: Path) -> None:
 def test_a_tag_of_somebody_else_is_refused(tmp_path: Path) -> None:
     place, mark = iceberg_place(tmp_path)
     do_once(mark(), hour(0), AT)
-    with pytest.raises(ActionError, match=r"mark of period orders/load/.*\(--set tag=TEMPLATE\)"):
+    with pytest.raises(StateError, match=r"mark of period orders/load/.*\(--set tag=TEMPLATE\)"):
         do_once(mark(), hour(0, "others"), AT)
     table = place.table()
     table.manage_snapshots().create_tag(
         table.current_snapshot().parent_snapshot_id, "lowmark-2026-03-02T01"
     ).commit()
-    with pytest.raises(ActionError, match="made by somebody else"):
+    with pytest.raises(StateError, match="made by somebody else"):
         do_once(mark(), hour(1), AT)
     own = IcebergMark(HOURS, place.name, place.catalog, "{pipeline}-{start:%Y%m%d%H}")
     do_once(own, hour(0, "others"), AT)
@@ -284,7 +285,7 @@ def test_a_success_file_is_of_its_period_and_stays_as_it_is(tmp_path: Path) -> N
     marker.write_bytes(b"")  # another writer's
     do_once(mark, hour(5), AT)
     assert marker.read_bytes() == b""
-    with pytest.raises(ActionError, match="is the mark of period orders"):
+    with pytest.raises(StateError, match="is the mark of period orders"):
         for pipeline in ("orders", "others"):
             do_once(mark, hour(6, pipeline), AT)
 
@@ -337,7 +338,7 @@ def test_a_location_without_a_folder_below_it_is_refused() -> None:
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, mark in (("deltalake", DeltaMark), ("pyiceberg.catalog", IcebergMark)):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(ActionError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
+        with pytest.raises(StateError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
             mark(HOURS, "db.orders")
 
 

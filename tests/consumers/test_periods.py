@@ -22,12 +22,12 @@ from tracker.cli.periods import LISTED_PERIODS
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
-from tracker.consumers.durable import StateError
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 HOUR = 3_600
 START = int(datetime(2026, 3, 2, 9, 30, tzinfo=UTC).timestamp())

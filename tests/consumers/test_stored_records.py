@@ -15,13 +15,14 @@ from tests.files.stores import EXCLUSIVE
 from tests.files.stores import STORES as OPENED
 from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers.durable import StateError, StateFile, StoredState, state_at
+from tracker.consumers.durable import StateFile, StoredState, state_at
 from tracker.consumers.periods.cut import Period
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.once import Call
 from tracker.consumers.periods.runs import Runs
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.errors import StateError
 from tracker.files import STORES, Files, Stores
 
 TAKERS = 6

@@ -26,13 +26,13 @@ from tracker.client.history import history
 from tracker.client.pipeline_file import load_pipeline
 from tracker.consumers.barrier.sqlite import ordered_rows
 from tracker.consumers.periods.follow import Periods
-from tracker.consumers.periods.once import ActionError
 from tracker.consumers.periods.signing import new_secret
 from tracker.consumers.periods.webhook import Webhook
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 from tracker.core.model.units import unit_name
+from tracker.errors import StateError
 
 PAGE = ROOT / "docs" / "consumers.md"
 TEN = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -219,7 +219,7 @@ def test_the_receiver_of_a_webhook_runs(tmp_path: Path) -> None:
         Webhook(url, secret_file).deliver("msg_a", {"type": "test"})
         other = tmp_path / "other"
         other.write_text(new_secret())
-        with pytest.raises(ActionError, match="status 401"):
+        with pytest.raises(StateError, match="status 401"):
             Webhook(url, other).deliver("msg_b", {})
     finally:
         server.shutdown()

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.consumers.durable import StateError
 from tracker.consumers.periods import releases
 from tracker.consumers.periods.cut import Cut
 from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.position import to_record
 from tracker.consumers.periods.releases import RECORD, Report, reported, to_release
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 HOUR = 3_600
 BEGIN = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())

@@ -10,7 +10,6 @@ import typer
 from pydantic import Field
 
 from tracker.cli.common import (
-    EXIT_REFUSED,
     EXIT_TIMED_OUT,
     PipelineName,
     SegmentName,
@@ -37,11 +36,12 @@ from tracker.consumers.periods.folders import (
 )
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.iceberg import IcebergMark
-from tracker.consumers.periods.once import Action, ActionError, Call
+from tracker.consumers.periods.once import Action, Call
 from tracker.consumers.periods.openlineage import NAMESPACE, LineageMark
 from tracker.consumers.periods.webhook import Patience, Webhook
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, UnavailableError
 from tracker.view.model import newest_promise
 
 MAX_LISTED_PERIODS = 10_000
@@ -241,8 +241,10 @@ def periods_follow(context: typer.Context, settings: FollowSettings) -> None:
             actions = [*_marks(periods.cut, s), *([webhook] if webhook else [])]
         try:
             periods.run(*actions, Call(_print), timeout_s=s.timeout)
-        except ActionError as error:
-            fail(error, EXIT_TIMED_OUT if error.may_pass else EXIT_REFUSED)
+        except UnavailableError as error:
+            if error.code != Code.UNAVAILABLE_RECEIVER:
+                raise
+            fail(error, EXIT_TIMED_OUT)
 
 
 def _webhook(s: FollowSettings) -> Webhook:

@@ -19,13 +19,9 @@ import pytest
 from scripts.summary import ROOT
 from tests.consumers.barrier.places import SINKS
 from tests.waits import HANG_S
-from tracker.consumers.barrier.sink import (
-    OrderedSink,
-    Position,
-    SinkFencedError,
-    SinkRefusedError,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position
 from tracker.consumers.reorder import Released
+from tracker.errors import FencedError, StateError
 
 BARRIER, BUFFER = "orders", "b" * 32
 ROWS_A_BATCH = 7
@@ -117,11 +113,11 @@ class OrderedSinkSuite:
         first.open(BARRIER, BUFFER)
         first.write(*batch(0))
         assert second.open(BARRIER, BUFFER) == batch(0)[1]
-        with pytest.raises(SinkFencedError, match=BARRIER):
+        with pytest.raises(FencedError, match=BARRIER):
             first.write(*batch(ROWS_A_BATCH))
         assert place.rows() == rows_up_to(ROWS_A_BATCH), "nothing of it is in the sink"
         second.write(*batch(ROWS_A_BATCH))
-        with pytest.raises(SinkFencedError, match=BARRIER):
+        with pytest.raises(FencedError, match=BARRIER):
             first.open(BARRIER, BUFFER)
         second.write(*batch(2 * ROWS_A_BATCH))
         first.close()
@@ -132,7 +128,7 @@ class OrderedSinkSuite:
         first, second = sink_at(place), sink_at(place)
         assert first.open(BARRIER, BUFFER) is None
         assert second.open(BARRIER, BUFFER) is None
-        with pytest.raises(SinkFencedError, match=BARRIER):
+        with pytest.raises(FencedError, match=BARRIER):
             first.write(*batch(0))
         second.write(*batch(0))
         first.close()
@@ -145,9 +141,7 @@ class OrderedSinkSuite:
         first, other = sink_at(place), sink_at(place)
         first.open(BARRIER, BUFFER)
         first.write(*batch(0))
-        with pytest.raises(
-            SinkRefusedError, match=f"7 rows of barrier 'orders' by the buffer {BUFFER}"
-        ):
+        with pytest.raises(StateError, match=f"7 rows of barrier 'orders' by the buffer {BUFFER}"):
             other.open(BARRIER, "c" * 32)  # fmt: skip
         first.write(*batch(ROWS_A_BATCH))
         first.close()

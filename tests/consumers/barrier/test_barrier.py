@@ -19,17 +19,12 @@ from tracker.consumers.barrier import rows as barrier_rows
 from tracker.consumers.barrier import taking
 from tracker.consumers.barrier.barrier import Barrier, late_rows
 from tracker.consumers.barrier.ledger import Ledger, Unit
-from tracker.consumers.barrier.sink import (
-    Position,
-    SinkAwayError,
-    SinkFencedError,
-    SinkRefusedError,
-)
+from tracker.consumers.barrier.sink import Position
 from tracker.consumers.barrier.sqlite import SqliteSink, ordered_rows
-from tracker.consumers.barrier.taking import LateRowsError, Taker
-from tracker.consumers.durable import StateError
-from tracker.consumers.reorder import ForeignPositionError, Released, ReorderBuffer
+from tracker.consumers.barrier.taking import Taker
+from tracker.consumers.reorder import Released, ReorderBuffer
 from tracker.core.model.units import unit_name
+from tracker.errors import Code, LateError, StateError, UnavailableError
 
 
 def sink_in(directory: Path) -> SqliteSink:
@@ -162,7 +157,7 @@ def test_beyond_its_reserve_it_ends_and_says_what_to_do(
     feeder.file("1.json", 1, [row(9, f"k{i}") for i in range(11)])
     feeder.promise(1)
     with (
-        pytest.raises(reorder.BufferFullError, match="would hold 11 items, the limit max_items is 10"),
+        pytest.raises(UnavailableError, match="would hold 11 items, the limit max_items is 10"),
         barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state", max_rows=5) as one,
     ):  # fmt: skip
         one.run(HANG_S)
@@ -175,9 +170,7 @@ def test_late_rows_are_refused_or_kept_beside_and_counted(
     feeder.file("5.json", 5, [row(5, "fine"), row(2, "late"), row(6, "fine")])
     feeder.leave()
     with (
-        pytest.raises(
-            LateRowsError, match=r"1 rows of .*5\.json are late, such as 'late' at slot 2"
-        ),
+        pytest.raises(LateError, match=r"1 rows of .*5\.json are late, such as 'late' at slot 2"),
         barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one,
     ):
         one.run(HANG_S)
@@ -240,10 +233,10 @@ def test_a_sink_that_is_away_is_waited_for(
     def unsure(sink: SqliteSink, rows: Sequence[Released], position: Position) -> None:
         calls[0] += 1
         if calls[0] % 3 == 1:
-            raise SinkAwayError("no answer")
+            raise UnavailableError("no answer", Code.UNAVAILABLE_SINK)
         original(sink, rows, position)
         if calls[0] % 3 == 2:
-            raise SinkAwayError("no answer")
+            raise UnavailableError("no answer", Code.UNAVAILABLE_SINK)
 
     monkeypatch.setattr(SqliteSink, "write", unsure)
     feed(feeder)
@@ -261,7 +254,7 @@ def test_a_sink_that_is_away_at_first_is_waited_for_too(
     def away_at_first(sink: SqliteSink, name: str, buffer: str) -> Position | None:
         calls[0] += 1
         if calls[0] <= 2:
-            raise SinkAwayError("no answer")
+            raise UnavailableError("no answer", Code.UNAVAILABLE_SINK)
         return original(sink, name, buffer)
 
     monkeypatch.setattr(SqliteSink, "open", away_at_first)
@@ -279,7 +272,7 @@ def test_a_sink_that_is_away_at_the_start_is_waited_for_too(
 
     def opened(sink: SqliteSink, name: str, buffer: str) -> Position | None:
         if away[0]:
-            raise SinkAwayError("no answer")
+            raise UnavailableError("no answer", Code.UNAVAILABLE_SINK)
         return original(sink, name, buffer)
 
     monkeypatch.setattr(SqliteSink, "open", opened)
@@ -300,7 +293,7 @@ def test_a_second_barrier_of_the_name_ends_the_first(
         with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "two") as other:
             feed(feeder)
             feeder.leave()
-            with pytest.raises((FencedError, SinkFencedError)):
+            with pytest.raises(FencedError):
                 one.run(HANG_S)
             assert other.run(HANG_S)
         assert out(tmp_path) == in_order(feeder.rows)
@@ -320,7 +313,7 @@ def test_a_second_barrier_that_is_refused_has_not_ended_the_first(
             with NodeClient(running.target, SPEC.name, "barrier-b") as node:
                 return any(batch.id == 6 for batch in node.check_join(HANG_S).last_batches)
 
-        with pytest.raises(SinkRefusedError, match="its positions mean other rows"):
+        with pytest.raises(StateError, match="its positions mean other rows"):
             barrier(running.target, feeder, of_another, tmp_path / "two").__enter__()
         feed(feeder)
         until(has_taken_all)
@@ -342,9 +335,7 @@ def test_another_state_than_the_trackers_or_the_sinks_is_refused(
         StateError, match=r"the tracker has 6 units as taken .* has 0: rows of the others"
     ):
         barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "new").__enter__()  # fmt: skip
-    with pytest.raises(
-        ForeignPositionError, match=r"has no row of barrier 'b', and .* has let go of 30"
-    ):
+    with pytest.raises(StateError, match=r"has no row of barrier 'b', and .* has let go of 30"):
         barrier(running.target, feeder, SqliteSink(tmp_path / "empty.db"), tmp_path / "state").__enter__()  # fmt: skip
     with pytest.raises(StateError, match="is the buffer of barrier 'b' of segment 'deliver'"):
         Barrier(running.target, SPEC.name, SEGMENT, "c", sink_in(tmp_path), tmp_path / "state").__enter__()  # fmt: skip

@@ -26,8 +26,9 @@ from tests.consumers.barrier.shown import KEYS, program, run_shown
 from tests.files.s3 import s3_bucket
 from tracker.consumers.barrier.delta import DeltaSink
 from tracker.consumers.barrier.releasing import Releaser
-from tracker.consumers.barrier.sink import Position, SinkFencedError, SinkRefusedError
+from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released, ReorderBuffer
+from tracker.errors import FencedError, StateError
 
 
 class DeltaPlace:
@@ -124,7 +125,7 @@ def test_a_writer_that_is_between_look_and_commit_is_kept_out(
         write_deltalake(*args, **options)
 
     monkeypatch.setattr(deltalake, "write_deltalake", opened_between)
-    with pytest.raises(SinkFencedError, match="epoch 2, this one's is 1"):
+    with pytest.raises(FencedError, match="epoch 2, this one's is 1"):
         first.write(*batch(position.next))
     second.write(*batch(position.next))
     assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)
@@ -174,15 +175,13 @@ def test_a_table_that_was_restored_is_refused(place: DeltaPlace) -> None:
     written(place)
     place.table.restore(2)
     assert place.rows() == rows_up_to(ROWS_A_BATCH), "the first batch"
-    with pytest.raises(
-        SinkRefusedError, match="14 rows of barrier 'orders', and 0 rows are the last"
-    ):
+    with pytest.raises(StateError, match="14 rows of barrier 'orders', and 0 rows are the last"):
         sink_at(place).open(BARRIER, BUFFER)
 
 
 def test_a_table_of_other_columns_is_refused(place: DeltaPlace) -> None:
     write_deltalake(place.where["table"], pa.table({"position": [1], "order": ["a"]}))
-    with pytest.raises(SinkRefusedError, match="columns position long, order string"):
+    with pytest.raises(StateError, match="columns position long, order string"):
         sink_at(place).open(BARRIER, BUFFER)
 
 
@@ -194,7 +193,7 @@ def test_a_table_in_a_store_has_one_writer_too(monkeypatch: pytest.MonkeyPatch) 
         first, position = written(place, 1)
         second = sink_at(place)
         assert second.open(BARRIER, BUFFER) == position
-        with pytest.raises(SinkFencedError):
+        with pytest.raises(FencedError):
             first.write(*batch(position.next))
         second.write(*batch(position.next))
         assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)

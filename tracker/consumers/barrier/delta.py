@@ -13,12 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tracker.client.errors import LowmarkError
 from tracker.consumers.barrier.sink import (
     Position,
-    SinkAwayError,
-    SinkError,
-    SinkRefusedError,
     check_buffer,
     check_epoch,
     check_name,
@@ -27,6 +23,7 @@ from tracker.consumers.barrier.sink import (
 from tracker.consumers.commits import MAX_ATTEMPTS, try_to_commit
 from tracker.consumers.delta_disk import LocalLog, local_log
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, LowmarkError, StateError, UnavailableError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -56,8 +53,9 @@ class DeltaSink:
         try:
             import deltalake
         except ModuleNotFoundError as missing:
-            raise LowmarkError(
-                f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'"
+            raise StateError(
+                f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'",
+                Code.STATE_EXTRA,
             ) from None
         self._deltalake, self.interval_ms = deltalake, interval_ms
         self._location, self._options = table, dict(storage_options or {}) or None
@@ -88,7 +86,7 @@ class DeltaSink:
         check_write(self._held, rows, position)
         table = self._table
         if table is None:
-            raise SinkAwayError(f"{self.name} is not open")
+            raise UnavailableError(f"{self.name} is not open", Code.UNAVAILABLE_SINK)
         data = self._columns(rows)
         with self._answers():
             self._commit(
@@ -122,13 +120,14 @@ class DeltaSink:
     def _check_columns(self, table: DeltaTable) -> None:
         found = {field.name: getattr(field.type, "type", "?") for field in table.schema().fields}
         if found != COLUMNS:
-            raise SinkRefusedError(
+            raise StateError(
                 f"{self.name} has the columns {_listed(found)}, and the sink of a barrier those that it makes "
-                f"itself: {_listed(COLUMNS)}; name another table"
+                f"itself: {_listed(COLUMNS)}; name another table",
+                Code.STATE_SINK,
             )
 
     def _commit(self, what: str, table: DeltaTable, attempt: Callable[[], None]) -> None:
-        """Raises SinkAwayError where others always commit before."""
+        """Raises UnavailableError where others always commit before."""
         from deltalake.exceptions import CommitFailedError
 
         def once() -> None:
@@ -139,8 +138,9 @@ class DeltaSink:
                 raise
 
         if not try_to_commit(once, (CommitFailedError,)):
-            raise SinkAwayError(
-                f"{self.name}: others committed before each of {MAX_ATTEMPTS} attempts to {what}"
+            raise UnavailableError(
+                f"{self.name}: others committed before each of {MAX_ATTEMPTS} attempts to {what}",
+                Code.UNAVAILABLE_SINK,
             )
 
     def _claim(self, table: DeltaTable) -> None:
@@ -181,13 +181,13 @@ class DeltaSink:
         return CommitProperties(max_commit_retries=0, app_transactions=transactions)
 
     def _checked_epoch(self, table: DeltaTable) -> int:
-        """How often the sink was opened. Raises SinkFencedError if that was by another one since."""
+        """How often the sink was opened. Raises FencedError if that was by another one since."""
         epoch = table.transaction_version(self._writers) or 0
         check_epoch(self.name, self._barrier, epoch, self._epoch)
         return epoch
 
     def _position(self, table: DeltaTable) -> Position | None:
-        """What the table holds. Raises SinkRefusedError if the last row is gone."""
+        """What the table holds. Raises StateError if the last row is gone."""
         import pyarrow as pa
 
         count = table.transaction_version(self._application)
@@ -201,10 +201,11 @@ class DeltaSink:
         # By pyarrow, which lets other threads run while the store is read.
         found = pa.table(answer).to_pylist()
         if len(found) != 1:
-            raise SinkRefusedError(
+            raise StateError(
                 f"{self.name} says that it has {count} rows of barrier {self._barrier!r}, and {len(found)} rows are "
                 f"the last one: it was restored, overwritten, or rows were deleted; bring them back, or begin with "
-                "a new buffer and another barrier's name"
+                "a new buffer and another barrier's name",
+                Code.STATE_SINK,
             )
         return Position(found[0]["buffer"], count, found[0]["slot"], found[0]["key"])
 
@@ -220,21 +221,21 @@ class DeltaSink:
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
-        """Whatever fails within closes the sink, and is raised as a SinkError."""
+        """Whatever fails within closes the sink, and is raised as a LowmarkError."""
         try:
             yield
         except BaseException as error:
             self.close()
-            if isinstance(error, Exception) and not isinstance(error, SinkError):
+            if isinstance(error, Exception) and not isinstance(error, LowmarkError):
                 raise self._failed(error) from error
             raise
 
-    def _failed(self, error: Exception) -> SinkError:
+    def _failed(self, error: Exception) -> LowmarkError:
         from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
 
         if isinstance(error, DeltaProtocolError | SchemaMismatchError):
-            return SinkRefusedError(f"{self.name} cannot be written: {error}")
-        return SinkAwayError(f"{self.name}: {error}")
+            return StateError(f"{self.name} cannot be written: {error}", Code.STATE_SINK)
+        return UnavailableError(f"{self.name}: {error}", Code.UNAVAILABLE_SINK)
 
 
 def _fields() -> list[tuple[str, Any]]:

@@ -17,24 +17,15 @@ from typing import Any
 from uuid import uuid4
 
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
-from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.consumers.barrier.kafka_positions import (
     ANSWER_S,
     Claim,
     PositionsTopic,
     topic_settings,
 )
-from tracker.consumers.barrier.sink import (
-    Position,
-    SinkAwayError,
-    SinkError,
-    SinkFencedError,
-    SinkRefusedError,
-    check_buffer,
-    check_name,
-    check_write,
-)
+from tracker.consumers.barrier.sink import Position, check_buffer, check_name, check_write
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, FencedError, LowmarkError, StateError, UnavailableError
 
 TRANSACTION_TIMEOUT_S = 60.0
 """How long one write may take, after which the brokers abort it."""
@@ -114,7 +105,7 @@ class KafkaSink:
         check_write(self._held, rows, position)
         producer = self._producer
         if producer is None:
-            raise SinkAwayError(f"{self.name} is not open")
+            raise UnavailableError(f"{self.name} is not open", Code.UNAVAILABLE_SINK)
         with self._answers():
             producer.begin_transaction()
             for row in rows:
@@ -131,14 +122,15 @@ class KafkaSink:
     # --- inside -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """What the topics are. Raises SinkRefusedError, TopicError, BrokerAwayError, KafkaException."""
+        """What the topics are. Raises StateError, UnavailableError, KafkaException."""
         from confluent_kafka.admin import AdminClient
 
         found = self._asked.ends()
         if len(found.ends) < self._partitions:
-            raise SinkRefusedError(
+            raise StateError(
                 f"{self.name} has {len(found.ends)} partitions, and {self._partitions} are to be written: add "
-                "some, or write fewer"
+                "some, or write fewer",
+                Code.STATE_SINK,
             )
         self._topic_id = found.topic_id
         admin = AdminClient(self._config, logger=logging.getLogger("lowmark.kafka"))
@@ -158,7 +150,7 @@ class KafkaSink:
         }
 
     def _check(self, claim: Claim | None, buffer: str) -> None:
-        """Raises SinkFencedError, SinkRefusedError if what the sink holds is not for this writer to go on."""
+        """Raises FencedError, StateError if what the sink holds is not for this writer to go on."""
         if claim is None:
             return
         self._check_writer(claim)
@@ -166,22 +158,25 @@ class KafkaSink:
         if claim.held is None:
             return
         if claim.topic_id != self._topic_id:
-            raise SinkRefusedError(
+            raise StateError(
                 f"{self.name} has id {self._topic_id}, and the {claim.held.next} rows of barrier "
                 f"{self._barrier!r} are in the one with id {claim.topic_id}: it was deleted and made anew; "
-                "begin with a new buffer and another barrier's name"
+                "begin with a new buffer and another barrier's name",
+                Code.STATE_SINK,
             )
         if claim.partitions != self._partitions:
-            raise SinkRefusedError(
+            raise StateError(
                 f"{self.name}: barrier {self._barrier!r} writes {claim.partitions} partitions, and "
-                f"{self._partitions} would put keys elsewhere, in no order; keep partitions={claim.partitions}"
+                f"{self._partitions} would put keys elsewhere, in no order; keep partitions={claim.partitions}",
+                Code.STATE_SINK,
             )
 
     def _check_writer(self, claim: Claim | None) -> None:
         if claim is not None and self._has_claimed and claim.writer != self._writer:
-            raise SinkFencedError(
+            raise FencedError(
                 f"{self.name}: barrier {self._barrier!r} was opened by another writer ({claim.writer}, this one "
-                f"is {self._writer}); run one at a time"
+                f"is {self._writer}); run one at a time",
+                code=Code.FENCED_SINK,
             )
 
     def _send_row(self, producer: Any, row: Released) -> None:
@@ -196,15 +191,16 @@ class KafkaSink:
             self._send(producer, self.topic, partition, key, row.payload, headers)
         except self._confluent.KafkaException as error:
             if error.args[0].name() == "MSG_SIZE_TOO_LARGE":
-                raise SinkRefusedError(
+                raise StateError(
                     f"{self.name}: row {row.key!r} at position {row.position} has {len(row.payload)} bytes of "
                     f"payload, and a record may have {self._largest_bytes} in all: raise max.message.bytes of "
-                    "the topic, or keep such payloads elsewhere"
+                    "the topic, or keep such payloads elsewhere",
+                    Code.STATE_SINK,
                 ) from None
             raise
 
     def _send(self, producer: Any, topic: str, partition: int, key: bytes, value: bytes, headers: Any = None) -> None:  # fmt: skip
-        """Raises KafkaException; BrokerAwayError while there is no room for what waits to be sent."""
+        """Raises KafkaException; UnavailableError while there is no room for what waits to be sent."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -213,45 +209,52 @@ class KafkaSink:
             except BufferError:
                 producer.poll(0.1)
             if time.monotonic() > deadline:
-                raise BrokerAwayError(f"no broker has taken rows for {self._timeout_s:g} s")
+                raise UnavailableError(
+                    f"no broker has taken rows for {self._timeout_s:g} s", Code.UNAVAILABLE_BROKER
+                )
 
     def _commit(self, producer: Any, position: Position | None) -> None:
-        """Ends the transaction with a claim at a position. Raises KafkaException, BrokerAwayError."""
+        """Ends the transaction with a claim at a position. Raises KafkaException, UnavailableError."""
         claim = Claim(self._writer, self._topic_id, self._partitions, position)
         self._send(producer, self._positions.name, 0, self._barrier.encode(), claim.to_bytes())
         producer.commit_transaction(self._timeout_s)
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
-        """Whatever fails within gives the producer up, and is raised as a SinkError."""
+        """Whatever fails within gives the producer up, and is raised as what became of the sink."""
         try:
             yield
         except BaseException as error:
             self.close()
             if isinstance(error, self._confluent.KafkaException):
                 raise self._failed(error.args[0]) from error
-            if isinstance(error, BrokerAwayError | TimeoutError):
-                raise SinkAwayError(f"{self.name}: {error}") from error
-            if isinstance(error, TopicError):
-                raise SinkRefusedError(f"{self.name}: {error}") from error
+            code = error.code if isinstance(error, LowmarkError) else None
+            if isinstance(error, TimeoutError) or code == Code.UNAVAILABLE_BROKER:
+                raise UnavailableError(f"{self.name}: {error}", Code.UNAVAILABLE_SINK) from error
+            if code == Code.STATE_TOPIC:
+                raise StateError(f"{self.name}: {error}", Code.STATE_SINK) from error
             raise
 
-    def _failed(self, error: Any) -> SinkError:
+    def _failed(self, error: Any) -> LowmarkError:
         """What an error of the client means to the barrier."""
         if error.name() in _REFUSED:
-            return SinkRefusedError(
-                f"{self.name} takes nothing of this: {error.str()} ({error.name()})"
+            return StateError(
+                f"{self.name} takes nothing of this: {error.str()} ({error.name()})",
+                Code.STATE_SINK,
             )
         if error.name() in _FENCED:
             # By another writer, or by the brokers after the transaction's timeout: the claims tell.
             try:
                 self._check_writer(self._positions.newest(self._barrier, settled=False))
-            except SinkFencedError as fenced:
+            except FencedError as fenced:
                 return fenced
-            except (self._confluent.KafkaException, BrokerAwayError, SinkRefusedError):
+            except (self._confluent.KafkaException, UnavailableError, StateError):
                 pass
-            return SinkAwayError(
+            return UnavailableError(
                 f"{self.name}: the transaction took more than {self._timeout_s:g} s, or another writer of "
-                f"barrier {self._barrier!r} is about to open it"
+                f"barrier {self._barrier!r} is about to open it",
+                Code.UNAVAILABLE_SINK,
             )
-        return SinkAwayError(f"{self.name}: {error.str()} ({error.name()})")
+        return UnavailableError(
+            f"{self.name}: {error.str()} ({error.name()})", Code.UNAVAILABLE_SINK
+        )

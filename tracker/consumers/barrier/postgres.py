@@ -12,11 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tracker.client.errors import LowmarkError
 from tracker.consumers.barrier.sink import (
     Position,
-    SinkAwayError,
-    SinkRefusedError,
     check_buffer,
     check_epoch,
     check_name,
@@ -24,6 +21,7 @@ from tracker.consumers.barrier.sink import (
     epoch_and_position,
 )
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, StateError, UnavailableError
 
 if TYPE_CHECKING:
     import psycopg
@@ -48,8 +46,9 @@ class PostgresSink:
         try:
             import psycopg.conninfo
         except ImportError as missing:
-            raise LowmarkError(
-                f"a sink in PostgreSQL needs psycopg ({missing}): pip install 'lowmark[postgres]'"
+            raise StateError(
+                f"a sink in PostgreSQL needs psycopg ({missing}): pip install 'lowmark[postgres]'",
+                Code.STATE_EXTRA,
             ) from None
         self._dsn, self._table = dsn, table
         try:
@@ -96,7 +95,7 @@ class PostgresSink:
     def write(self, rows: Sequence[Released], position: Position) -> None:
         check_write(self._held, rows, position)
         if self._connection is None:
-            raise SinkAwayError(f"{self.name} is not open")
+            raise UnavailableError(f"{self.name} is not open", Code.UNAVAILABLE_SINK)
         with self._answered(), self._connection.transaction():
             found, _ = self._read()  # which locks the row until the end
             check_epoch(self.name, self._barrier, found, self._epoch)
@@ -128,7 +127,7 @@ class PostgresSink:
         return connection
 
     def _find_table(self) -> None:
-        """The table's schema and columns, with their types. Raises SinkRefusedError if there is none."""
+        """The table's schema and columns, with their types. Raises StateError if there is none."""
         assert self._connection is not None
         found = self._connection.execute(
             "SELECT n.nspname, a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_class c "
@@ -137,8 +136,9 @@ class PostgresSink:
             (self._quoted_table(),),
         ).fetchall()
         if not found:
-            raise SinkRefusedError(
-                f"{self.name} does not exist: create it, with a column for each field"
+            raise StateError(
+                f"{self.name} does not exist: create it, with a column for each field",
+                Code.STATE_SINK,
             )
         self._schema = found[0][0]
         self._columns = {name: kind for _, name, kind in found}
@@ -175,9 +175,10 @@ class PostgresSink:
         columns = [name for name in self._columns if name in used]
         unknown = sorted(used - set(self._columns) - {*_OWN_COLUMNS, PAYLOAD_COLUMN})
         if unknown and PAYLOAD_COLUMN not in self._columns:
-            raise SinkRefusedError(
+            raise StateError(
                 f"{self.name} has no columns for the fields {', '.join(unknown[:10])}; add them, or a column "
-                f"{PAYLOAD_COLUMN} for the whole row, or choose the columns of the rows"
+                f"{PAYLOAD_COLUMN} for the whole row, or choose the columns of the rows",
+                Code.STATE_SINK,
             )
         copy = sql.SQL("COPY {} ({}) FROM STDIN").format(
             sql.SQL(self._quoted_table()), sql.SQL(", ").join(map(sql.Identifier, columns))
@@ -208,21 +209,27 @@ class PostgresSink:
         try:
             yield
         except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
-            raise SinkRefusedError(f"{self.name} does not take the rows: {_line(error)}") from error
+            raise StateError(
+                f"{self.name} does not take the rows: {_line(error)}", Code.STATE_SINK
+            ) from error
         except psycopg.Error as error:
             self.close()
-            raise SinkAwayError(f"{self.name}: {_line(error)}") from error
+            raise UnavailableError(f"{self.name}: {_line(error)}", Code.UNAVAILABLE_SINK) from error
 
 
 def _fields(row: Released) -> dict[str, Any]:
-    """What a row's columns may be filled from. Raises SinkRefusedError."""
+    """What a row's columns may be filled from. Raises StateError."""
     own = {"position": row.position, "slot": row.slot, "key": row.key}
     try:
         payload = json.loads(row.payload)
     except ValueError as error:
-        raise SinkRefusedError(f"the payload of row {row.position} is not JSON: {error}") from None
+        raise StateError(
+            f"the payload of row {row.position} is not JSON: {error}", Code.STATE_SINK
+        ) from None
     if not isinstance(payload, dict):
-        raise SinkRefusedError(f"the payload of row {row.position} is no object of columns")
+        raise StateError(
+            f"the payload of row {row.position} is no object of columns", Code.STATE_SINK
+        )
     return {**own, PAYLOAD_COLUMN: payload, **payload}
 
 

@@ -11,30 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tracker.client.errors import LowmarkError
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, FencedError, StateError
 
 MAX_NAME_CHARACTERS = 100
 """Of a barrier's name, which sinks keep as a key, a transactional id and the like."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-class SinkError(LowmarkError):
-    """A sink has not done what it was asked to."""
-
-
-class SinkAwayError(SinkError):
-    """The sink did not answer, or not in time. Whether it has written is not known: `open` it again, which
-    tells, and go on from there."""
-
-
-class SinkFencedError(SinkError):
-    """Another writer of the same barrier has opened the sink since; nothing was written. This one is over."""
-
-
-class SinkRefusedError(SinkError):
-    """The sink does not take what it was given, and would not take it if asked again: rows of another form
-    than its table's, a position of another buffer. Nothing was written; says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +52,17 @@ class OrderedSink(Protocol):
         another, writes nothing any more, and what it had begun is in the sink as a whole or not at all.
         Returns the last position that the sink holds, None if it has nothing of that barrier.
 
-        May be called again, after SinkAwayError or `close`. Raises SinkRefusedError, with nobody kept out,
-        where the sink holds a position of another buffer; SinkFencedError where this one was open before and
-        another has opened it since; SinkAwayError.
+        May be called again, after UnavailableError or `close`. Raises StateError, with nobody kept out,
+        where the sink holds a position of another buffer; FencedError where this one was open before and
+        another has opened it since; UnavailableError.
         """
 
     def write(self, rows: Sequence[Released], position: Position) -> None:
         """Appends rows, in order, and sets the position behind them, all or nothing; durable on return.
         There is at least one row; the first has the position that the sink is at.
 
-        Raises SinkAwayError, after which `open` tells whether they are written; SinkFencedError and
-        SinkRefusedError, with which they are not.
+        Raises UnavailableError, after which `open` tells whether they are written; FencedError and
+        StateError, with which they are not.
         """
 
     def close(self) -> None:
@@ -97,22 +79,24 @@ def check_name(barrier: str) -> None:
 
 
 def check_buffer(sink: str, barrier: str, held: Position | None, buffer: str) -> None:
-    """Raises SinkRefusedError where a sink holds a position that another buffer gave out."""
+    """Raises StateError where a sink holds a position that another buffer gave out."""
     if held is not None and held.buffer != buffer:
-        raise SinkRefusedError(
+        raise StateError(
             f"{sink} has {held.next} rows of barrier {barrier!r} by the buffer {held.buffer}, and this one is "
             f"{buffer}: its positions mean other rows; bring back the buffer, or give this barrier another name "
-            "or another sink"
+            "or another sink",
+            Code.STATE_SINK,
         )
 
 
 def check_epoch(sink: str, barrier: str, found: int, own: int | None) -> None:
-    """Raises SinkFencedError where a sink, which this writer had opened as its `own`th, has another epoch now. own:
+    """Raises FencedError where a sink, which this writer had opened as its `own`th, has another epoch now. own:
     None if it has not opened it yet."""
     if own is not None and found != own:
-        raise SinkFencedError(
+        raise FencedError(
             f"{sink}: barrier {barrier!r} was opened by another writer (epoch {found}, this one's is {own}); run "
-            "one at a time"
+            "one at a time",
+            code=Code.FENCED_SINK,
         )
 
 

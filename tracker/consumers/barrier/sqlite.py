@@ -9,7 +9,6 @@ from contextlib import closing
 
 from tracker.consumers.barrier.sink import (
     Position,
-    SinkAwayError,
     check_buffer,
     check_epoch,
     check_name,
@@ -17,6 +16,7 @@ from tracker.consumers.barrier.sink import (
     epoch_and_position,
 )
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, UnavailableError
 
 WAIT_S = 30.0
 """How long another writer of the file is waited for."""
@@ -64,13 +64,13 @@ class SqliteSink:
                 )
                 self._epoch = epoch + 1
         except sqlite3.Error as error:
-            raise SinkAwayError(f"{self.name}: {error}") from error
+            raise UnavailableError(f"{self.name}: {error}", Code.UNAVAILABLE_SINK) from error
         return self._held
 
     def write(self, rows: Sequence[Released], position: Position) -> None:
         check_write(self._held, rows, position)
         if self._database is None:
-            raise SinkAwayError(f"{self.name} is not open")
+            raise UnavailableError(f"{self.name} is not open", Code.UNAVAILABLE_SINK)
         try:
             with self._database as database:
                 database.execute("BEGIN IMMEDIATE")
@@ -85,7 +85,7 @@ class SqliteSink:
                     (position.next, position.slot, position.key, self._barrier),
                 )
         except sqlite3.Error as error:
-            raise SinkAwayError(f"{self.name}: {error}") from error
+            raise UnavailableError(f"{self.name}: {error}", Code.UNAVAILABLE_SINK) from error
         self._held = position
 
     def close(self) -> None:

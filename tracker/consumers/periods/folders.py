@@ -15,8 +15,8 @@ from datetime import datetime
 
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.names import PeriodNames
-from tracker.consumers.periods.once import ActionError
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, StateError
 from tracker.files import STORES, child, scheme
 
 SUCCESS = "_SUCCESS"
@@ -59,15 +59,16 @@ class PartitionMark:
         return folder
 
     def is_done(self, period: Period) -> bool:
-        """Whether the folder has its file. Raises ActionError where that is another period's."""
+        """Whether the folder has its file. Raises StateError where that is another period's."""
         if period.to_slot == FOREVER:
             return False  # its folders are asked one by one
         marker = self._marker(period)
         found = self._files.read_whole(marker, MAX_MARKER_BYTES)
         if found is not None and _key(found) not in (None, period.key):
-            raise ActionError(
+            raise StateError(
                 f"{marker} is the mark of period {_key(found)}, not of {period.key}: two followers, or "
-                f"two periods, have one folder; give each a layout or a file name of its own"
+                f"two periods, have one folder; give each a layout or a file name of its own",
+                Code.STATE_RECEIVER,
             )
         return found is not None
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tracker.client.closing import Closing
-from tracker.consumers.durable import StateError, state_at
+from tracker.consumers.durable import state_at
+from tracker.errors import StateError
 
 MOST_OPEN = 10_000
 """What may be handed out and not confirmed; then `Confirmed.full`, and nothing more is handed out."""
