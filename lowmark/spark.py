@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from local_tracker.spark.session.rescaling import ROCKSDB as ROCKSDB
     from local_tracker.spark.session.rescaling import Rescaled as Rescaled
     from local_tracker.spark.session.rescaling import rescale_query as rescale_query
-    from local_tracker.spark.session.tracked import BatchWriter as BatchWriter
     from local_tracker.spark.state.rules import HeldFor as HeldFor
+    from local_tracker.spark.writers.each_batch import BatchWriter as BatchWriter
     from local_tracker.worker.noted import note_commit as note_commit
 else:
     __all__, __getattr__, __dir__ = _face.of(__name__)

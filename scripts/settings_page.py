@@ -1,4 +1,4 @@
-"""Writes what follows from the declarations of settings: the table of docs/settings.md, and in the chart's
+"""Writes what follows from the declarations of settings: the tables of docs/settings.md, and in the chart's
 `values.schema.json` the settings that a release may give. `python -m scripts.settings_page`.
 
 `--check` fails if they are not what the declarations make of them; the tests do the same.
@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from scripts.chart_readme import CHART
 from scripts.summary import ROOT
+from tracker.cli import attach, barrier, periods
+from tracker.cli.attach import AttachSettings
+from tracker.cli.barrier import BarrierSettings
+from tracker.cli.periods import FollowSettings
+from tracker.client.settings import Settings
 from tracker.service.settings import TYPED, ServeSettings
 
 PAGE = ROOT / "docs" / "settings.md"
 SCHEMA = CHART / "values.schema.json"
-BEGIN, END = "<!-- settings: written by scripts.settings_page -->\n", "\n<!-- end of settings -->"
+TABLES: dict[str, tuple[type[Settings], Sequence[str]]] = {
+    "serve": (ServeSettings, TYPED),
+    "query-attach": (AttachSettings, attach.TYPED),
+    "periods-follow": (FollowSettings, periods.TYPED),
+    "barrier-run": (BarrierSettings, barrier.TYPED),
+}
+"""The tables of the page, with the settings of each that are options."""
 OF_THE_CHART = {
     *TYPED, "member", "members", "left_file", "left_status", "health_listen", "log_json",
 }  # fmt: skip
 """What the chart says itself, by its values for it."""
 
 
-def declared() -> dict[str, Any]:
+def declared(model: type[Settings]) -> dict[str, Any]:
     """The JSON schema of each setting, by its name."""
-    schema = ServeSettings.model_json_schema()
+    schema = model.model_json_schema()
     found = dict[str, Any]()
     for name, one in schema["properties"].items():
-        extra = ServeSettings.model_fields[name].json_schema_extra
+        extra = model.model_fields[name].json_schema_extra
         if not (isinstance(extra, dict) and extra.get("hidden")):
             choices: list[dict[str, Any]] = one.get("anyOf", [])
             chosen = next((each for each in choices if each["type"] != "null"), {})
@@ -42,27 +53,37 @@ def kind(schema: Any) -> str:
     """What a value may be, in words."""
     if "enum" in schema:
         return " or ".join(f"`{word}`" for word in schema["enum"])
+    if schema["type"] == "array":
+        return "list"
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None:
-        return f"{schema['type']}, {least} " + ("or more" if most is None else f"to {most}")
+        return f"{schema['type']}, {least:g} " + ("or more" if most is None else f"to {most}")
     return str(schema["type"])
 
 
-def rows() -> Iterator[str]:
-    """The table of the page, in Markdown."""
+def rows(model: type[Settings], typed: Sequence[str]) -> Iterator[str]:
+    """A table of the page, in Markdown."""
     yield from ("| setting | option | kind | default | meaning |", "|---|---|---|---|---|")
-    for name, schema in declared().items():
-        option = f"`--{name.replace('_', '-')}`" if name in TYPED else ""
+    for name, schema in declared(model).items():
+        option = f"`--{name.replace('_', '-')}`" if name in typed else ""
         default = schema["default"]
-        shown = "" if default in ("", None) else f"`{json.dumps(default)}`"
+        shown = "" if default in ("", None, []) else f"`{json.dumps(default)}`"
         yield f"| `{name}` | {option} | {kind(schema)} | {shown} | {schema['description']} |"
 
 
 def page(now: str) -> str:
-    """The page with its table made anew; the rest as it is."""
-    before, _, rest = now.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + BEGIN + "\n".join(rows()) + END + after
+    """The page with its tables made anew; the rest as it is. Raises ValueError where it has no marks for one."""
+    for name, (model, typed) in TABLES.items():
+        begin, end = (
+            f"<!-- {name}: written by scripts.settings_page -->\n",
+            f"\n<!-- end of {name} -->",
+        )
+        before, found, rest = now.partition(begin)
+        _, ended, after = rest.partition(end)
+        if not found or not ended:
+            raise ValueError(f"{PAGE} has no marks for {name}")
+        now = before + begin + "\n".join(rows(model, typed)) + end + after
+    return now
 
 
 def chart_schema(now: str) -> str:
@@ -76,7 +97,7 @@ def chart_schema(now: str) -> str:
         "additionalProperties": False,
         "properties": {
             name: {key: schema[key] for key in kept if key in schema}
-            for name, schema in declared().items()
+            for name, schema in declared(ServeSettings).items()
             if name not in OF_THE_CHART
         },
     }

@@ -58,8 +58,8 @@ class Run(Processes):
                 self._receiver_port, self._secret_file, str(self.taken_file),
             ]  # fmt: skip
         return [
-            "tracker.cli", "webhook", "follow", "--pipeline", NAME, "--segment", SEGMENT,
-            "--url", f"http://127.0.0.1:{self._receiver_port}/hours",
+            "tracker.cli", "periods", "follow", "--pipeline", NAME, "--segment", SEGMENT,
+            "--webhook", f"http://127.0.0.1:{self._receiver_port}/hours",
             "--secret-file", self._secret_file,
             "--record", str(self.directory / "record.json"), "--target", self.target,
         ]  # fmt: skip

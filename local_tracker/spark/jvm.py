@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
-from local_tracker.spark.formats.tables import TableSource
-from local_tracker.spark.query.plans import KafkaSource, Source
-from local_tracker.spark.scala import class_name, items, iterated, optional, private_field
+from local_tracker.spark.formats.interface import Leaf, Source, scala_map
+from local_tracker.spark.formats.registry import formats
+from local_tracker.spark.scala import class_name, items, optional, private_field
 from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
@@ -53,9 +51,9 @@ def newest_progress(query: StreamingQuery) -> tuple[int, str] | None:
     return None if progress is None else (int(progress.batchId()), str(progress.timestamp()))
 
 
-def sink_description(query: StreamingQuery) -> str:
-    """A query's sink as it calls itself: `FileSink[<directory>]`, `ForeachBatchSink`, ..."""
-    return str(query._jsq.streamingQuery().sink().toString())
+def sink(query: StreamingQuery) -> Any:
+    """A query's sink, which calls itself `FileSink[<directory>]`, `ForeachBatchSink`, ..."""
+    return query._jsq.streamingQuery().sink()
 
 
 def sources_with_one_root(query: StreamingQuery) -> list[tuple[str, ...]] | None:
@@ -115,11 +113,6 @@ class StageTasks:
         return int(attempt._1().numTasks())
 
 
-def repartition(spark: SparkSession, checkpoint: str, partitions: int) -> None:
-    """Repartitions the state in a checkpoint, as Spark does it since 4.2, where it is private."""
-    spark._streamingCheckpointManager.repartition(checkpoint, partitions)
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
     """What is known of a query before it is started. sources: None where they are only known from its
@@ -161,7 +154,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
         _checkpoint_location(spark, _option(options, "checkpointLocation"), name),
         trigger == "ContinuousTrigger",
         _each_batch(spark, private_field(writer._jwrite, "foreachBatchWriter")),
-        {str(pair._1()): str(pair._2()) for pair in iterated(options)},
+        scala_map(options),
         trigger,
         mode,
         state_plan(spark, plan, mode, str(spark.conf.get(POLICY, "min"))),
@@ -195,44 +188,11 @@ def timed_operators(writer: DataStreamWriter) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _source(spark: SparkSession, index: int, leaf: Any) -> Source:
-    """A source, from the leaf of the plan that reads it. Spark numbers sources in the order of leaves,
-    or calls them by the name that the reader has given them."""
-    methods = {method.getName() for method in leaf.getClass().getMethods()}
-    number, what = str(index), str(leaf.nodeName())
-    if "sourceIdentifyingName" in methods:
-        given = leaf.sourceIdentifyingName()
-        if given.getClass().getSimpleName() == "UserProvided":
-            number = str(given.name())
-    if "sourceName" in methods:
-        what = str(leaf.sourceName())
-    if what.startswith("FileSource["):
-        return Source(number, what, what.removeprefix("FileSource[").removesuffix("]"))
-    if "table" in methods and _is_iceberg(leaf.table()):
-        table = _iceberg_source(leaf.table(), spark)
-        return Source(number, f"iceberg[{table.location}]", table.location, table=table)
-    if what == "kafka" and "extraOptions" in methods:
-        return Source(number, what, kafka=_kafka(leaf.extraOptions()))
-    if what == "delta" and "dataSource" in methods:
-        options = _scala_map(leaf.dataSource().options())
-        table = TableSource("delta", options["path"], options)
-        return Source(number, f"delta[{table.location}]", table.location, table=table)
-    return Source(number, what)
-
-
-def _kafka(options: Any) -> KafkaSource:
-    """What a source of Kafka's reads, by the options of its reader, whose names have any case."""
-    given = {
-        str(entry.getKey()): str(entry.getValue())
-        for entry in options.asCaseSensitiveMap().entrySet()
-    }
-    lower = {name.lower(): value for name, value in given.items()}
-    topics: list[str] = []
-    if "subscribe" in lower:
-        topics = [name.strip() for name in lower["subscribe"].split(",")]
-    elif "assign" in lower:
-        topics = list(json.loads(lower["assign"]))
-    return KafkaSource(tuple(t for t in topics if t), lower.get("subscribepattern"), given)
+def _source(spark: SparkSession, index: int, node: Any) -> Source:
+    """A source, from the leaf of the plan that reads it."""
+    leaf = Leaf(spark, index, node)
+    found = (each.source(leaf) for each in formats())
+    return next((one for one in found if one is not None), Source(leaf.number, leaf.what))
 
 
 def _checkpoint_location(spark: SparkSession, given: str | None, name: str | None) -> str | None:
@@ -261,56 +221,6 @@ def _each_batch(spark: SparkSession, function: Any) -> ForeachBatchFunction | No
     found = gateway.gateway_property.pool[str(private_field(handler, "id"))]
     assert isinstance(found, ForeachBatchFunction), found
     return found
-
-
-def sink_table(query: StreamingQuery, spark: SparkSession) -> TableSource | None:
-    """The table that a query's sink writes to, if its log is read."""
-    sink = query._jsq.streamingQuery().sink()
-    text = str(sink.toString())
-    if text.startswith("DeltaSink["):
-        return TableSource("delta", text.removeprefix("DeltaSink[").removesuffix("]"))
-    return _iceberg_source(sink, spark) if _is_iceberg(sink) else None
-
-
-def table_of(spark: SparkSession, table: str, fmt: str) -> TableSource | None:
-    """A table by its name in the session's catalogs or, with a `/`, by where it is; None where there is none
-    of that format. A Delta table need not be where it is said to be, yet."""
-    is_path = "/" in table
-    if fmt == "delta" and is_path:
-        return TableSource("delta", table)
-    try:
-        if fmt == "delta":
-            found = spark.sql(f"DESCRIBE DETAIL {table}").first()
-            is_delta = found is not None and found["format"] == "delta"
-            return TableSource("delta", str(found["location"])) if is_delta and found else None
-        frame = spark.read.format("iceberg").load(table) if is_path else spark.table(table)
-    except AnalysisException:
-        return None
-    leaf = frame._jdf.queryExecution().analyzed().collectLeaves().apply(0)
-    methods = {method.getName() for method in leaf.getClass().getMethods()}
-    is_iceberg = "table" in methods and _is_iceberg(leaf.table())
-    return _iceberg_source(leaf.table(), spark) if is_iceberg else None
-
-
-def _is_iceberg(table: Any) -> bool:
-    return bool(table.getClass().getName().startswith("org.apache.iceberg.spark."))
-
-
-def _iceberg_source(table: Any, spark: SparkSession) -> TableSource:
-    """A table of Spark's from Iceberg's connector, which asks the table's catalog for its metadata."""
-    jvm, known = spark.sparkContext._jvm, table.table()
-    assert jvm is not None
-    parser = jvm.org.apache.iceberg.TableMetadataParser
-
-    def metadata() -> str:
-        known.refresh()
-        return str(parser.toJson(known.operations().current()))
-
-    return TableSource("iceberg", str(known.location()), metadata=metadata)
-
-
-def _scala_map(given: Any) -> dict[str, str]:
-    return {str(entry._1()): str(entry._2()) for entry in iterated(given)}
 
 
 def _option(options: Any, name: str) -> str | None:

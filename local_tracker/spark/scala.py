@@ -38,3 +38,8 @@ def private_field(thing: Any, name: str) -> Any:
                 return field.get(thing)
         of = of.getSuperclass()
     raise LookupError(f"{class_name(thing)} has no {name}")
+
+
+def methods_of(thing: Any) -> frozenset[str]:
+    """The names of its methods."""
+    return frozenset(str(method.getName()) for method in thing.getClass().getMethods())

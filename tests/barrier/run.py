@@ -102,8 +102,8 @@ class BarrierRun:
         self._driver = Driver(target, root)
         words = [
             "barrier", "run", "-t", target, "-p", NAME, "-s", DELIVER, "--name", BARRIER, "--state", str(root / "state"),
-            "--key", "key", "--slot", "slot", "--from", str(written_directory(root)), "--from-files", str(direct_directory(root)),
-            *(["--late", "beside"] if fault else []), *place.options,
+            "--key", "key", "--slot", "slot", "--reads", str(written_directory(root)), "--set", f"files={direct_directory(root)}",
+            *(["--set", "late=beside"] if fault else []), *place.options,
         ]  # fmt: skip
         self._barrier = Running(
             "tests.barrier.barrier_process", fault, str(heard_path(root)), *words,
@@ -160,7 +160,7 @@ class BarrierRun:
         self._wait(began_s + seconds)
 
     def _wait(self, until_s: float) -> None:
-        time.sleep(max(0.0, until_s - time.monotonic()))
+        time.sleep(max(0.0, until_s - time.monotonic()))  # paces: the load
         for front in self._fronts:
             assert front.failure is None, f"a front has failed: {front.failure!r}"
         assert not self._barrier.has_ended(), f"the barrier has ended: {self._barrier.errors()}"

@@ -26,7 +26,11 @@ from tests.waits import HANG_S
 
 USER = 65532
 """The image's user and group."""
-PROGRAMS = (("lowmark", "version"), ("lowmark", "local-tracker", "--help"), ("test", "-d", "/run"))
+PROGRAMS = (
+    ("lowmark", "--version"),
+    ("lowmark", "local-tracker", "--help"),
+    ("test", "-d", "/run"),
+)
 """What manifests call in the image beside the tracker: the sidecar's probe asks `test`."""
 
 
@@ -115,5 +119,5 @@ def _probed(pod: Pod, process: subprocess.Popen[bytes], log: Path) -> list[str]:
         while not asked(pod, pod.container[probe]):
             if process.poll() is not None or time.monotonic() > deadline:
                 return [f"{probe} in the image: {log.read_text()[-2000:]}"]
-            time.sleep(0.2)
+            time.sleep(0.2)  # paces: its looks
     return []

@@ -286,7 +286,7 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
         yield "what says that a pod's shard has left outlives the pod"
     for job in rendered.kind("Job"):
         args = job["spec"]["template"]["spec"]["containers"][0]["args"]
-        if args[0] == "fit" and f"--set={','.join(pods[: values['shards']])}" not in args:
+        if args[0] == "shards" and f"--members={','.join(pods[: values['shards']])}" not in args:
             yield f"{job['metadata']['name']} fits another set"
     if (
         argument(container, "--address").replace("$(POD_NAME)", f"{found['metadata']['name']}-0")

@@ -43,7 +43,7 @@ def test_the_version_is_an_option_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["wait"], ["pipelines"], ["pipelines", "apply"], ["tokens", "create"]]
+    "words", [[], ["wait"], ["pipelines"], ["pipelines", "apply"], ["credentials", "token"]]
 )
 def test_help_has_a_short_word_everywhere(words: list[str]) -> None:
     short, long = run(nobody(), *words, "-h"), run(nobody(), *words, "--help")
@@ -52,9 +52,9 @@ def test_help_has_a_short_word_everywhere(words: list[str]) -> None:
 
 def test_what_every_command_takes_counts_before_it_and_behind_it(running: EmbeddedTracker) -> None:
     for words in (
-        ["--json", "--target", running.target, "pipelines", "list"],
-        ["pipelines", "list", "--json", "-t", running.target],
-        ["--target", nobody(), "--json", "pipelines", "list", "-t", running.target],
+        ["--json", "--target", running.target, "status"],
+        ["status", "--json", "-t", running.target],
+        ["--target", nobody(), "--json", "status", "-t", running.target],
     ):
         result = run(nobody(), *words)
         assert (result.exit_code, result.stdout) == (0, "[]\n"), result.output
@@ -65,14 +65,12 @@ def test_shells_complete_commands() -> None:
     assert "pipelines" in CliRunner().invoke(app, [], env=asked, prog_name="lowmark").stdout
 
 
-@pytest.mark.parametrize(
-    "words", [["min-time"], ["explain"], ["watch", "--once"], ["pipelines", "show"], ["freshness"]]
-)
+@pytest.mark.parametrize("words", [["min-time"], ["explain"], ["watch", "--once"]])
 def test_the_only_pipeline_need_not_be_named(running: EmbeddedTracker, words: list[str]) -> None:
     none = run(running.target, *words)
     assert none.exit_code == WRONG_USAGE and "no pipeline is registered" in none.stderr
     running.register(replace(TWO_SEGMENTS, name="only"))
-    named = [*words, "only"] if words[0] == "pipelines" else [*words, "-p", "only"]
+    named = [*words, "-p", "only"]
     result, told = run(running.target, *words, "--json"), run(running.target, *named, "--json")
     assert result.exit_code == told.exit_code == 0, result.stderr
 
@@ -100,14 +98,14 @@ def test_of_several_pipelines_one_is_to_be_named_and_no_more_are_asked_for_than_
 
 def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
     target = nobody()
-    result = run(target, "pipelines", "list")
+    result = run(target, "status")
     assert result.exit_code == EXIT_UNAVAILABLE
     assert f"no process of a tracker can be reached at {target}" in result.stderr
     assert "refused" in result.stderr and "--retry-for" in result.stderr
 
 
 def test_one_of_the_named_processes_is_enough(running: EmbeddedTracker) -> None:
-    assert run(f"{nobody()},{running.target}", "pipelines", "list", "--json").stdout == "[]\n"
+    assert run(f"{nobody()},{running.target}", "status", "--json").stdout == "[]\n"
 
 
 def test_it_is_waited_for_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,15 +128,15 @@ def test_it_is_waited_for_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_how_long_it_is_waited_for_is_a_duration() -> None:
-    result = run(nobody(), "--retry-for", "soon", "pipelines", "list")
+    result = run(nobody(), "--retry-for", "soon", "status")
     assert result.exit_code == WRONG_USAGE and "not a duration" in result.stderr
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["tokens", "create", "me", "--out", "{none}/token"],
-        ["webhook", "secret", "--out", "{none}/secret"],
+        ["credentials", "token", "me", "--out", "{none}/token"],
+        ["credentials", "token", "--webhook", "--out", "{none}/secret"],
         ["pipelines", "apply", "-f", "{unreadable}"],
         ["pipelines", "apply", "-f", "{binary}"],
         ["status", "--format", "parquet", "--out", "{none}/status.parquet"],

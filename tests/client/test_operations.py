@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,12 +14,12 @@ from typer.testing import CliRunner
 import tracker
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, FencedError, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import RefusalCode
+from tracker.core.model import PipelineSpec, RefusalCode
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient)
 
 
 def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient) -> None:
-    result = run(running, "nodes", "retire", "lost", "-p", "two", "--wait", "--yes")
+    result = run(running, "nodes", "retire", "lost", "-p", "two", "--yes")
     assert result.exit_code == 0 and "lost is retired" in result.stdout
     assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == "retired"
     with NodeClient(running.target, "two", "other") as other:
@@ -134,7 +135,7 @@ def test_a_node_that_was_not_gone_hears_that_it_is_retired(
 def test_what_is_lost_is_shown_and_asked_for_and_listed(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
-    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "--slots", "first=3..5"]
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "first=3..5"]
     environment = {"LOWMARK_TARGET": running.target}
     refused = CliRunner().invoke(app, words, env=environment, input="n\n")
     assert refused.exit_code == EXIT_REFUSED
@@ -149,16 +150,16 @@ def test_what_is_lost_is_shown_and_asked_for_and_listed(
     listed = [(c["segment"], c["slot"], c["items"], c["node_id"]) for c in shown["written_off"]]
     assert sorted(listed) == [("first", 3, 1, "lost"), ("first", 4, 1, "lost")]
     assert "because of lost" in run(running, "explain", "-p", "two").stdout
-    state = run_json(running, "pipelines", "show", "two")["state"]
+    state = run_json(running, "watch", "--once", "-p", "two")["state"]
     assert (state["written_off_items"], state["late_items"]) == (2, 0)
-    assert "2 items written off" in run(running, "pipelines", "show", "two").stdout
+    assert "2 items written off" in run(running, "watch", "--once", "-p", "two").stdout
 
 
 def test_a_script_gets_what_was_written_off_as_json(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:
-    words = ["nodes", "retire", "lost", "-p", "two", "--write-off"]
-    words += ["--slots", "first=3", "--slots", "first=7..9", "--yes", "--json"]
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "first=3"]
+    words += ["--write-off", "first=7..9", "--yes", "--json"]
     result = run(running, *words)
     assert result.exit_code == 0, result.output
     told: dict[str, Any] = json.loads(result.stdout)
@@ -173,18 +174,16 @@ def test_wrong_words_are_refused_before_anything_happens(
 ) -> None:
     retire = ["nodes", "retire", "lost", "-p", "two", "--yes"]
     for words in (
-        [*retire, "--wait", "--write-off", "--slots", "first=3"],
         [*retire, "--write-off"],
-        [*retire, "--slots", "first=3"],
-        [*retire, "--write-off", "--slots", "3..4"],
-        [*retire, "--write-off", "--slots", "first=4..3"],
+        [*retire, "--write-off", "3..4"],
+        [*retire, "--write-off", "first=4..3"],
         ["nodes", "retire", "lost", "-p", "two", "--json"],
         ["explain", "-p", "two", "--slots", "x"],
     ):
         assert run(running, *words).exit_code == WRONG_USAGE, words
     nobody = run(running, "nodes", "retire", "nobody", "-p", "two", "--yes")
     assert nobody.exit_code == EXIT_REFUSED and "has no node 'nobody'" in nobody.stderr
-    nowhere = run(running, *retire, "--write-off", "--slots", "third=3")
+    nowhere = run(running, *retire, "--write-off", "third=3")
     assert nowhere.exit_code == EXIT_REFUSED and "has no segment 'third'" in nowhere.stderr
     assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == ""
 
@@ -205,7 +204,7 @@ def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
     assert [part.shard for part in explained.parts] == [home]
     assert list(explained.silent_shards) == [1 - home]
     assert f"shard {1 - home} does not answer" in run(running, "explain", "-p", "two").stdout
-    words = ["--write-off", "--slots", "first=3..5", "--yes"]
+    words = ["--write-off", "first=3..5", "--yes"]
     refused = run(running, "nodes", "retire", "lost", "-p", "two", *words)
     assert refused.exit_code == EXIT_REFUSED and "does not answer" in refused.stderr
     running.start_shard(1 - home)
@@ -253,3 +252,37 @@ def test_a_restart_that_cannot_be_is_refused(running: EmbeddedTracker, front: No
     done(front.commit(promise(21)))
     later = run_json(running, "pipelines", "restart", "-p", "two", "--from", "slot:5", "--yes")
     assert later == {"pipeline": "two", "generation": 1, "from_slot": 5}
+
+
+def test_a_pipeline_is_deleted_and_its_name_given_again(
+    running: EmbeddedTracker, front: NodeClient
+) -> None:
+    assert reached(running, 3)
+    kept = run(running, "pipelines", "delete", "-p", "two", "--yes")
+    assert kept.exit_code == EXIT_REFUSED and "open slots in 'first'" in kept.stderr
+    assert "--drop-open" in kept.stderr
+    with Subscriber(running.target, "two") as subscriber:
+        updates = subscriber.updates()
+        next(updates)
+        gone = run(running, "pipelines", "delete", "-p", "two", "--drop-open", "--yes")
+        assert gone.exit_code == 0, gone.output
+        with pytest.raises(RefusedError, match="'two' was deleted"):
+            for _ in updates:
+                pass
+    with pytest.raises(RefusedError, match="'two' was deleted"):
+        done(front.commit(promise(22)))
+    assert [info.spec.name for info in running.admin().pipelines()] == []
+    with pytest.raises(RefusedError, match="'two' was deleted"):
+        running.admin().pipeline("two")
+    until(lambda: registers(running, replace(TWO_SEGMENTS, start_slot=40)), "the name is free")
+    assert reached(running, 40)
+
+
+def registers(running: EmbeddedTracker, spec: PipelineSpec) -> bool:
+    """Whether a pipeline is registered; not while a shard has not let go of one that was deleted."""
+    try:
+        running.admin().register(spec)
+    except RefusedError as error:
+        assert error.refusal.code is RefusalCode.NOT_READY, error
+        return False
+    return True

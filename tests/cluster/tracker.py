@@ -20,7 +20,7 @@ from tracker.core.insight.describe import ShardRole
 from tracker.core.model import PipelineSpec
 
 Answer = TypeVar("Answer")
-ASK_S = 5.0
+ASK_S = 5.0  # expires: whoever asks asks again
 
 
 class Server(Running):

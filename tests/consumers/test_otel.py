@@ -29,7 +29,7 @@ from tests.waits import HANG_S, until
 from tracker import __version__
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
-from tracker.cli.export import metrics_url
+from tracker.cli.otlp import metrics_url
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import otel
 from tracker.core.insight.diagnosis import CauseKind
@@ -94,7 +94,7 @@ def points(request: ExportMetricsServiceRequest) -> dict[Key, Any]:
 
 def export(running: EmbeddedTracker, *words: str) -> Result:
     environment = {"LOWMARK_TARGET": running.target, "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "1"}
-    return CliRunner().invoke(app, ["export", "otlp", "--once", *words], env=environment)
+    return CliRunner().invoke(app, ["watch", "--once", *words], env=environment)
 
 
 # --- what is told ---------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def export(running: EmbeddedTracker, *words: str) -> Result:
 
 def test_a_receiver_is_told_what_the_tracker_says(running: EmbeddedTracker) -> None:
     with receiving() as (receiver, url):
-        result = export(running, "--endpoint", url)
+        result = export(running, "--otlp", url)
         assert result.exit_code == 0, result.output
         told = points(request := receiver.next())
     assert receiver.paths == ["/v1/metrics"]
@@ -142,12 +142,12 @@ def test_a_receiver_is_told_what_the_tracker_says(running: EmbeddedTracker) -> N
 
 def test_pipelines_are_named(running: EmbeddedTracker) -> None:
     with receiving() as (receiver, url):
-        result = export(running, "-p", "held", "-p", "complete", "--endpoint", f"{url}/otlp/own")
+        result = export(running, "-p", "held", "-p", "complete", "--otlp", f"{url}/otlp/own")
         assert result.exit_code == 0, result.output
         told = points(receiver.next())
         assert {pipeline for _, pipeline, _ in told} == {"held", "complete", None}
         assert receiver.paths == ["/otlp/own"]
-        unknown = export(running, "-p", "nobody", "--endpoint", url)
+        unknown = export(running, "-p", "nobody", "--otlp", url)
     assert unknown.exit_code == EXIT_REFUSED and "nobody" in unknown.stderr
     assert receiver.taken.empty()
 
@@ -207,7 +207,7 @@ def test_a_receiver_that_does_not_take_it_is_told_of_by_the_exit_status(
 ) -> None:
     with receiving() as (receiver, url):
         receiver.status = status
-        result = export(running, "-p", "held", "--endpoint", url)
+        result = export(running, "-p", "held", "--otlp", url)
         assert result.exit_code == EXIT_TIMED_OUT, result.output
         assert f"{url}/v1/metrics has not taken it" in result.stderr
 
@@ -218,7 +218,7 @@ def test_it_goes_on_when_the_receiver_is_back_and_ends_when_it_is_told(
     with receiving() as (receiver, url):
         receiver.status = 400
         exporting = Running(
-            "tracker.cli", "export", "otlp", "--endpoint", url, "-p", "held", "--interval", "1s",
+            "tracker.cli", "watch", "--otlp", url, "-p", "held", "--interval", "1",
             "--target", running.target, errors=tmp_path / "export.log",
         )  # fmt: skip
         exporting.start()
@@ -240,23 +240,25 @@ def test_it_goes_on_when_the_receiver_is_back_and_ends_when_it_is_told(
 
 def test_what_is_no_endpoint_is_refused(running: EmbeddedTracker) -> None:
     for words in (
-        ["--endpoint", "collector:4318"],
-        ["--endpoint", "http://"],
-        ["--interval", "10ms"],
-        ["--interval", "soon"],
+        ["--otlp", "collector:4318"],
+        ["--otlp", "http://"],
+        ["--otlp", "env", "--interval", "0.5"],
+        ["--otlp", "env", "--interval", "soon"],
     ):
         assert export(running, *words).exit_code == WRONG_USAGE, words
 
 
 def test_an_endpoint_is_a_receiver_or_its_path() -> None:
-    assert metrics_url("") == ""
+    assert metrics_url("env") == ""
     for given in ("http://a.example:4318", "http://a.example:4318/"):
         assert metrics_url(given) == "http://a.example:4318/v1/metrics"
     assert metrics_url("https://a.example/x?k=1") == "https://a.example/x?k=1"
 
 
 def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
-    result = CliRunner().invoke(app, ["export", "otlp", "--once", "--target", "127.0.0.1:1"])
+    result = CliRunner().invoke(
+        app, ["watch", "--otlp", "env", "--once", "--target", "127.0.0.1:1"]
+    )
     assert result.exit_code == EXIT_UNAVAILABLE
 
 
@@ -264,6 +266,6 @@ def test_without_the_extra_it_is_named(
     running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
-    result = export(running)
+    result = export(running, "--otlp", "env")
     assert result.exit_code == EXIT_REFUSED
     assert "pip install 'lowmark[server,otel]'" in result.stderr

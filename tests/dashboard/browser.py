@@ -102,13 +102,13 @@ class Browser:
         with suppress(AssertionError, OSError, CancelledError, TimeoutError):
             self.call("Browser.close")
         try:
-            self._process.wait(30)
+            self._process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             pass
         with suppress(ProcessLookupError):  # its helpers
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._thread.join(30)
+        self._thread.join(HANG_S)
         os.close(self._write)
 
 

@@ -1,4 +1,4 @@
-"""A tracker of some shards, three fronts, a reader and a subscriber: all that a test kills parts of."""
+"""A tracker of some shards, two fronts, a reader and a subscriber: all that a test kills parts of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracker.client import Admin
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER
 
-FRONTS = ("a", "b", "c")
+FRONTS = ("a", "b")
 PIPELINE = "p"
 MORE_FILES = 30
 

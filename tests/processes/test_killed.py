@@ -1,6 +1,6 @@
 """Trackers, fronts and subscribers as processes, killed with SIGKILL and started again in the middle.
 
-Three fronts publish files all the time, a reader consumes them, a subscriber listens. Whoever is
+Two fronts publish files all the time, a reader consumes them, a subscriber listens. Whoever is
 killed, nothing is announced too early, nothing goes back, and in the end all of it is complete.
 """
 

@@ -59,7 +59,7 @@ class Set:
         self, size: int, when: str, *, timeout_s: float = HANG_S
     ) -> subprocess.CompletedProcess[str]:
         return lowmark(
-            "fit", "--set", self.target(size), "--when", when, "--timeout", str(timeout_s),
+            "shards", "rescale", "--members", self.target(size), "--when", when, "--timeout", str(timeout_s),
             environment={"LOWMARK_TARGET": self.target(1)},
         )  # fmt: skip
 
@@ -134,18 +134,18 @@ def test_a_set_grows_and_shrinks_at_its_end(members: Set) -> None:
 
         done(node.commit(promise(400)))
         assert subscriber.wait_until(100, "first", HANG_S), "what was open is still open, and known"
-        assert not subscriber.wait_until(101, "first", 0.5)
+        assert not subscriber.wait_until(101, "first", 0.5)  # expires: it is open
 
 
 def test_a_set_that_is_not_that_of_the_shards_is_refused(members: Set) -> None:
     until(lambda: all(shard.state.connected for shard in members.routing().shards))
     turned = ",".join(reversed(members.addresses[:FIRST]))
     fewer = lowmark(
-        "fit", "--set", members.addresses[1], "--when", "before",
+        "shards", "rescale", "--members", members.addresses[1], "--when", "before",
         environment={"LOWMARK_TARGET": turned},
     )  # fmt: skip
     assert fewer.returncode == 1 and "the shards of other processes would go" in fewer.stderr
-    late = members.fit(3, "after", timeout_s=0.5)
+    late = members.fit(3, "after", timeout_s=0.5)  # expires: no third is started
     assert late.returncode == 4 and "not all of the set have joined" in late.stderr
     above = members.fit(1, "after")
     assert above.returncode == 1 and "--when before" in above.stderr

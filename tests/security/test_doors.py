@@ -34,7 +34,7 @@ from tracker.core.model import Edge, PipelineSpec
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
 
 OTHER = PipelineSpec("other", ("a", "b"), (Edge("a", "b"),), fronts=("front",))
-REFUSED_S = 2.0
+REFUSED_S = 2.0  # expires: nobody lets it in
 """How long a client tries that nobody will let in."""
 
 
@@ -250,10 +250,10 @@ def test_commands_take_their_credentials_from_options_and_from_the_environment(
         "LOWMARK_TARGET": served.addresses[0], "LOWMARK_TLS_CA": served.authority.cert,
         "LOWMARK_TLS_CERT": served.client.cert, "LOWMARK_TLS_KEY": served.client.key,
     }  # fmt: skip
-    refused = lowmark("pipelines", "list", "--json", environment=files)
+    refused = lowmark("status", "--json", environment=files)
     assert refused.returncode == 1 and "UNAUTHENTICATED" in refused.stderr
     token = f"{served.directory}/reader.token"
-    answered = lowmark("--token-file", token, "pipelines", "list", "--json", environment=files)
+    answered = lowmark("--token-file", token, "status", "--json", environment=files)
     assert answered.returncode == 0 and '"two"' in answered.stdout, answered.stderr
     files["LOWMARK_TOKEN_FILE"] = token
     assert lowmark("min-time", "-p", "two", environment=files).returncode == 0

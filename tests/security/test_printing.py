@@ -148,9 +148,9 @@ FRONT = "[bold]f[/nope]\x1b[31m\nlowmark: done"
 @pytest.mark.parametrize(
     "words",
     [
-        ("explain", "-p", "two"), ("pipelines", "list"), ("pipelines", "show", "two"),
-        ("watch", "-p", "two", "--once"), ("nodes", "retire", NODE, "-p", "two", "--yes"),
-        ("nodes", "retire", NODE + "?", "-p", "two", "--yes"), ("freshness", "-p", "two"),
+        ("explain", "-p", "two"), ("status",), ("watch", "-p", "two", "--once"),
+        ("nodes", "retire", NODE, "-p", "two", "--yes"),
+        ("nodes", "retire", NODE + "?", "-p", "two", "--yes"), ("status", "--freshness", "-p", "two"),
     ],
     ids=lambda words: "-".join(words[:2]),
 )  # fmt: skip

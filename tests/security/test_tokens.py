@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.tracker import lowmark
-from tracker.client.credentials import Credentials, CredentialsError, read_token
+from tracker.client.credentials import Credentials, read_token
+from tracker.errors import InvalidError
 from tracker.service import server
 from tracker.service.rpc import access
 from tracker.service.rpc.security import Security
@@ -50,7 +51,7 @@ def test_rights_are_by_name_or_by_the_beginning_of_names() -> None:
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place_and_nothing_is_quoted(text: str, why: str) -> None:
-    with pytest.raises(CredentialsError, match=why) as refused:
+    with pytest.raises(InvalidError, match=why) as refused:
         parse_tokens(text.encode(), "tokens.yaml")
     assert "tokens.yaml" in str(refused.value)
     assert SECRET not in str(refused.value)
@@ -64,7 +65,7 @@ def test_a_file_that_cannot_be_read_keeps_what_was(tmp_path: Path) -> None:
     assert found is not None and found.name == "jfk"
     assert tokens.find(new_token()) is None
     path.write_text("tokens: [")
-    with pytest.raises(CredentialsError):
+    with pytest.raises(InvalidError):
         tokens.reload()
     assert tokens.find(SECRET) is not None
     fresh = tmp_path / "fresh"
@@ -77,7 +78,7 @@ def test_a_file_that_cannot_be_read_keeps_what_was(tmp_path: Path) -> None:
 def test_the_command_makes_a_token_and_prints_a_file_of_tokens(tmp_path: Path) -> None:
     path = tmp_path / "jfk.token"
     made = lowmark(
-        "tokens", "create", "jfk", "--allow", "flights=commit,subscribe", "--out", str(path),
+        "credentials", "token", "jfk", "--allow", "flights=commit,subscribe", "--out", str(path),
         environment={},
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
@@ -88,7 +89,7 @@ def test_the_command_makes_a_token_and_prints_a_file_of_tokens(tmp_path: Path) -
     tokens.write_text(made.stdout)
     found = Tokens(str(tokens)).find(secret)
     assert found is not None and found.may(Right.SUBSCRIBE, "flights")
-    again = lowmark("tokens", "create", "jfk", "--out", str(path))
+    again = lowmark("credentials", "token", "jfk", "--out", str(path))
     assert again.returncode != 0 and "exists" in again.stderr
 
 
@@ -106,10 +107,10 @@ def test_files_that_do_not_go_together_are_refused() -> None:
     for given in (
         {"tls_cert": "c"}, {"tls_ca": "a"}, {"tokens": "t"},
     ):  # fmt: skip
-        with pytest.raises(CredentialsError):
+        with pytest.raises(InvalidError):
             Security(**given)  # type: ignore[arg-type]
     for given in ({"cert": "c"}, {"cert": "c", "key": "k"}, {"token_file": "t"}):
-        with pytest.raises(CredentialsError):
+        with pytest.raises(InvalidError):
             Credentials(**given)
 
 
@@ -117,14 +118,14 @@ def test_a_token_file_holds_one_word(tmp_path: Path) -> None:
     path = tmp_path / "token"
     for text in ("", f"{SECRET} {SECRET}", f"{SECRET}\n{SECRET}", "\x00"):
         path.write_text(text)
-        with pytest.raises(CredentialsError) as refused:
+        with pytest.raises(InvalidError) as refused:
             read_token(str(path))
         assert SECRET not in str(refused.value)
 
 
 def test_a_token_without_rights_is_made_and_said(tmp_path: Path) -> None:
-    made = lowmark("tokens", "create", "jfk", "--out", str(tmp_path / "token"))
+    made = lowmark("credentials", "token", "jfk", "--out", str(tmp_path / "token"))
     assert made.returncode == 0 and "token jfk may do nothing yet" in made.stderr
     parse_tokens(made.stdout.encode(), "what was printed")
-    peer = lowmark("tokens", "create", "pod", "--peer", "--out", str(tmp_path / "peer"))
+    peer = lowmark("credentials", "token", "pod", "--peer", "--out", str(tmp_path / "peer"))
     assert (peer.returncode, peer.stderr) == (0, "")

@@ -337,28 +337,3 @@ def test_a_bad_call_has_its_status_and_changes_nothing(wired: Wired, what: str) 
         assert STATUS[RefusalCode(refusal.code)].name == status
         assert refusal.message == details
     assert wired.state() == before
-
-
-@pytest.mark.parametrize(
-    "start", [-(2**63), -5, FOREVER - 60], ids=["lowest", "negative", "highest"]
-)
-def test_times_and_values_near_the_limits_of_int64_travel_as_they_are(start: int) -> None:
-    values = [1, 2**63 - 1, 2**63, 2**64 - 1]
-    spec = replace(SPEC, start_slot=start)
-    items = Cells.of((0, start + 10 + place, value, 1) for place, value in enumerate(values))
-    with tracker.embedded(3, block_slots=1) as running:
-        running.register(spec)
-        front, worker = running.node("p", "f"), running.node("p", "w")
-        front.join()
-        worker.join()
-        assert front.join_front("F", "in").slot == start
-        front.commit(TickContent(created=items)).result(HANG_S)
-        front.commit(TickContent(heartbeats=(Heartbeat("F", start + 40),))).result(HANG_S)
-        hears = running.subscriber("p")
-        assert hears.wait_until(start + 10, timeout_s=HANG_S)
-        for place in range(len(values)):
-            assert hears.min_time("in") <= start + 10 + place
-            worker.commit(TickContent(consumed=items.select(items.slots == start + 10 + place)))
-            expected = start + (11 + place if place + 1 < len(values) else 40)
-            assert hears.wait_until(expected, "in", HANG_S)
-            assert hears.wait_until(min(FOREVER, expected + 2), "out", HANG_S)

@@ -95,7 +95,7 @@ def test_levels_are_shown_and_told_to_scripts() -> None:
         done(node.commit(promise(20)))
         whole = until_sampled(running)
         assert whole["lag_ms"] == 0 and whole["windows"][0]["lag"]["p99_ms"] >= 0
-        shown = run(running, "freshness", "-p", "two", "--within", "1").stdout
+        shown = run(running, "status", "--freshness", "-p", "two", "--within", "1").stdout
         assert "the whole pipeline" in shown and "within 1 s" in shown
 
 
@@ -106,22 +106,22 @@ def test_where_slots_are_numbers_they_are_shown_as_such() -> None:
         done(node.commit(TickContent(created=Cells.of([(0, 20, 7, 1)]))))
         done(node.commit(promise(60)))
         until(lambda: told(running)[-1]["lag_slots"] == 40, "it is sampled")
-        shown = run(running, "freshness", "-p", "two", "--within", "50").stdout
+        shown = run(running, "status", "--freshness", "-p", "two", "--within", "50").stdout
         assert "40 slots" in shown and "within 50 slots" in shown and "100.0 %" in shown
         assert not re.search(r"[0-9] s\b", shown.replace("min", ""))
-        refused = run(running, "freshness", "-p", "two", "--clock")
+        refused = run(running, "status", "--freshness", "-p", "two", "--clock")
         assert refused.exit_code == 2 and "no clock counts" in refused.output
 
 
 def told(running: EmbeddedTracker) -> list[dict[str, Any]]:
-    return list(run_json(running, "freshness", "-p", "two")["segments"])
+    return list(run_json(running, "status", "--freshness", "-p", "two")["segments"])
 
 
 def until_sampled(running: EmbeddedTracker) -> dict[str, Any]:
     """Waits for the first sample with a promise, which comes within a second or two."""
 
     def sampled() -> dict[str, Any]:
-        told = run_json(running, "freshness", "-p", "two", "--within", "1")["segments"]
+        told = run_json(running, "status", "--freshness", "-p", "two", "--within", "1")["segments"]
         assert [segment["segment"] for segment in told] == ["first", "second", None]
         return dict(told[-1]) if told[-1]["lag_ms"] is not None else {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,7 +13,6 @@ import tracker
 from tests.client.support import SECOND, TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.waits import HANG_S
 from tracker import EmbeddedTracker
-from tracker.client import Subscriber
 from tracker.core.model import TickContent
 from tracker.core.model.slots import FOREVER
 
@@ -62,30 +60,6 @@ def test_min_time_follows_the_items_from_segment_to_segment(any_tracker: Embedde
     assert hears.wait_until(FOREVER, timeout_s=HANG_S)
     state = any_tracker.admin().pipeline("two").state
     assert [segment.open_slots for segment in state.segments] == [0, 0]
-
-
-def test_a_shard_that_is_killed_recovers_everything(tmp_path: Path) -> None:
-    with tracker.embedded(3, store=f"sqlite:{tmp_path}", block_slots=2) as running:
-        running.register(TWO_SEGMENTS)
-        front = joined_front(running.node("two", "f", "front"))
-        worker = running.node("two", "w")
-        worker.join()
-        ticks = []
-        for slot in range(60):
-            ticks.append(front.commit(create(slot, 1000 + slot)))
-            ticks.append(worker.commit(moved(slot, 1000 + slot)))
-            if slot % 20 == 10:
-                running.kill_shard(slot // 20)
-                running.start_shard(slot // 20)
-        for slot in range(60):
-            ticks.append(worker.commit(finished(slot, 1000 + slot)))
-        ticks.append(front.commit(promise(60)))
-        for tick in ticks:
-            done(tick)
-        for address in running.addresses:
-            with Subscriber(address, "two") as hears:
-                assert hears.wait_until(60, timeout_s=HANG_S)
-                assert hears.min_time() == 60
 
 
 def test_health_says_serving() -> None:

@@ -280,12 +280,12 @@ def take_out_of_side(pipeline: Pipeline) -> None:
 
 
 class Attach(Running):
-    """`lowmark attach`, where PySpark is not installed: follows a query of `directory`, whose checkpoint is
+    """`lowmark query attach`, where PySpark is not installed: follows a query of `directory`, whose checkpoint is
     `cp` and whose sink is `out`; not started."""
 
     def __init__(self, target: str, pipeline: str, directory: Path, *more: str) -> None:
         super().__init__(
-            "tests.spark.without_spark", "attach", "--target", target, "--pipeline", pipeline,
+            "tests.spark.without_spark", "query", "attach", "--target", target, "--pipeline", pipeline,
             "--node-id", "parse", "--reads", "parse", "--creates", "after",
             "--checkpoint", str(directory / "cp"), "--sink", str(directory / "out"), *more,
             errors=directory / "attach.log",

@@ -1,4 +1,4 @@
-"""`lowmark attach` beside a real query that knows nothing of Lowmark, killed and started again.
+"""`lowmark query attach` beside a real query that knows nothing of Lowmark, killed and started again.
 
 The command runs where PySpark cannot be imported.
 """

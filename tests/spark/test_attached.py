@@ -14,8 +14,8 @@ import tracker
 from fronts.kafka import KafkaFront
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
-from local_tracker.spark.query.follow import Follower, Stopping, TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.follow import Follower, Stopping
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.state.rules import HeldFor
 from tests.cluster.children import discard
@@ -27,7 +27,6 @@ from tests.spark.written_logs import QUERY, Logs, source_file
 from tests.waits import HANG_S, until
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.errors import RefusedError, TickRefusedError
 from tracker.client.state_names import bound_of
 from tracker.core.log import Joined
 from tracker.core.model import (
@@ -44,6 +43,7 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import FilesError, RefusedError, TrackingError
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_what_was_purged_must_be_given_up_in_words(running: EmbeddedTracker, log
         logs.batch(number, number + 1)
     purge(logs, 0, 1)
     # What batch 2 consumed lay between its offsets and those of batch 1.
-    with pytest.raises(TrackingError, match=r"from 3 on.*begin at 3 or later .*--from-batch"):
+    with pytest.raises(TrackingError, match=r"from 3 on.*begin at 3 or later .*--set from_batch="):
         attached(running, logs).start()
     query = attached(running, logs, first_batch=3).start()
     assert query.wait_durable(HANG_S)
@@ -283,7 +283,7 @@ def test_a_source_that_comes_to_it_later_stops_it(running: EmbeddedTracker, logs
 def test_a_query_without_batches_is_refused_by_name(running: EmbeddedTracker, logs: Logs) -> None:
     logs.batch(0, 1)
     (logs.checkpoint / "offsets/0").write_text('v1\n\n{"0":{"value":1,"runTimeMs":2}}')
-    with pytest.raises(LogError, match="continuous trigger"):
+    with pytest.raises(FilesError, match="continuous trigger"):
         attached(running, logs).start()
 
 
@@ -435,7 +435,7 @@ class FullNode:
             future.set_result(1)
         else:
             self._refused = True
-            future.set_exception(TickRefusedError(Refusal(RefusalCode.FULL, "no room")))
+            future.set_exception(RefusedError(Refusal(RefusalCode.FULL, "no room"), of_tick=True))
         return future
 
     def report_waits(self, causes: Sequence[WaitCause]) -> None:
@@ -475,7 +475,7 @@ Command = Callable[..., Attach]
 
 @pytest.fixture
 def command(running: EmbeddedTracker, logs: Logs) -> Iterator[Command]:
-    """Starts `lowmark attach` as a process; none outlives the test."""
+    """Starts `lowmark query attach` as a process; none outlives the test."""
     started: list[Attach] = []
 
     def start(*more: str) -> Attach:
@@ -537,14 +537,14 @@ def test_the_command_follows_ranges_of_offsets(running: EmbeddedTracker, tmp_pat
             )
             (checkpoint / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
         command = (
-            "attach", "--target", running.target, "--pipeline", "log", "--node-id", "parse",
+            "query", "attach", "--target", running.target, "--pipeline", "log", "--node-id", "parse",
             "--checkpoint", str(checkpoint), "--once",
         )  # fmt: skip
-        told = lowmark(*command, "--ranges", f"0=parse:{journal}")
+        told = lowmark(*command, "--set", f"ranges=0=parse:{journal}")
         assert told.returncode == 0, told.stderr
         nothing = lowmark(*command)
         assert nothing.returncode == 2
-        assert "--reads, --ranges, or both" in nothing.stderr
+        assert "--reads, ranges, or both" in nothing.stderr
         front.leave()
     with running.subscriber("log") as subscriber:
         assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
@@ -572,12 +572,12 @@ def test_the_command_follows_a_query_that_reads_topics(
     (checkpoint / "offsets/0").write_text(f'v1\n{{"batchTimestampMs":1700000000000}}\n{offsets}')
     (checkpoint / "commits/0").write_text('v1\n{"nextBatchWatermarkMs":0}')
     command = (
-        "attach", "--target", running.target, "--pipeline", "log", "--node-id", "parse",
-        "--checkpoint", str(checkpoint), "--once", "--topic", "0=parse:orders",
+        "query", "attach", "--target", running.target, "--pipeline", "log", "--node-id", "parse",
+        "--checkpoint", str(checkpoint), "--once", "--set", "topic=0=parse:orders",
     )  # fmt: skip
     nowhere = lowmark(*command)
-    assert nowhere.returncode == 2 and "needs --topics" in nowhere.stderr
-    told = lowmark(*command, "--topic", "0=parse:returns", "--topics", topics)
+    assert nowhere.returncode == 2 and "needs topics" in nowhere.stderr
+    told = lowmark(*command, "--set", "topic=0=parse:returns", "--set", f"topics={topics}")
     assert told.returncode == 0, told.stderr
     with running.subscriber("log") as subscriber:
         assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)

@@ -1,4 +1,4 @@
-"""`lowmark attach-pipeline` beside a real declarative pipeline, run twice: as ever, then with a full refresh.
+"""`lowmark query attach --storage` beside a real declarative pipeline, run twice: as ever, then with a full refresh.
 
 The command runs where PySpark cannot be imported.
 """
@@ -117,7 +117,7 @@ class Declared:
 
     def attach(self, *more: str) -> tuple[str, ...]:
         return (
-            "attach-pipeline", "--storage", str(self.top / "storage"), "--pipeline", "copies",
+            "query", "attach", "--storage", str(self.top / "storage"), "--pipeline", "copies",
             "--warehouse", str(self.top / "spark-warehouse"), *more,
         )  # fmt: skip
 
@@ -171,6 +171,6 @@ def test_runs_and_a_full_refresh_are_followed(tmp_path: Path, running: EmbeddedT
     versions = tmp_path / "storage/_checkpoints/spark_catalog/default/parse/parse"
     assert {path.name for path in versions.iterdir()} == {"0", "1"}
 
-    derived = lowmark(*declared.attach("--print", "--start", "slot:0")).stdout
+    derived = lowmark(*declared.attach("--set", "print_only=true", "--set", "start=slot:0")).stdout
     assert load_pipeline(derived) == load_pipeline(PIPELINE)
     assert f"# a front of segment parse labels what comes to {tmp_path}/in" in derived

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.outputs import sink_output
 from local_tracker.spark.query.emits import (
     BatchTimes,
@@ -24,7 +25,6 @@ from local_tracker.spark.query.emits import (
     EventTime,
     emitting_front,
 )
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.labels import FrontLabels
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
@@ -34,6 +34,7 @@ from tracker.client import LowmarkError
 from tracker.core.model import Edge, PipelineSpec, TimeKind
 from tracker.core.model.slots import slot_of
 from tracker.core.model.units import file_name
+from tracker.errors import TrackingError
 
 DELAY_MS = 4
 SLACK_NS = 2_000_000
@@ -256,7 +257,7 @@ class Checkpoint:
         """Of a driver that starts."""
         log = CheckpointLog(str(self.root / "cp"))
         nobody: Any = None  # is asked nothing, since the files' names have slots
-        routes = Routes(SPEC, "windows", ["report"], "q")
+        routes = Routes(SPEC, QueryReads("windows"), ["report"], "q")
         emission = ByWatermark("emitted", FrontLabels(granted), SPEC, 0)
         output = sink_output(SinkLog(str(self.root / "out")), routes.creates)
         ticks = QueryTicks(nobody, nobody, routes, log, lambda: [output], emits=emission)
@@ -359,8 +360,8 @@ def test_a_span_is_whole_milliseconds(span: Any) -> None:
 
 def test_a_front_needs_no_edge_from_input_that_is_not_tracked() -> None:
     alone = PipelineSpec("p", ("windows", "report"), time=TimeKind.EVENT)
-    assert Routes(alone, {}, ["report"], "q", untracked=["0"], as_front=True).creates == (1,)
+    assert Routes(alone, QueryReads({}, ["0"]), ["report"], "q", as_front=True).creates == (1,)
     with pytest.raises(TrackingError, match="no edge"):
-        Routes(alone, {}, ["report"], "q", untracked=["0"])
+        Routes(alone, QueryReads({}, ["0"]), ["report"], "q")
     with pytest.raises(TrackingError, match="no edge"):
-        Routes(alone, "windows", ["report"], "q", as_front=True)
+        Routes(alone, QueryReads("windows"), ["report"], "q", as_front=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import tracker
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session import declarative
 from local_tracker.spark.session.declarative import FollowedPipeline, check_edges
 from local_tracker.spark.session.flows import (
@@ -29,6 +28,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
+from tracker.errors import TrackingError
 
 CATALOG = "_checkpoints/spark_catalog/default"
 
@@ -115,7 +115,7 @@ class Copies:
 
         def is_told() -> bool:
             followed.look()
-            return followed.wait_durable(0.2)
+            return followed.wait_durable(0.2)  # expires: it is held back
 
         until(is_told)
 
@@ -199,7 +199,7 @@ def test_what_cannot_be_derived_is_refused(tmp_path: Path) -> None:
     offsets = parse.checkpoint / "offsets/0"
     offsets.write_text(offsets.read_text().replace('"logOffset"', '"0"'))
     reads = what_flows_read(find_flows(storage), tables)
-    with pytest.raises(TrackingError, match=r"reads source 0.*--untracked parse=0"):
+    with pytest.raises(TrackingError, match=r"reads source 0.*--set untracked=parse=0"):
         derived_pipeline("p", reads, [], 0)
     assert derived_pipeline("p", reads, ["parse=0"], 0).front_count == 0
     assert derived_pipeline("p", reads, ["/data/day=1", "parse=0"], 0).front_count == 0

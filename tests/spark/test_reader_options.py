@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from local_tracker.spark.formats.interface import Source, TableSource
 from local_tracker.spark.formats.reader_options import ReaderOptions
-from local_tracker.spark.formats.tables import TableSource
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
-from local_tracker.spark.query.plans import Source
+from local_tracker.spark.query.logs import CheckpointLog
 from tracker.core.model import Batch
+from tracker.errors import FilesError, TrackingError
 
 QUERY, TABLE = "1866a3fd-0d6a-4444-b874-88552ba4e458", "/data/table"
 
@@ -102,7 +101,9 @@ def test_what_was_left_out_stays_so_until_the_tracker_has_the_batches(query: Que
 
 def test_what_began_unnoted_and_unknown_is_refused(query: Query) -> None:
     query.plan(0)
-    with pytest.raises(TrackingError, match=r"table /data/table before it was tracked.*--starting"):
+    with pytest.raises(
+        TrackingError, match=r"table /data/table before it was tracked.*--set starting="
+    ):
         query.start(startingVersion="5")
     query.be_durable(0)
     assert query.start(startingVersion="5") == {"startingVersion": "5"}
@@ -136,5 +137,5 @@ def test_a_note_that_is_none_is_named(query: Query) -> None:
     query.start()
     query.plan(0)
     (query.directory / "_lowmark/reader-options").write_text('{"0": 7}')
-    with pytest.raises(LogError, match="_lowmark/reader-options is not what was noted"):
+    with pytest.raises(FilesError, match="_lowmark/reader-options is not what was noted"):
         query.start()

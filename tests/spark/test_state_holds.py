@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tracker
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.formats.interface import QueryReads
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session.attached import AttachedQuery
@@ -46,6 +46,7 @@ from tracker.core.model import (
 )
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
+from tracker.errors import FilesError, TrackingError
 
 COUNT, REPORT, AUDIT = range(3)
 SEGMENTS = ("count", "report", "audit")
@@ -402,7 +403,7 @@ def test_what_a_writer_names_is_held_in_before_it_has_written_anything(tmp_path:
     log = CheckpointLog(str(logs.checkpoint))
     state = StateHolds(LogBounds(StatePlan.given(STATE), log), (), -1)
     with NodeClient("127.0.0.1:1", "p", "counts") as node, Admin("127.0.0.1:1") as admin:
-        routes = Routes(spec, "count", (), "counts")
+        routes = Routes(spec, QueryReads("count"), (), "counts")
         ticks = QueryTicks(node, admin, routes, log, state=state, may_create=[REPORT])
         record = ticks.read(0)
         ticks.tick(record, threading.Event())
@@ -429,7 +430,7 @@ def test_a_record_that_is_not_as_it_was_written_is_refused_by_name(world: World)
     world.tell()
     path = world.logs.checkpoint / "_lowmark/state"
     path.write_text('{"plans": 1}')
-    with pytest.raises(LogError, match="_lowmark/state does not say how state was held"):
+    with pytest.raises(FilesError, match="_lowmark/state does not say how state was held"):
         world.attached().start()
 
 
@@ -446,7 +447,7 @@ def test_what_a_retired_query_holds_is_let_go_of_on_request(world: World) -> Non
 def test_the_command_that_follows_takes_the_same(world: World) -> None:
     world.batch(*range(1, 20), next_ms=T0_MS)
     follow = (
-        "attach", "--target", world.running.target, "--pipeline", world.name, "--node-id", "counts",
+        "query", "attach", "--target", world.running.target, "--pipeline", world.name, "--node-id", "counts",
         "--checkpoint", str(world.logs.checkpoint), "--sink", str(world.logs.sink), "--reads", "count",
         "--creates", "report", "--once", "--state",
     )  # fmt: skip

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from local_tracker.spark.formats.table_units import TableRefused
-from local_tracker.spark.formats.tables import TableSource
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
-from local_tracker.spark.writers.each_batch import WritingQuery
+from local_tracker.spark.formats.interface import TableRefused, TableSource
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.writers.each_batch import Writing
 from local_tracker.spark.writers.table_writer import (
     Note,
     QueryInTable,
@@ -23,6 +22,7 @@ from tests.spark.test_delta import ID, OTHER_ID, QUERY, Log, units
 from tests.spark.test_iceberg import QUERY as QUERY_OF_ICEBERG
 from tests.spark.test_iceberg import Log as IcebergLog
 from tests.spark.test_iceberg import units as iceberg_units
+from tracker.errors import FilesError, TrackingError
 from tracker.files import STORES
 
 NOTE = Note("run 1", "digest")
@@ -117,7 +117,7 @@ def test_a_damaged_claim_is_refused_by_name(log: Log, checkpoint: CheckpointLog)
     (path,) = Path(checkpoint.root, "_lowmark/tables").glob("*.json")
     assert json.loads(path.read_text()) == {"table": str(log.directory), "since": 0}
     path.write_text('{"since": null}')
-    with pytest.raises(LogError, match=r"does not say since when a table is written"):
+    with pytest.raises(FilesError, match=r"does not say since when a table is written"):
         delta(log).began(QUERY, checkpoint)
 
 
@@ -143,7 +143,7 @@ def test_a_table_made_anew_under_its_writer_is_refused(log: Log, checkpoint: Che
 def test_options_that_are_the_writers_are_refused(fmt: str, option: str, tmp_path: Path) -> None:
     written = WrittenTable(TableSource(fmt, str(tmp_path)), STORES)
     with pytest.raises(TrackingError, match=f"leave out the option '{option}'"):
-        TableBatchWriter(_nobody, written, "lake.t", None, (), {option: "x"})
+        TableBatchWriter(writing({option: "x"}), written)
 
 
 # --- Iceberg --------------------------------------------------------------------------------------
@@ -168,10 +168,14 @@ def test_a_batch_is_found_by_its_snapshot(checkpoint: CheckpointLog) -> None:
 def test_a_table_that_merges_manifests_is_refused() -> None:
     log = IcebergLog()
     with pytest.raises(TrackingError, match=r"'commit\.manifest-merge\.enabled' to 'false'"):
-        TableBatchWriter(_nobody, iceberg(log), "lake.t", None, (), {})
+        TableBatchWriter(writing({}), iceberg(log))
     log.properties["commit.manifest-merge.enabled"] = "false"
-    TableBatchWriter(_nobody, iceberg(log), "lake.t", None, (), {})
+    TableBatchWriter(writing({}), iceberg(log))
 
 
-def _nobody(query: str) -> WritingQuery:
-    raise AssertionError(f"query {query} is asked for")
+def writing(options: dict[str, str]) -> Writing:
+    def nobody(asked: str) -> Any:
+        raise AssertionError(f"{asked} is asked for")
+
+    session: Any = None
+    return Writing(session, STORES, nobody, nobody, {}, "lake.t", "any", None, (), options)

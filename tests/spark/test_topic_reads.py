@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from local_tracker.spark.formats.kafka import TopicReads, topic_reads
+from local_tracker.spark.formats.interface import QueryReads, Source, TopicsSource
+from local_tracker.spark.formats.kafka import topic_reads
 from local_tracker.spark.formats.ranges import OffsetRanges
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import BatchOffsets
-from local_tracker.spark.query.plans import KafkaSource, Routes, Source, UnaccountedError
+from local_tracker.spark.query.plans import Routes, UnaccountedError
 from tracker.client.topics import TopicPlace
 from tracker.core.model import PipelineSpec
+from tracker.errors import TrackingError
 
 SPEC = PipelineSpec("p", ("parse", "other"))
 FILES = Source("1", "FileSource[/in]", "/in")
@@ -20,24 +21,24 @@ FILES = Source("1", "FileSource[/in]", "/in")
 
 def kafka(*topics: str, pattern: str | None = None, number: str = "0", start: str = "") -> Source:
     options = {"startingOffsets": start} if start else {}
-    return Source(number, "kafka", kafka=KafkaSource(topics, pattern, options))
+    return Source(number, "kafka", topics=TopicsSource(topics, pattern, options))
 
 
 def read(
     tmp_path: Path, *sources: Source, reads: object, untracked: tuple[str, ...] = ()
-) -> TopicReads:
+) -> QueryReads:
     return topic_reads(
-        sources, reads, untracked, {},  # type: ignore[arg-type]
+        QueryReads(reads, untracked), sources,  # type: ignore[arg-type]
         place_of=lambda name: TopicPlace(str(tmp_path), "p", name),
         topic_id=lambda name, options: f"id of {name}",
     )  # fmt: skip
 
 
-def routes(found: TopicReads, *sources: Source) -> Routes:
-    return found.routes(SPEC, (), "q", None, sources)
+def routes(found: QueryReads, *sources: Source) -> Routes:
+    return Routes(SPEC, found, (), "q", None, sources)
 
 
-def segments(found: TopicReads, number: str = "0") -> dict[str | None, str]:
+def segments(found: QueryReads, number: str = "0") -> dict[str | None, str]:
     given = found.ranges[number]
     assert not isinstance(given, OffsetRanges)
     return {one.within: one.segment for one in given}

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.versions import SUPPORTED_PYSPARK, UNTRIED_VARIABLE, check_version
+from local_tracker.spark.versions import (
+    SUPPORTED_PYSPARK,
+    UNTRIED_VARIABLE,
+    check_connect,
+    check_version,
+)
 from tests.spark_matrix import rows  # noqa: F401 - registers them
 from tests.spark_matrix.registry import ROWS as registered
 from tests.spark_versions.__main__ import ROWS, Result
 from tests.spark_versions.environments import LOCKS, lock_text
+from tracker.errors import TrackingError
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,12 @@ def test_naming_one_version_lets_no_other_in(monkeypatch: pytest.MonkeyPatch) ->
         check_version("4.5.0")
     with pytest.raises(TrackingError):
         check_version("4.4.0", "4.5")  # what is given goes before the environment
+
+
+def test_a_version_without_a_server_for_connect_is_refused() -> None:
+    with pytest.raises(TrackingError, match=r"PySpark 3\.5\.9 .* Connect session"):
+        check_connect("3.5.9")
+    check_connect("4.0.0")
 
 
 # --- the environments of `make spark-versions` ------------------------------------------------------

@@ -112,15 +112,15 @@ def test_the_command_line_exports_what_nobody_owns(tmp_path: Path) -> None:
     source, url = filled(f"sqlite:{tmp_path / 'a'}"), f"sqlite:{tmp_path / 'a'}"
     epoch = source.acquire("running", lease_ms=60_000)
     runner, out = CliRunner(), str(tmp_path / "out")
-    held = runner.invoke(app, ["store", "export", "--store", url, "--shard", "2", "--to", out])
+    held = runner.invoke(app, ["store", "copy", "--store", url, "--shard", "2", "--to", out])
     assert held.exit_code == 1 and "belongs to running" in held.output
     source.release(epoch)
-    done = runner.invoke(app, ["store", "export", "--store", url, "--shard", "2", "--to", out])
+    done = runner.invoke(app, ["store", "copy", "--store", url, "--shard", "2", "--to", out])
     assert done.exit_code == 0, done.output
     to = f"sqlite:{tmp_path / 'b'}"
-    done = runner.invoke(app, ["store", "import", "--store", to, "--shard", "2", "--from", out])
+    done = runner.invoke(app, ["store", "copy", "--store", to, "--shard", "2", "--from", out])
     assert done.exit_code == 0 and "2500 records" in done.output
-    missing = runner.invoke(app, ["store", "export", "--store", to, "--shard", "5", "--to", "x"])
+    missing = runner.invoke(app, ["store", "copy", "--store", to, "--shard", "5", "--to", "x"])
     assert missing.exit_code == 1 and "no shard 5" in missing.output
     nothing = runner.invoke(app, ["store", "accept-loss", "--store", to, "--shard", "2"])
     assert nothing.exit_code == 0 and "nothing was missing" in nothing.output
@@ -174,11 +174,11 @@ def test_the_command_line_exports_all_shards_and_forgets_none(tmp_path: Path) ->
     for shard in range(2):
         filled(url, shard).close()
     runner = CliRunner()
-    few = runner.invoke(app, ["store", "export", "--store", url, "--shards", "1", "--to", out])
+    few = runner.invoke(app, ["store", "copy", "--store", url, "--shards", "1", "--to", out])
     assert few.exit_code == 1 and "there is a shard 1 too" in few.output
-    many = runner.invoke(app, ["store", "export", "--store", url, "--shards", "3", "--to", out])
+    many = runner.invoke(app, ["store", "copy", "--store", url, "--shards", "3", "--to", out])
     assert many.exit_code == 1 and "no shard 2" in many.output
-    done = runner.invoke(app, ["store", "export", "--store", url, "--shards", "2", "--to", out])
+    done = runner.invoke(app, ["store", "copy", "--store", url, "--shards", "2", "--to", out])
     assert done.exit_code == 0 and "shard 1, a snapshot of 13 bytes" in done.output, done.output
-    done = runner.invoke(app, ["store", "import", "--store", to, "--shards", "2", "--from", out])
+    done = runner.invoke(app, ["store", "copy", "--store", to, "--shards", "2", "--from", out])
     assert done.exit_code == 0 and "2500 records" in done.output, done.output

@@ -9,35 +9,28 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tracker import __version__
 from tracker.cli import (
     attach,
-    attach_pipeline,
     barrier,
     credentials,
     dev,
     explain,
-    export,
-    fit,
-    freshness,
     init,
     nodes,
     periods,
     pipelines,
-    rescale,
-    rescale_query,
+    query_rescale,
     security,
     serve,
+    shards,
     status,
     store,
     wait,
     watch,
-    webhook,
 )
-from tracker.cli.common import EXIT_UNAVAILABLE, fail, show
+from tracker.cli.common import EXIT_UNAVAILABLE, fail
 from tracker.cli.shared import Asks, Follows, Prints
 from tracker.client import LowmarkError, UnavailableError
-from tracker.files import FilesError
 from tracker.store import StoreError
 
 
@@ -49,7 +42,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except UnavailableError as error:
             fail(error, EXIT_UNAVAILABLE)
-        except (FilesError, LowmarkError, StoreError, ValueError) as error:
+        except (LowmarkError, StoreError, ValueError) as error:
             fail(error)
         except OSError as error:
             if error.errno == errno.EPIPE:  # whoever reads what is printed has seen enough
@@ -64,11 +57,6 @@ app = typer.Typer(
     help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
 )
 app.callback()(security.use_credentials)
-
-
-def version(context: typer.Context) -> None:
-    """Print the version."""
-    show(context, {"version": __version__}, __version__)
 
 
 def local_tracker(context: typer.Context) -> None:
@@ -89,36 +77,25 @@ VERBS: list[Command] = [
     ("explain", explain.explain, Asks),
     ("wait", wait.wait, Follows),
     ("min-time", wait.min_time, Asks),
-    ("freshness", freshness.freshness, Asks),
-    ("shards", rescale.shards, Asks),
-    ("rescale", rescale.rescale, Asks),
-    ("fit", fit.fit, Asks),
-    ("rescale-query", rescale_query.rescale_query, Follows),
-    ("attach", attach.attach, Follows),
-    ("attach-pipeline", attach_pipeline.attach_pipeline, Follows),
-    ("version", version, Prints),
 ]
 NOUNS: dict[tuple[str, str], list[Command]] = {
-    ("pipelines", "Register pipelines and look at them."): [
+    ("pipelines", "Register pipelines, change their limits, and begin them anew."): [
         ("apply", pipelines.pipelines_apply, Asks),
-        ("list", pipelines.pipelines_list, Asks),
-        ("show", pipelines.pipelines_show, Asks),
         ("restart", pipelines.restart, Asks),
         ("delete", pipelines.delete, Asks),
     ],
     ("nodes", "Look after nodes that are gone."): [("retire", nodes.retire, Asks)],
-    ("store", "Export and import the stores of shards whose processes are stopped."): [
-        ("export", store.export_command, Prints),
-        ("import", store.import_command, Prints),
+    ("shards", "Show the shards, and let there be more or fewer."): [
+        ("list", shards.shards_list, Asks),
+        ("rescale", shards.shards_rescale, Asks),
+    ],
+    ("store", "Look after the stores of shards whose processes are stopped."): [
+        ("copy", store.copy_command, Prints),
         ("accept-loss", store.accept_loss_command, Prints),
     ],
     ("periods", "Hours, or other periods, and when they were complete."): [
         ("list", periods.periods_list, Asks),
         ("follow", periods.periods_follow, Follows),
-    ],
-    ("webhook", "Post each hour to a URL when it is complete, signed."): [
-        ("secret", webhook.secret, TyperCommand),
-        ("follow", webhook.follow, Follows),
     ],
     ("barrier", "Write rows of tracked queries into a sink in the order of time, each once."): [
         ("run", barrier.run, Follows),
@@ -126,9 +103,12 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
     ],
     ("credentials", "Make certificates and tokens."): [
         ("create", credentials.create, TyperCommand),
+        ("token", credentials.token, TyperCommand),
     ],
-    ("tokens", "Make tokens for clients."): [("create", security.create, TyperCommand)],
-    ("export", "Tell other systems how far pipelines are."): [("otlp", export.otlp, Asks)],
+    ("query", "Spark queries: follow one from outside, give its state more partitions."): [
+        ("attach", attach.attach, Follows),
+        ("rescale", query_rescale.query_rescale, Follows),
+    ],
 }  # fmt: skip
 
 for name, run, kind in VERBS:

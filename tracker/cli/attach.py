@@ -1,21 +1,19 @@
-"""`lowmark attach`: following a Spark query that knows nothing of Lowmark."""
+"""`lowmark query attach`: following Spark queries that know nothing of Lowmark, from their checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from pydantic import Field
 
-from tracker.cli.common import (
-    PipelineName,
-    fail,
-    say,
-    show,
-    told_to_end,
-)
+from tracker.cli.common import fail, only_pipeline, say, show, told_to_end
+from tracker.cli.declared import by_settings
 from tracker.cli.shared import Shared
+from tracker.client.settings import Settings
 from tracker.client.signals import ToldToEnd
+from tracker.errors import TrackingError
 from tracker.files import FilesError
 
 if TYPE_CHECKING:
@@ -28,122 +26,149 @@ ATTACH_LOOK_INTERVAL_S = 0.5
 ATTACH_DRAIN_TIMEOUT_S = 5.0
 """How long `attach` goes on committing what is over when it is told to end."""
 
-Ranges = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="SOURCE=SEGMENT:JOURNAL: the number of a source whose offsets number its records, "
-        "their segment, and the journal of the front that labels them"
-    ),
-]
-Topic = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="SOURCE=SEGMENT:TOPIC: a Kafka topic that a source reads, by its number, and the segment of the "
-        "topic's records; may be repeated, for one source too"
-    ),
-]
-Topics = Annotated[
-    str | None,
-    typer.Option(help="the directory in which it is recorded what is labelled of Kafka topics"),
-]
-FromEarliest = Annotated[
-    bool,
-    typer.Option(
-        "--from-earliest", help="the query began to read its topics at startingOffsets=earliest"
-    ),
-]
-Untracked = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="what min time is to pass: a source by its number, or a directory of its files"
-    ),
-]
-Sink = Annotated[
-    str | None, typer.Option(help="directory of its file sink, or location of its table")
-]
-Starting = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="SOURCE=VERSION: with which version the reader of a table was told to begin (its "
-        "startingVersion); without it, a source reads the table as it was first"
-    ),
-]
-State = Annotated[
-    str | None,
-    typer.Option(
-        help="delay=5s,span=1h,ahead=1m: by how much the query's watermark is behind, how long after its event time "
-        "a row has been emitted that is in its state, and how far event times may be ahead of the clock; without it, min time does not wait for what is there"
-    ),
-]
+TYPED = (
+    "checkpoint", "pipeline", "node_id", "reads", "creates", "sink", "storage", "warehouse", "take_over", "once",
+)  # fmt: skip
+"""The settings that are options as well: what one types by hand."""
 
 
-def attach(
-    context: typer.Context,
-    checkpoint: Annotated[str, typer.Option(help="the query's checkpoint directory")],
-    pipeline: PipelineName,
-    node_id: Annotated[
-        str, typer.Option(help="the node that the query is, the same at each start")
-    ],
-    reads: Annotated[
-        list[str] | None,
-        typer.Option(help="the segment of its input files, or DIRECTORY=SEGMENT for each source"),
-    ] = None,
-    ranges: Ranges = None,
-    topic: Topic = None,
-    topics: Topics = None,
-    from_earliest: FromEarliest = False,
-    creates: Annotated[
-        list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
-    ] = None,
-    sink: Sink = None,
-    starting: Starting = None,
-    rows: Annotated[
-        list[str] | None,
-        typer.Option(help="SEGMENT=COLUMN: its items are rows, with their slots in a column"),
-    ] = None,
-    untracked: Untracked = None,
-    state: State = None,
-    take_over: Annotated[
-        bool,
-        typer.Option("--take-over", help="end another query that is followed under this node id"),
-    ] = False,
-    from_batch: Annotated[
-        int | None, typer.Option(min=0, help="begin at this batch; those before are not told")
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="end when all that is over by now is told")
-    ] = False,
-) -> None:
+class AttachSettings(Settings):
+    """The settings of `lowmark query attach`."""
+
+    checkpoint: str = Field("", description="the query's checkpoint directory")
+    pipeline: str = Field("", description="name of the pipeline; not needed where there is one")
+    node_id: str = Field("", description="the node that the query is, the same at each start")
+    reads: list[str] = Field(
+        [], description="the segment of its input files, or DIRECTORY=SEGMENT for each source"
+    )
+    ranges: list[str] = Field(
+        [],
+        description="SOURCE=SEGMENT:JOURNAL: the number of a source whose offsets number its records, "
+        "their segment, and the journal of the front that labels them",
+    )
+    topic: list[str] = Field(
+        [],
+        description="SOURCE=SEGMENT:TOPIC: a Kafka topic that a source reads, by its number, and the segment of the "
+        "topic's records; several for one source, too",
+    )
+    topics: str = Field(
+        "", description="the directory in which it is recorded what is labelled of Kafka topics"
+    )
+    from_earliest: bool = Field(
+        False, description="the query began to read its topics at startingOffsets=earliest"
+    )
+    creates: list[str] = Field([], description="a segment that reads its sink; may be repeated")
+    sink: str = Field("", description="directory of its file sink, or location of its table")
+    starting: list[str] = Field(
+        [],
+        description="SOURCE=VERSION: with which version the reader of a table was told to begin (its "
+        "startingVersion); without it, a source reads the table as it was first",
+    )
+    rows: list[str] = Field(
+        [], description="SEGMENT=COLUMN: its items are rows, with their slots in a column"
+    )
+    untracked: list[str] = Field(
+        [],
+        description="what min time is to pass: a source by its number, or a directory of its files; with storage "
+        "FLOW=NUMBER of a source of a flow",
+    )
+    state: str = Field(
+        "",
+        description="delay=5s,span=1h,ahead=1m: by how much the query's watermark is behind, how long after its event "
+        "time a row has been emitted that is in its state, and how far event times may be ahead of the clock; without "
+        "it, min time does not wait for what is there",
+    )
+    take_over: bool = Field(
+        False, description="end another query that is followed under this node id"
+    )
+    from_batch: int | None = Field(
+        None, ge=0, description="begin at this batch; those before are not told"
+    )
+    once: bool = Field(False, description="end when all that is over by now is told")
+    storage: str = Field(
+        "",
+        description="instead of a checkpoint: the `storage` of a declarative pipeline's spark-pipeline.yml",
+    )
+    warehouse: str = Field(
+        "spark-warehouse",
+        description="with storage: the directory of its tables (spark.sql.warehouse.dir)",
+    )
+    table: list[str] = Field([], description="with storage: TABLE=DIRECTORY of a table elsewhere")
+    start: str = Field(
+        "now",
+        description="with storage: where a new pipeline begins: slot:N, an ISO date or time, or now",
+    )
+    print_only: bool = Field(
+        False, description="with storage: print the pipeline's file, and do nothing"
+    )
+    from_now: bool = Field(
+        False,
+        description="with storage: what has been committed so far is not told; the pipeline is at rest",
+    )
+
+
+OF_A_QUERY = {
+    "checkpoint", "node_id", "reads", "ranges", "topic", "topics", "from_earliest", "creates", "sink", "starting",
+    "rows", "state", "take_over", "from_batch",
+}  # fmt: skip
+OF_A_STORAGE = {"storage", "warehouse", "table", "start", "print_only", "from_now"}
+
+
+@by_settings(AttachSettings, TYPED)
+def attach(context: typer.Context, settings: AttachSettings) -> None:
     """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
-    SIGTERM. Needs no Spark."""
-    from local_tracker.spark.query.follow import TrackingError
+    SIGTERM. Needs no Spark.
+
+    With --storage: all flows of a declarative pipeline (spark-pipelines run), from their checkpoints and tables, new
+    versions and full refreshes too. The pipeline that they make is registered, unless one of its name is there.
+    """
+    s = settings
+    if bool(s.checkpoint) == bool(s.storage):
+        raise typer.BadParameter(
+            "give --checkpoint of a query, or --storage of a declarative pipeline"
+        )
+    kind, others = ("storage", OF_A_QUERY) if s.storage else ("checkpoint", OF_A_STORAGE)
+    if wrong := sorted(s.model_fields_set & others):
+        raise typer.BadParameter(f"{', '.join(wrong)}: not with {kind}")
+    pipeline = only_pipeline(context, s.pipeline)
+    if s.storage:
+        from tracker.cli.attach_pipeline import attach_pipeline
+
+        return attach_pipeline(context, pipeline, s)
+    _attach(context, pipeline, s)
+
+
+def _attach(context: typer.Context, pipeline: str, s: AttachSettings) -> None:
+
     from local_tracker.spark.session.attached import AttachedQuery
 
-    if not reads and not ranges and not topic:
+    if not s.node_id:
+        raise typer.BadParameter("name the node that the query is: --node-id")
+    if not s.reads and not s.ranges and not s.topic:
         raise typer.BadParameter(
-            "tell what the query reads: --reads, --ranges, or both; topics by --topic"
+            "tell what the query reads: --reads, ranges, or both; topics by topic (docs/settings.md)"
         )
     sources: dict[str, OffsetRanges | Sequence[OffsetRanges]] = {
-        **_ranges(ranges or []), **_topics(topic or [], topics, pipeline, from_earliest)
+        **_ranges(s.ranges), **_topics(s.topic, s.topics, pipeline, s.from_earliest)
     }  # fmt: skip
     ended = told_to_end()
-    if not once and not _wait_begun(checkpoint, node_id, ended):
+    if not s.once and not _wait_begun(s.checkpoint, s.node_id, ended):
         return
     try:
         followed = AttachedQuery(
-            Shared.of(context).target, pipeline, node_id, checkpoint,
-            reads=_reads(reads or []), ranges=sources, creates=creates or (), sink=sink,
-            rows=name_values("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
-            first_versions=_versions(starting or []), take_over=take_over,
-            state=_state(state),
+            Shared.of(context).target, pipeline, s.node_id, s.checkpoint,
+            reads=_reads(s.reads), ranges=sources, creates=s.creates, sink=s.sink or None,
+            rows=name_values("rows", s.rows), untracked=s.untracked, first_batch=s.from_batch,
+            first_versions=_versions(s.starting), take_over=s.take_over,
+            state=_state(s.state),
         ).start()  # fmt: skip
-        clean = _follow(followed, once, ended)
+        clean = _follow(followed, s.once, ended)
     except (TrackingError, FilesError) as error:
         fail(error)
     last = followed.last_durable_batch
-    show(context, {"node": node_id, "last_batch": last}, f"{node_id}: told up to batch {last}")
+    show(context, {"node": s.node_id, "last_batch": last}, f"{s.node_id}: told up to batch {last}")
     if not clean:
-        fail(f"{node_id}: not all batches that are over are told; start again to tell the rest")
+        fail(f"{s.node_id}: not all batches that are over are told; start again to tell the rest")
 
 
 def _wait_begun(checkpoint: str, node_id: str, ended: ToldToEnd) -> bool:
@@ -176,32 +201,32 @@ def _follow(followed: AttachedQuery, once: bool, ended: ToldToEnd) -> bool:
 
 
 def _reads(given: list[str]) -> str | dict[str, str]:
-    return given[0] if len(given) == 1 and "=" not in given[0] else name_values("--reads", given)
+    return given[0] if len(given) == 1 and "=" not in given[0] else name_values("reads", given)
 
 
 def _ranges(given: list[str]) -> dict[str, OffsetRanges]:
     from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
 
     sources = {}
-    for number, where in name_values("--ranges", given).items():
-        segment, journal = _of_segment("--ranges", number, where, "JOURNAL")
+    for number, where in name_values("ranges", given).items():
+        segment, journal = _of_segment("ranges", number, where, "JOURNAL")
         sources[number] = OffsetRanges(segment, PublishedRanges(journal).slots)
     return sources
 
 
 def _topics(
-    given: list[str], topics: str | None, pipeline: str, from_earliest: bool
+    given: list[str], topics: str, pipeline: str, from_earliest: bool
 ) -> dict[str, Sequence[OffsetRanges]]:
     """By the numbers of the sources: what is recorded of the topics that each reads."""
     from local_tracker.spark.formats.kafka import topic_ranges
 
     found: dict[str, list[OffsetRanges]] = {}
     for text in given:
-        ((number, where),) = name_values("--topic", [text]).items()
-        segment, topic = _of_segment("--topic", number, where, "TOPIC")
-        if topics is None:
+        ((number, where),) = name_values("topic", [text]).items()
+        segment, topic = _of_segment("topic", number, where, "TOPIC")
+        if not topics:
             raise typer.BadParameter(
-                f"--topic {text} needs --topics, the directory in which its front, or the query that writes "
+                f"topic {text} needs topics, the directory in which its front, or the query that writes "
                 f"it, records what it labels"
             )
         labels = topic_ranges(topics, pipeline, topic, segment, from_earliest=from_earliest)
@@ -217,20 +242,20 @@ def _of_segment(option: str, source: str, where: str, what: str) -> tuple[str, s
 
 
 def _versions(given: list[str]) -> dict[str, int]:
-    pairs = name_values("--starting", given)
+    pairs = name_values("starting", given)
     for source, version in pairs.items():
         if not version.isdigit():
-            raise typer.BadParameter(f"--starting {source}={version!r} is not SOURCE=VERSION")
+            raise typer.BadParameter(f"starting {source}={version!r} is not SOURCE=VERSION")
     return {source: int(version) for source, version in pairs.items()}
 
 
-def _state(given: str | None) -> HeldFor | None:
+def _state(given: str) -> HeldFor | None:
     from local_tracker.spark.state.rules import HeldFor
 
     try:
-        return None if given is None else HeldFor.parse(given)
+        return HeldFor.parse(given) if given else None
     except ValueError as error:
-        raise typer.BadParameter(f"--state: {error}") from None
+        raise typer.BadParameter(f"state: {error}") from None
 
 
 def name_values(option: str, given: list[str]) -> dict[str, str]:

@@ -1,14 +1,18 @@
-"""`lowmark attach-pipeline`: following all flows of a declarative pipeline of Spark's."""
+"""`lowmark query attach --storage`: following all flows of a declarative pipeline of Spark's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from tracker.cli.attach import ATTACH_DRAIN_TIMEOUT_S, ATTACH_LOOK_INTERVAL_S, name_values
+from tracker.cli.attach import (
+    ATTACH_DRAIN_TIMEOUT_S,
+    ATTACH_LOOK_INTERVAL_S,
+    AttachSettings,
+    name_values,
+)
 from tracker.cli.common import (
-    PipelineName,
     connect,
     fail,
     say,
@@ -22,6 +26,7 @@ from tracker.client.moments import parse_slot
 from tracker.client.signals import ToldToEnd
 from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.slots import DEFAULT_SLACK_NS
+from tracker.errors import TrackingError
 
 if TYPE_CHECKING:
     from local_tracker.spark.session.declarative import FollowedPipeline
@@ -31,61 +36,26 @@ LOOK_INTERVAL_S = 2.0
 """How often new flows and versions are looked for: a listing of each folder, and a read of each version."""
 
 
-def attach_pipeline(
-    context: typer.Context,
-    storage: Annotated[str, typer.Option(help="the `storage` of its spark-pipeline.yml")],
-    pipeline: PipelineName,
-    warehouse: Annotated[
-        str, typer.Option(help="the directory of its tables (spark.sql.warehouse.dir)")
-    ] = "spark-warehouse",
-    table: Annotated[
-        list[str] | None,
-        typer.Option(help="TABLE=DIRECTORY of a table elsewhere; may be repeated"),
-    ] = None,
-    untracked: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="what min time is to pass: a directory of files, or FLOW=NUMBER of a source of a flow"
-        ),
-    ] = None,
-    start: Annotated[
-        str, typer.Option(help="where a new pipeline begins: slot:N, an ISO date or time, or now")
-    ] = "now",
-    print_only: Annotated[
-        bool, typer.Option("--print", help="print the pipeline's file, and do nothing")
-    ] = False,
-    from_now: Annotated[
-        bool,
-        typer.Option(
-            "--from-now", help="what has been committed so far is not told; the pipeline is at rest"
-        ),
-    ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="end when all that is over by now is told")
-    ] = False,
-) -> None:
-    """Follow all flows of a declarative pipeline (spark-pipelines run), from their checkpoints and tables,
-    until SIGTERM: new versions and full refreshes too. Registers the pipeline that they make, unless one of
-    its name is there. Needs no Spark."""
-    from local_tracker.spark.query.follow import TrackingError
-    from local_tracker.spark.query.logs import LogError
+def attach_pipeline(context: typer.Context, pipeline: str, s: AttachSettings) -> None:
+    """Follows all flows of a declarative pipeline, and registers the pipeline that they make, unless one of its name is
+    there."""
+
     from local_tracker.spark.session.flows import Tables
     from tracker.files import FilesError
 
-    passed = untracked or []
     with wrong_usage():
-        start_slot = parse_slot(start, DEFAULT_SLACK_NS, 1)
-        tables = Tables(warehouse, name_values("--table", table or []))
+        start_slot = parse_slot(s.start, DEFAULT_SLACK_NS, 1)
+        tables = Tables(s.warehouse, name_values("table", s.table))
     try:
-        if print_only:
-            _print(pipeline, storage, tables, passed, start_slot)
+        if s.print_only:
+            _print(pipeline, s.storage, tables, s.untracked, start_slot)
             return
-        followed = _followed(context, pipeline, storage, tables, passed, start_slot)
-        if from_now:
+        followed = _followed(context, pipeline, s.storage, tables, s.untracked, start_slot)
+        if s.from_now:
             followed.begin_now()
         ended = told_to_end()
-        last, clean = _follow(followed, once, ended)
-    except (TrackingError, LogError, FilesError) as error:
+        last, clean = _follow(followed, s.once, ended)
+    except (TrackingError, FilesError) as error:
         fail(error)
     shown = "\n".join(f"{name}: told up to batch {batch}" for name, batch in last.items())
     show(context, {"last_batches": last}, shown or "no flow has begun")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from pydantic import Field
 
 from tracker.cli.common import (
-    PipelineName,
     exit_when_told,
+    only_pipeline,
     print_json,
     show,
     wrong_usage,
 )
+from tracker.cli.declared import by_settings
 from tracker.cli.shared import Shared
+from tracker.client.settings import Settings
 from tracker.consumers.barrier.barrier import MAX_BYTES, MAX_ROWS, Barrier, late_rows
 from tracker.consumers.barrier.rows import RowReader
 from tracker.consumers.barrier.sink import OrderedSink
@@ -26,65 +29,70 @@ Directory = Annotated[
 ]  # fmt: skip
 
 
-def run(
-    context: typer.Context,
-    pipeline: PipelineName,
-    segment: Annotated[
-        str, typer.Option("--segment", "-s", help="the segment that the queries create their files in")
-    ],
-    name: Annotated[str, typer.Option(help="the barrier's, for good: the sink keeps its position by it")],
-    state: Directory,
-    key: Annotated[str, typer.Option(help="the column that rows of one slot are ordered by, as text")],
-    from_: Annotated[
-        list[str] | None,
-        typer.Option("--from", help="a directory that tracked queries write; may be repeated"),
-    ] = None,
-    from_files: Annotated[
-        list[str] | None,
-        typer.Option(help="a directory whose files all count, such as a front's; may be repeated"),
-    ] = None,
-    slot: Annotated[
-        str | None, typer.Option(help="the column of the row's slot; none: each row has its file's")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="what is written of a row, with commas; none: all columns")
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(envvar="LOWMARK_BARRIER_POSTGRES", help="a database: postgresql://user@host/name"),
-    ] = None,
-    table: Annotated[str | None, typer.Option(help="with --postgres: the table, which exists")] = None,
-    sqlite: Annotated[
-        str | None, typer.Option(help="a file of SQLite instead, whose table is made: ordered_rows")
-    ] = None,
-    kafka: Annotated[str | None, typer.Option(help="a broker, or several with commas: host:port")] = None,
-    topic: Annotated[str | None, typer.Option(help="with --kafka: the topic, which exists")] = None,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="with --kafka: how many are used, by key; for good")
-    ] = 1,
-    delta: Annotated[str | None, typer.Option(help="the location of a Delta table, made if missing")] = None,
-    late: Annotated[
-        str, typer.Option(help="late rows: refuse (and end), or beside (`lowmark barrier late`)")
-    ] = "refuse",
-    max_rows: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_ROWS,
-    max_bytes: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_BYTES,
-    timeout: Annotated[float | None, typer.Option(min=0, help="end after so many seconds")] = None,
-) -> None:  # fmt: skip
+TYPED = (
+    "pipeline", "segment", "name", "state", "key", "slot", "reads", "postgres", "table", "kafka", "topic", "delta",
+    "sqlite",
+)  # fmt: skip
+"""The settings that are options as well: what one types by hand."""
+VARIABLES = {"postgres": "LOWMARK_BARRIER_POSTGRES"}
+
+
+class BarrierSettings(Settings):
+    """The settings of `lowmark barrier run`."""
+
+    pipeline: str = Field("", description="name of the pipeline; not needed where there is one")
+    segment: str = Field("", description="the segment that the queries create their files in")
+    name: str = Field("", description="the barrier's, for good: the sink keeps its position by it")
+    state: str = Field(
+        "", description="the barrier's own directory, on a local disk: rows wait there"
+    )
+    reads: list[str] = Field(
+        [], description="a directory that tracked queries write; may be repeated"
+    )
+    files: list[str] = Field([], description="a directory whose files all count, such as a front's")
+    key: str = Field("", description="the column that rows of one slot are ordered by, as text")
+    slot: str = Field("", description="the column of the row's slot; none: each row has its file's")
+    columns: list[str] = Field(
+        [], description="what is written of a row, with commas; none: all columns"
+    )
+    postgres: str = Field(
+        "", description="a database: postgresql://user@host/name (LOWMARK_BARRIER_POSTGRES)"
+    )
+    table: str = Field("", description="with postgres: the table, which exists")
+    sqlite: str = Field(
+        "", description="a file of SQLite instead, whose table is made: ordered_rows"
+    )
+    kafka: str = Field("", description="a broker, or several with commas: host:port")
+    topic: str = Field("", description="with kafka: the topic, which exists")
+    partitions: int = Field(1, ge=1, description="with kafka: how many are used, by key; for good")
+    delta: str = Field("", description="the location of a Delta table, made if missing")
+    late: Literal["refuse", "beside"] = Field(
+        "refuse", description="late rows: refuse (and end), or beside (`lowmark barrier late`)"
+    )
+    max_rows: int = Field(MAX_ROWS, ge=1, description="rows that may wait before it pushes back")
+    max_bytes: int = Field(MAX_BYTES, ge=1, description="bytes that may wait before it pushes back")
+    timeout: float | None = Field(None, ge=0, description="end after so many seconds")
+
+
+@by_settings(BarrierSettings, TYPED, VARIABLES)
+def run(context: typer.Context, settings: BarrierSettings) -> None:
     """Take the committed files of a segment, and write their rows by slot and key when min time has passed
-    them. Until SIGTERM, --timeout, or the end of the pipeline; whoever is killed goes on by the same command."""
+    them. Until SIGTERM, or the end of the pipeline; whoever is killed goes on by the same command."""
+    s = settings
     exit_when_told()
     with wrong_usage():
-        sink = _sink(postgres, table, sqlite, kafka, topic, partitions, delta)
-        if late not in ("refuse", "beside"):
-            raise ValueError(f"--late {late}: refuse or beside")
-        sources = _sources(from_ or [], from_files or [])
+        for needed in ("segment", "name", "state", "key"):
+            if not getattr(s, needed):
+                raise ValueError(f"a barrier needs --{needed}")
+        sink, sources = _sink(s), _sources(s)
+        pipeline = only_pipeline(context, s.pipeline)
         barrier = Barrier(
-            Shared.of(context).target, pipeline, segment, name, sink, state, sources=sources,
-            reader=RowReader(key, slot, None if columns is None else columns.split(",")),
-            late_beside=late == "beside", max_rows=max_rows, max_bytes=max_bytes,
+            Shared.of(context).target, pipeline, s.segment, s.name, sink, s.state, sources=sources,
+            reader=RowReader(s.key, s.slot or None, [each for text in s.columns for each in text.split(",")] or None),
+            late_beside=s.late == "beside", max_rows=s.max_rows, max_bytes=s.max_bytes,
         )  # fmt: skip
     with barrier:
-        barrier.run(timeout)
+        barrier.run(s.timeout)
         counts = barrier.counts
         print_json(
             {"units": counts.units, "rows": counts.rows, "released": counts.released,
@@ -108,44 +116,37 @@ def late_command(
         late_rows(state, drop=True)
 
 
-def _sink(
-    postgres: str | None,
-    table: str | None,
-    sqlite: str | None,
-    kafka: str | None,
-    topic: str | None,
-    partitions: int,
-    delta: str | None,
-) -> OrderedSink:
+def _sink(s: BarrierSettings) -> OrderedSink:
     """The one that is asked for; what another one needs is not asked for."""
-    if sum(place is not None for place in (postgres, sqlite, kafka, delta)) != 1:
+    if sum(place != "" for place in (s.postgres, s.sqlite, s.kafka, s.delta)) != 1:
         raise ValueError("one sink: --postgres, --kafka, --delta or --sqlite")
-    if postgres is not None:
+    if s.postgres:
         from tracker.consumers.barrier.postgres import PostgresSink
 
-        return PostgresSink(postgres, _given("--postgres", "--table", table))
-    if kafka is not None:
+        return PostgresSink(s.postgres, _given("--postgres", "--table", s.table))
+    if s.kafka:
         from tracker.consumers.barrier.kafka import KafkaSink
 
-        return KafkaSink(_given("--kafka", "--topic", topic), kafka, partitions=partitions)
-    if delta is not None:
+        topic = _given("--kafka", "--topic", s.topic)
+        return KafkaSink(topic, s.kafka, partitions=s.partitions)
+    if s.delta:
         from tracker.consumers.barrier.delta import DeltaSink
 
-        return DeltaSink(delta)
+        return DeltaSink(s.delta)
     from tracker.consumers.barrier.sqlite import SqliteSink
 
-    return SqliteSink(str(sqlite))
+    return SqliteSink(s.sqlite)
 
 
-def _given(option: str, needed: str, value: str | None) -> str:
-    if value is None:
+def _given(option: str, needed: str, value: str) -> str:
+    if not value:
         raise ValueError(f"{option} needs {needed}")
     return value
 
 
-def _sources(committed: list[str], files: list[str]) -> list[Source]:
-    if not committed and not files:
-        raise ValueError("where from: --from, or --from-files")
+def _sources(s: BarrierSettings) -> list[Source]:
+    if not s.reads and not s.files:
+        raise ValueError("where from: --reads, or --set files=DIRECTORY")
     from local_tracker.spark.formats.committed import CommittedFiles
 
-    return [*map(CommittedFiles, committed), *map(FilesIn, files)]
+    return [*map(CommittedFiles, s.reads), *map(FilesIn, s.files)]

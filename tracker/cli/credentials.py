@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import EXIT_REFUSED, fail, say, wrong_usage
+from tracker.cli.common import EXIT_REFUSED, fail, say, write_secret, wrong_usage
+from tracker.consumers.periods.signing import new_secret
 
 
 def create(
@@ -59,3 +60,58 @@ def create(
             say(f"{name}: {said}")
     except OSError as error:
         fail(error)
+
+
+def token(
+    out: Annotated[Path, typer.Option(help="new file for the token, which is shown nowhere else")],
+    name: Annotated[
+        str | None, typer.Argument(help="who has it: shown in logs; not with --webhook")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="PIPELINE=RIGHT,...: of register, commit, subscribe and administer; PIPELINE may end "
+            "in *; may be repeated"
+        ),
+    ] = None,
+    peer: Annotated[
+        bool, typer.Option("--peer", help="for processes of the tracker that have no certificates")
+    ] = False,
+    webhook: Annotated[
+        bool,
+        typer.Option(
+            "--webhook",
+            help="instead: a secret that messages are signed with, for sender and receiver",
+        ),
+    ] = False,
+) -> None:
+    """Make a token: write it to a file, and print a file of tokens for `lowmark serve --tokens`, which
+    holds only its hash. Where there is one already, all but the first line is added to it."""
+    if webhook:
+        if name or allow or peer:
+            raise typer.BadParameter("--webhook makes a secret without a name and rights")
+        return write_secret(out, new_secret())
+    if not name:
+        raise typer.BadParameter("name who has the token")
+    import yaml
+
+    from tracker.service.rpc.tokens import digest_of, new_token, parse_tokens
+
+    made = new_token()
+    rights = {}
+    for given in allow or []:
+        pipeline, found, words = given.rpartition("=")
+        if not found or not pipeline:
+            raise typer.BadParameter(f"--allow {given!r} is not PIPELINE=RIGHT,...")
+        rights[pipeline] = words.split(",")
+    entry = {"name": name, "sha256": digest_of(made).hex(), "pipelines": rights}
+    entries = [{**entry, **({"peer": True} if peer else {})}]
+    text = yaml.safe_dump({"tokens": entries}, sort_keys=False)
+    parse_tokens(text.encode(), "the entry")  # raises what cannot be
+    write_secret(out, made)
+    if not rights and not peer:
+        say(
+            f"lowmark: token {name} may do nothing yet: name that by --allow PIPELINE=RIGHT,... or in the file "
+            "of tokens", err=True,
+        )  # fmt: skip
+    say(text, nl=False)

@@ -1,4 +1,4 @@
-"""`lowmark fit`: a tracker's shards follow the size of a set of processes, as a StatefulSet is one.
+"""`lowmark shards rescale --members`: a tracker's shards follow the size of a set of processes, as a StatefulSet is one.
 
 Processes are added to such a set at its end, and taken from its end. So which shards are to go is not free:
 those of the last processes. Before some are taken away, their shards have to be gone; after some were added,
@@ -10,16 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
 
-import typer
-
-from tracker.cli.common import connect, fail, say, show_waiting
+from tracker.cli.common import say, show_waiting
 from tracker.client import Admin, RoutingInfo, UnavailableError
-from tracker.client.connection import parse_targets
 from tracker.core.insight.describe import ShardRole
 
-FIT_TIMEOUT_S = 600.0
 _LOOK_INTERVAL_S = 0.5
 _GOING = (ShardRole.DRAINING, ShardRole.LEAVING)
 
@@ -33,33 +28,6 @@ class When(StrEnum):
 
 class Misfit(Exception):
     """The shards are not those of the set; says what to do."""
-
-
-def fit(
-    context: typer.Context,
-    members: Annotated[
-        str, typer.Option("--set", help="host:port of the set's processes, in order, with ,")
-    ],
-    when: Annotated[
-        When,
-        typer.Option(
-            help="before the set is made smaller (to these), or after it was made larger (to these)"
-        ),
-    ],
-    timeout: Annotated[float, typer.Option(min=0, help="seconds until it must be done")] = (
-        FIT_TIMEOUT_S
-    ),
-) -> None:
-    """Let a tracker have a shard for each process of a set, while ticks flow. For jobs that change the
-    size of the set; may be repeated."""
-    wanted = parse_targets(members)
-    fitting = Fitting(wanted, time.monotonic() + timeout)
-    with connect(context) as admin:
-        try:
-            (fitting.let_go if when is When.BEFORE else fitting.take_in)(admin)
-        except Misfit as misfit:
-            fail(misfit)
-    say(f"{len(wanted)} shard{'s' if len(wanted) > 1 else ''}, one for each process")
 
 
 class Fitting:
@@ -91,7 +59,7 @@ class Fitting:
         if len(owners := admin.routing().of(ShardRole.OWNER)) > count:
             raise Misfit(
                 f"{len(owners)} shards own slots, and the set has {count} processes: let the others go "
-                "before the set is made smaller (lowmark fit --when before)"
+                "before the set is made smaller (lowmark shards rescale --members ... --when before)"
             )
         wanted = set(self._wanted)
         self._until(
@@ -109,7 +77,7 @@ class Fitting:
             raise Misfit(
                 f"the shards with the lowest numbers are at {', '.join(staying)}, and "
                 f"{', '.join(sorted(strangers))} would not be in the set: the shards of other processes would "
-                "go. Wait until each process serves its own shard (lowmark shards), or leave the set as it is"
+                "go. Wait until each process serves its own shard (lowmark shards list), or leave the set as it is"
             )
 
     def _rescale(self, admin: Admin, shards: int, *, evacuate: bool = False) -> None:
@@ -125,7 +93,7 @@ class Fitting:
         shown = False
         while not wanted(admin.routing()):
             if time.monotonic() >= self._deadline:
-                raise UnavailableError(f"{why} in the time that was given; see lowmark shards")
+                raise UnavailableError(f"{why} in the time that was given; see lowmark shards list")
             if not shown:
                 show_waiting(why)
                 shown = True

@@ -34,16 +34,12 @@ def retire(
     context: typer.Context,
     node_id: Annotated[str, typer.Argument(help="id of the node")],
     pipeline: PipelineName,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="what it left open is waited for (if nothing is said)")
-    ] = False,
     write_off: Annotated[
-        bool, typer.Option("--write-off", help="give up what is open at --slots")
-    ] = False,
-    slots: Annotated[
         list[str] | None,
         typer.Option(
-            help="SEGMENT=FROM..TO, or SEGMENT=SLOT: what is lost, by slots or ISO times; may be repeated"
+            "--write-off",
+            help="SEGMENT=FROM..TO, or SEGMENT=SLOT: give up what is open there, by slots or ISO times; may be "
+            "repeated",
         ),
     ] = None,
     release_holds: Annotated[
@@ -60,11 +56,12 @@ def retire(
     are silent. What is open at the named slots is shown, and asked for, before it is given up.
     """
     as_json = Shared.of(context).as_json
-    _check_usage(wait, write_off, slots or (), as_json and not yes)
+    named_slots = write_off or ()
+    _check_usage(named_slots, as_json and not yes)
     with connect(context) as admin:
         node = _find_node(admin, pipeline, node_id)
         spec = admin.pipeline(pipeline).spec
-        named = [parse_segment_slots(text, spec) for text in slots or ()]
+        named = [parse_segment_slots(text, spec) for text in named_slots]
         names = spec.segments
         if not as_json:
             say(node_text(as_printable(node), as_printable(spec)))
@@ -95,12 +92,8 @@ def retire(
         fail("some cells hold other items by now and stay; look again with lowmark explain")
 
 
-def _check_usage(wait: bool, write_off: bool, slots: Sequence[str], must_ask_json: bool) -> None:
-    if wait and write_off:
-        raise typer.BadParameter("--wait and --write-off are two ways; choose one")
-    if write_off != bool(slots):
-        raise typer.BadParameter("--write-off and --slots go together: name what is lost")
-    for text in slots:
+def _check_usage(write_off: Sequence[str], must_ask_json: bool) -> None:
+    for text in write_off:
         parse_segment_slots(text)
     if must_ask_json:
         raise typer.BadParameter("--json cannot ask: add --yes")

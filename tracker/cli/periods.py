@@ -3,49 +3,52 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
+from pydantic import Field
 
 from tracker.cli.common import (
+    EXIT_TIMED_OUT,
     PipelineName,
     SegmentName,
     connect,
     exit_when_told,
+    fail,
+    only_pipeline,
     print_json,
     say,
     show,
     wrong_usage,
 )
+from tracker.cli.declared import by_settings
 from tracker.cli.shared import Shared
 from tracker.client import PipelineInfo
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
+from tracker.client.settings import Settings
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import (
     SUCCESS,
-    partition_mark,
+    PartitionMark,
 )
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.iceberg import IcebergMark
 from tracker.consumers.periods.once import Action, Call
 from tracker.consumers.periods.openlineage import NAMESPACE, LineageMark
+from tracker.consumers.periods.webhook import Patience, Webhook
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, UnavailableError
 from tracker.view.model import newest_promise
 
 MAX_LISTED_PERIODS = 10_000
 LISTED_PERIODS = 24
 """So many, where nobody says from when on."""
 
-Every = Annotated[
-    str, typer.Option(help="length of a period: 1h, 15m, 1d; or slots, where slots are numbers")
-]
-Since = Annotated[
-    str | None,
-    typer.Option(help="where to begin, if the record does not say: a moment, or slot:N"),
-]
+EVERY = "length of a period: 1h, 15m, 1d; or slots, where slots are numbers"
 
 
 def _begins(info: PipelineInfo, cut: Cut, from_: str | None, to: str | None, last: int) -> range:
@@ -103,7 +106,7 @@ def periods_list(
     last: Annotated[
         int, typer.Option(min=1, max=MAX_LISTED_PERIODS, help="without --from: so many periods")
     ] = LISTED_PERIODS,
-    every: Every = "1h",
+    every: Annotated[str, typer.Option(help=EVERY)] = "1h",
     segment: SegmentName = None,
 ) -> None:
     """Tell of each period whether it is complete, and since when, out of the tracker's own history.
@@ -135,129 +138,139 @@ def periods_list(
         say("no period has ended there yet", err=True)
 
 
-def periods_by(
-    context: typer.Context,
-    pipeline: str,
-    segment: str | None,
-    every: str,
-    record: str,
-    since: str | None,
-) -> Periods:
-    """A pipeline's periods, by what the options of a command say."""
-    begin = None
-    if since is not None:
-        with connect(context) as admin:
-            begin = _slot(since, admin.pipeline(pipeline).spec)
-    with wrong_usage():
-        return Periods(Shared.of(context).target, pipeline, segment, every, record, since=begin)
+TYPED = (
+    "pipeline", "segment", "record", "every", "since", "mark_partition", "mark_delta", "mark_iceberg",
+    "mark_openlineage", "webhook", "secret_file", "timeout",
+)  # fmt: skip
+"""The settings that are options as well: what one types by hand."""
+VARIABLES = {"webhook": "LOWMARK_WEBHOOK_URL", "openlineage_namespace": "OPENLINEAGE_NAMESPACE"}
 
 
-Places = list[str]
-MarkPartition = Annotated[
-    Places | None,
-    typer.Option(
-        help="write a file into each period's folder: LOCATION/dt={start:%Y-%m-%d}/hour={start:%H}"
-    ),
-]
-MarkDelta = Annotated[
-    Places | None,
-    typer.Option(help="location of a Delta table: a commit without rows for each period"),
-]
-MarkIceberg = Annotated[
-    Places | None,
-    typer.Option(
-        help="an Iceberg table, as its catalog knows it: a snapshot and a tag for each period"
-    ),
-]
-IcebergCatalog = Annotated[
-    str | None,
-    typer.Option(help="its catalog, by pyiceberg's configuration; none: the default one"),
-]
-Tag = Annotated[
-    str | None,
-    typer.Option(
-        help="template of the tags; none: lowmark- and the period's start, such as 2026-03-01T13"
-    ),
-]
-KeepTags = Annotated[
-    str, typer.Option(help="how long expiring snapshots spares a tag: 30d, or forever")
-]
+class FollowSettings(Settings):
+    """The settings of `lowmark periods follow`."""
 
-MarkOpenLineage = Annotated[
-    Places | None,
-    typer.Option(
-        help="URL of an OpenLineage receiver, or a directory for files of events: a run for each period"
-    ),
-]
-OpenLineageNamespace = Annotated[
-    str,
-    typer.Option(
-        envvar="OPENLINEAGE_NAMESPACE", help="with --mark-openlineage: namespace of the jobs"
-    ),
-]
-OpenLineageOutput = Annotated[
-    Places | None,
-    typer.Option(
-        help="with --mark-openlineage: location of a data set that a complete period is in, such as s3://lake/orders"
-    ),
-]
+    pipeline: str = Field("", description="name of the pipeline; not needed where there is one")
+    segment: str = Field("", description="one segment; none: the whole pipeline")
+    record: str = Field("", description="the consumer's own file: which period is next")
+    every: str = Field("1h", description=EVERY)
+    since: str = Field(
+        "", description="where to begin, if the record does not say: a moment, or slot:N"
+    )
+    mark_partition: list[str] = Field(
+        [],
+        description="write a file into each period's folder: LOCATION/dt={start:%Y-%m-%d}/hour={start:%H}",
+    )
+    marker: str = Field(SUCCESS, description="with mark_partition: name of the files")
+    mark_delta: list[str] = Field(
+        [], description="location of a Delta table: a commit without rows for each period"
+    )
+    mark_iceberg: list[str] = Field(
+        [],
+        description="an Iceberg table, as its catalog knows it: a snapshot and a tag for each period",
+    )
+    iceberg_catalog: str = Field(
+        "", description="its catalog, by pyiceberg's configuration; none: the default one"
+    )
+    tag: str = Field(
+        "",
+        description="template of the tags; none: lowmark- and the period's start, such as 2026-03-01T13",
+    )
+    keep_tags: str = Field(
+        "30d", description="how long expiring snapshots spares a tag: 30d, or forever"
+    )
+    mark_openlineage: list[str] = Field(
+        [],
+        description="URL of an OpenLineage receiver, or a directory for files of events: a run for each period",
+    )
+    openlineage_namespace: str = Field(
+        NAMESPACE,
+        description="with mark_openlineage: namespace of the jobs (OPENLINEAGE_NAMESPACE)",
+    )
+    openlineage_output: list[str] = Field(
+        [],
+        description="with mark_openlineage: location of a data set that a complete period is in, such as s3://lake/orders",
+    )
+    webhook: str = Field(
+        "",
+        description="post a signed message for each period: https://reports.example/hours (LOWMARK_WEBHOOK_URL)",
+    )
+    secret_file: str = Field(
+        "",
+        description="with webhook: file of secrets, one a line: `lowmark credentials token --webhook` makes one",
+    )
+    give_up_after: str = Field(
+        "24h", description="with webhook: end when one period was not taken in so long: 24h, 10m"
+    )
+    answer_within: str = Field(
+        "10s", description="with webhook: how long one attempt may take, with its answer"
+    )
+    receiver_ca: str = Field(
+        "",
+        description="with webhook: PEM file of the CA of the receiver's certificate; else the system's",
+    )
+    plain: bool = Field(
+        False, description="with webhook: allow http to another machine, which anybody can read"
+    )
+    timeout: float | None = Field(
+        None, ge=0, description="end after so many seconds without a period"
+    )
 
 
-def table_marks(
-    cut: Cut,
-    delta: Places | None,
-    iceberg: Places | None,
-    catalog: str | None,
-    tag: str | None,
-    keep_tags: str,
-) -> list[Action]:
-    """The marks in tables that the options of a command ask for."""
-    # Forever is said outright, too: else the table's history.expire.max-ref-age-ms decides.
-    keep_ms = FOREVER if keep_tags == "forever" else parse_duration_ns(keep_tags) // 10**6
-    return [
-        *(DeltaMark(cut, table) for table in delta or ()),
-        *(IcebergMark(cut, table, catalog, tag, keep_ms) for table in iceberg or ()),
-    ]
+@by_settings(FollowSettings, TYPED, VARIABLES)
+def periods_follow(context: typer.Context, settings: FollowSettings) -> None:
+    """Do for each period when it is complete what the options say, and print a JSON line for it, in order, none
+    skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline.
 
-
-def periods_follow(
-    context: typer.Context,
-    pipeline: PipelineName,
-    record: Annotated[str, typer.Option(help="the consumer's own file: which period is next")],
-    every: Every = "1h",
-    segment: SegmentName = None,
-    since: Since = None,
-    mark_partition: MarkPartition = None,
-    marker: Annotated[str, typer.Option(help="with --mark-partition: name of the files")] = SUCCESS,
-    mark_delta: MarkDelta = None,
-    mark_iceberg: MarkIceberg = None,
-    iceberg_catalog: IcebergCatalog = None,
-    tag: Tag = None,
-    keep_tags: KeepTags = "30d",
-    mark_openlineage: MarkOpenLineage = None,
-    openlineage_namespace: OpenLineageNamespace = NAMESPACE,
-    openlineage_output: OpenLineageOutput = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, help="end after so many seconds without a period")
-    ] = None,
-) -> None:
-    """Mark each period when it is complete wherever the options say, and print a JSON line for it, in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""
+    It is marked wherever the options say; and a message is posted to --webhook until the receiver has answered with
+    2xx. Exit status 3: a receiver or a place was away for longer than was given.
+    """
+    s = settings
     exit_when_told()
-    with periods_by(context, pipeline, segment, every, record, since) as periods:
-        cut, actions = periods.cut, list[Action]()
+    if not s.record:
+        raise typer.BadParameter("name the consumer's own file: --record")
+    pipeline, begin = only_pipeline(context, s.pipeline), None
+    webhook = _webhook(s) if s.webhook else None
+    if s.since:
+        with connect(context) as admin:
+            begin = _slot(s.since, admin.pipeline(pipeline).spec)
+    target, segment = Shared.of(context).target, s.segment or None
+    with wrong_usage():
+        periods = Periods(target, pipeline, segment, s.every, s.record, since=begin)
+    with periods:
         with wrong_usage():
-            actions += [partition_mark(cut, each, marker) for each in mark_partition or ()]
-            actions += table_marks(cut, mark_delta, mark_iceberg, iceberg_catalog, tag, keep_tags)
-            actions += [
-                LineageMark(
-                    cut,
-                    place,
-                    namespace=openlineage_namespace,
-                    outputs=openlineage_output or (),
-                )
-                for place in mark_openlineage or ()
-            ]
-        periods.run(*actions, Call(_print), timeout_s=timeout)
+            actions = [*_marks(periods.cut, s), *([webhook] if webhook else [])]
+        try:
+            periods.run(*actions, Call(_print), timeout_s=s.timeout)
+        except UnavailableError as error:
+            if error.code != Code.UNAVAILABLE_RECEIVER:
+                raise
+            fail(error, EXIT_TIMED_OUT)
+
+
+def _webhook(s: FollowSettings) -> Webhook:
+    if not s.secret_file:
+        raise typer.BadParameter("--webhook needs --secret-file")
+    patience = Patience(
+        attempt_s=parse_duration_ns(s.answer_within) / 1e9,
+        give_up_s=parse_duration_ns(s.give_up_after) / 1e9,
+    )
+    return Webhook(s.webhook, s.secret_file, ca=s.receiver_ca, patience=patience, plain=s.plain)
+
+
+def _marks(cut: Cut, s: FollowSettings) -> Iterator[Action]:
+    """Those that are asked for. Raises ValueError."""
+    # Forever is said outright, too: else the table's history.expire.max-ref-age-ms decides.
+    keep_ms = FOREVER if s.keep_tags == "forever" else parse_duration_ns(s.keep_tags) // 10**6
+    for template in s.mark_partition:
+        yield PartitionMark(cut, template, s.marker)
+    for table in s.mark_delta:
+        yield DeltaMark(cut, table)
+    for table in s.mark_iceberg:
+        yield IcebergMark(cut, table, s.iceberg_catalog or None, s.tag or None, keep_ms)
+    for place in s.mark_openlineage:
+        yield LineageMark(
+            cut, place, namespace=s.openlineage_namespace, outputs=s.openlineage_output
+        )
 
 
 def _print(period: Period) -> None:

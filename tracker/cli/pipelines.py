@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,27 +12,17 @@ from tracker.cli.common import (
     Yes,
     ask,
     connect,
-    only_pipeline,
     say,
     show,
     wrong_usage,
 )
-from tracker.cli.render.pipelines import pipeline_view, pipelines_table
 from tracker.cli.shared import Shared
 from tracker.cli.slots import slot_named
-from tracker.client import Admin, PipelineInfo
-from tracker.client.pipeline_file import PipelineFileError, load_pipeline
+from tracker.client import PipelineInfo
+from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import PipelineSpec
-from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json, time_and_slot_text
-
-
-def look(context: typer.Context, admin: Admin, pipeline: str, history: WatchHistory) -> bool:
-    """Shows a pipeline once; returns whether it is complete."""
-    info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
-    document = {**pipeline_json(info), "shards": shards_json(shards)}
-    show(context, document, pipeline_view(info, shards, history))
-    sys.stdout.flush()
-    return bool(info.state.complete)
+from tracker.errors import Code, InvalidError
+from tracker.view.pipelines import time_and_slot_text
 
 
 def pipelines_apply(
@@ -68,31 +57,9 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise PipelineFileError(f"{file} is not a text in UTF-8: {error}") from None
-
-
-def pipelines_list(context: typer.Context) -> None:
-    """List the pipelines."""
-    with connect(context) as admin:
-        pipelines = admin.pipelines()
-    show(context, [pipeline_json(info) for info in pipelines], pipelines_table(pipelines))
-
-
-def pipelines_show(
-    context: typer.Context,
-    pipeline: Annotated[
-        str,
-        typer.Argument(
-            default_factory=str,
-            callback=only_pipeline,
-            show_default=False,
-            help="name of the pipeline; not needed where there is one",
-        ),
-    ],
-) -> None:
-    """Show one pipeline and its state; as registered too, with --json."""
-    with connect(context) as admin:
-        look(context, admin, pipeline, WatchHistory())
+        raise InvalidError(
+            f"{file} is not a text in UTF-8: {error}", Code.INVALID_PIPELINE
+        ) from None
 
 
 def restart(

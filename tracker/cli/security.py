@@ -1,15 +1,14 @@
-"""What the commands of `lowmark` need for TLS, tokens and limits; and `lowmark tokens`."""
+"""What stands before a command: how it shows itself to a tracker, and how the answer is shown."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tracker import __version__
-from tracker.cli.common import say, write_secret
+from tracker.cli.common import say
 from tracker.cli.reaching import retry_for_s
 from tracker.cli.shared import DEFAULT_TARGET, JSON_HELP, TARGET_HELP, Shared
 from tracker.client.credentials import (
@@ -67,43 +66,3 @@ def use_credentials(
     variables = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE)
     given = zip(variables, (tls_ca, tls_cert, tls_key, token_file), strict=True)
     os.environ.update({variable: path for variable, path in given if path})
-
-
-def create(
-    name: Annotated[str, typer.Argument(help="who has it: shown in logs")],
-    out: Annotated[Path, typer.Option(help="new file for the token, which is shown nowhere else")],
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="PIPELINE=RIGHT,...: of register, commit, subscribe and administer; PIPELINE may end "
-            "in *; may be repeated"
-        ),
-    ] = None,
-    peer: Annotated[
-        bool, typer.Option("--peer", help="for processes of the tracker that have no certificates")
-    ] = False,
-) -> None:
-    """Make a token: write it to a file, and print a file of tokens for `lowmark serve --tokens`, which
-    holds only its hash. Where there is one already, all but the first line is added to it."""
-    import yaml
-
-    from tracker.service.rpc.tokens import digest_of, new_token, parse_tokens
-
-    token = new_token()
-    rights = {}
-    for given in allow or []:
-        pipeline, found, words = given.rpartition("=")
-        if not found or not pipeline:
-            raise typer.BadParameter(f"--allow {given!r} is not PIPELINE=RIGHT,...")
-        rights[pipeline] = words.split(",")
-    entry = {"name": name, "sha256": digest_of(token).hex(), "pipelines": rights}
-    entries = [{**entry, **({"peer": True} if peer else {})}]
-    text = yaml.safe_dump({"tokens": entries}, sort_keys=False)
-    parse_tokens(text.encode(), "the entry")  # raises what cannot be
-    write_secret(out, token)
-    if not rights and not peer:
-        say(
-            f"lowmark: token {name} may do nothing yet: name that by --allow PIPELINE=RIGHT,... or in the file "
-            "of tokens", err=True,
-        )  # fmt: skip
-    say(text, nl=False)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import yaml
 
 from tracker.cli.common import show
+from tracker.cli.declared import parameter, parameters, read_text
 from tracker.cli.shared import Shared
-from tracker.client.settings import SettingsError
+from tracker.errors import InvalidError
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     DEFAULT_LISTEN,
@@ -32,7 +32,7 @@ def serve(
 
     One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
     --standby --listen c:7070 --peers a:7070,b:7070,... One more shard of a tracker that runs:
-    --join a:7070 --listen d:7070, then lowmark rescale.
+    --join a:7070 --listen d:7070, then lowmark shards rescale.
 
     docs/settings.md has all settings, of which the options are those that one types by hand.
     """
@@ -41,9 +41,8 @@ def serve(
     from tracker.service.run import main as run_process
     from tracker.service.supervisor import consecutive_addresses, supervise
 
-    given = {field: value for field, value in options.items() if value is not None}
     try:
-        settings = read_settings(*_read(config), os.environ, assigned, given)
+        settings = read_settings(*read_text(config), os.environ, assigned, options)
         if Shared.of(context).as_json:
             settings = settings.model_copy(update={"log_json": True})
         process = for_a_process(settings)
@@ -51,7 +50,7 @@ def serve(
         if not process.peers and not process.join:
             addresses = consecutive_addresses(process.listen or DEFAULT_LISTEN, process.shards)
         run = server_config(process, addresses)
-    except SettingsError as error:
+    except InvalidError as error:
         raise typer.BadParameter(str(error)) from None
     if show_config:
         shown = settings.shown()
@@ -96,52 +95,9 @@ def _warn_of_arguments(store: str) -> None:
         )
 
 
-def _read(config: str) -> tuple[str, str]:
-    """The text of a file of settings, and what it is called."""
-    if not config:
-        return "{}", "no file"
-    try:
-        if config == "-":
-            return sys.stdin.read(), "standard input"
-        return Path(config).read_text(encoding="utf-8"), config
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--config {config} cannot be read: {error}") from None
-
-
-def _options() -> list[inspect.Parameter]:
-    """The options of `serve`. One that is not given is None, so that what is given elsewhere counts."""
-    found = [
-        inspect.Parameter(
-            "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
-        ),
-        _parameter("config", "", str, typer.Option(
-            "--config", envvar=CONFIG_VARIABLE, show_default=False,
-            help="YAML file of settings; -: standard input. All else counts before it",
-        )),
-        _parameter("assigned", [], list[str], typer.Option(
-            "--set", metavar="NAME=VALUE", show_default=False,
-            help="any setting of docs/settings.md: --set lease_ms=5000; may be repeated",
-        )),
-        _parameter("show_config", False, bool, typer.Option(
-            "--show-config", help="print the settings that count, without secrets, and end",
-        )),
-    ]  # fmt: skip
-    for field in TYPED:
-        declared = ServeSettings.model_fields[field]
-        kind = int if declared.default is None else type(declared.default)
-        option = typer.Option(
-            f"--{field.replace('_', '-')}", help=declared.description,
-            show_default=str(declared.default) if declared.default else False,
-        )  # fmt: skip
-        found.append(_parameter(field, None, kind | None, option))
-    return found
-
-
-def _parameter(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:
-    annotation = Annotated[kind, option]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
-
-
-vars(serve)["__signature__"] = inspect.Signature(_options())
+_SHOW = parameter(
+    "show_config", False, bool,
+    typer.Option("--show-config", help="print the settings that count, without secrets, and end"),
+)  # fmt: skip
+_OPTIONS = parameters(ServeSettings, TYPED, CONFIG_VARIABLE)
+vars(serve)["__signature__"] = inspect.Signature([*_OPTIONS[:3], _SHOW, *_OPTIONS[3:]])

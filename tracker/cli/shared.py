@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 DEFAULT_TARGET = "127.0.0.1:7070"
-TARGET_HELP = "host:port of the tracker, or several with , (LOWMARK_TARGET)"
+TARGET_HELP = "host:port of the tracker, or several with ,"
 JSON_HELP = "print JSON, for scripts"
 _PANEL = "For every command"
 
@@ -47,7 +47,7 @@ def _declared(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", "-t", help=TARGET_HELP, callback=_take_target, expose_value=False,
+            "--target", "-t", help=f"{TARGET_HELP} (LOWMARK_TARGET)", callback=_take_target, expose_value=False,
             is_eager=True,  # which pipeline there is, is asked there
             rich_help_panel=_PANEL,
         ),

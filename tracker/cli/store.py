@@ -78,26 +78,21 @@ def _copy(
     show(context, documents[0] if shards is None else {"shards": documents}, text)
 
 
-def export_command(
+def copy_command(
     context: typer.Context,
     store: StoreUrl,
-    to: Annotated[Path, typer.Option(help="file to write; it must not exist")],
+    to: Annotated[Path | None, typer.Option(help="file to write; it must not exist")] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="instead: such a file, for an empty store")
+    ] = None,
     shard: OneShard = None,
     shards: AllShards = None,
 ) -> None:
-    """Write the store of a shard, or of all, to a file. Their processes must be stopped."""
-    _copy(context, store, to, shard, shards, new=False)
-
-
-def import_command(
-    context: typer.Context,
-    store: StoreUrl,
-    source: Annotated[Path, typer.Option("--from", help="file that `export` wrote")],
-    shard: OneShard = None,
-    shards: AllShards = None,
-) -> None:
-    """Fill an empty store, or those of all shards, from a file."""
-    _copy(context, store, source, shard, shards, new=True)
+    """Copy the store of a shard, or of all, to a file, or from one. Their processes must be stopped."""
+    file = to or from_
+    if file is None or (to is not None and from_ is not None):
+        raise typer.BadParameter("give --to FILE to write one, or --from FILE to fill a new store")
+    _copy(context, store, file, shard, shards, new=to is None)
 
 
 def accept_loss_command(context: typer.Context, store: StoreUrl, shard: Shard = 0) -> None:

@@ -12,17 +12,19 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from tracker.cli.common import connect, pipeline_names, show
-from tracker.cli.pipelines import look
+from tracker.cli.otlp import export
 from tracker.cli.render.overview import overview_json, overview_view
 from tracker.cli.render.pipelines import pipeline_view
 from tracker.cli.render.terminal import Terminal
 from tracker.cli.shared import Shared
 from tracker.client import Admin, UnavailableError
 from tracker.view.overview import Overview, Row
-from tracker.view.pipelines import WatchHistory
+from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json
 
 WATCH_TIMEOUT_S = 2.0
 """How long one look of `watch` may take before it says that the tracker does not answer."""
+INTERVAL_S = 0.5
+OTLP_INTERVAL_S = 15.0
 FRAME_LINES = 6
 """Lines of a screen that are not rows of the overview."""
 
@@ -33,32 +35,57 @@ Look = Callable[[str], tuple[RenderableType, bool]]
 def watch(
     context: typer.Context,
     pipeline: Annotated[
-        str | None,
-        typer.Option("--pipeline", "-p", help="one pipeline; if not given, all, or the only one"),
+        list[str] | None,
+        typer.Option("--pipeline", "-p", help="one pipeline; if not given, all, or the only one; with --otlp several"),
     ] = None,
-    interval: Annotated[float, typer.Option(min=0.05, help="seconds between looks")] = 0.5,
+    interval: Annotated[
+        float | None,
+        typer.Option(min=0.05, help="seconds between looks", show_default=f"{INTERVAL_S:g}, with --otlp {OTLP_INTERVAL_S:g}"),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="look once")] = False,
-) -> None:
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            help="send it to an OpenTelemetry receiver instead, until SIGTERM: http://collector.example:4318; env: where "
+            "OTEL_EXPORTER_OTLP_ENDPOINT says"
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Watch a pipeline until it is complete: min time, lag and open items by segment, fronts, shards; or all
     pipelines, the worst first, until all are.
 
     Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
+
+    With --otlp headers, certificates, timeout and compression are those of the variables OTEL_EXPORTER_OTLP_...,
+    attributes of the resource those of OTEL_RESOURCE_ATTRIBUTES. What a receiver that is away has not taken is not
+    kept: the next export tells how things are then. With --once, exit status 3 if the receiver has not taken it.
     """
-    if pipeline is None:
-        names = pipeline_names(context, 2)
-        if len(names) > 1:
-            _watch_all(context, interval, once)
-            return
-        pipeline = names[0]
+    if otlp is not None:
+        return export(context, pipeline or [], otlp, interval or OTLP_INTERVAL_S, once)
+    interval_s = interval or INTERVAL_S
+    names = pipeline or pipeline_names(context, 2)
+    if pipeline and len(names) > 1:
+        raise typer.BadParameter("one --pipeline, or none for all; several are for --otlp")
+    if len(names) > 1:
+        return _watch_all(context, interval_s, once)
     history = WatchHistory()
     with connect(context) as admin:
         if once or Shared.of(context).as_json:
-            while not look(context, admin, pipeline, history) and not once:
-                time.sleep(interval)
+            while not _look(context, admin, names[0], history) and not once:
+                time.sleep(interval_s)
             return
-        admin.pipeline(pipeline)  # what cannot be is refused before the screen is taken
+        admin.pipeline(names[0])  # what cannot be is refused before the screen is taken
     with connect(context, WATCH_TIMEOUT_S) as admin:
-        _live(_looks_at_one(admin, pipeline, history), interval)
+        _live(_looks_at_one(admin, names[0], history), interval_s)
+
+
+def _look(context: typer.Context, admin: Admin, pipeline: str, history: WatchHistory) -> bool:
+    """Shows a pipeline once; returns whether it is complete."""
+    info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
+    document = {**pipeline_json(info), "shards": shards_json(shards)}
+    show(context, document, pipeline_view(info, shards, history))
+    sys.stdout.flush()
+    return bool(info.state.complete)
 
 
 def _looks_at_one(admin: Admin, pipeline: str, history: WatchHistory) -> Look:

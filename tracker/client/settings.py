@@ -7,18 +7,15 @@ each place says is checked by itself, so that an error names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tracker.client.yaml_text import load_mapping, problems, shown
+from tracker.errors import Code, InvalidError
 from tracker.redacting import redacted
 
 MAX_FILE_CHARACTERS = 1_000_000
-
-
-class SettingsError(ValueError):
-    """Settings cannot be; names the setting, where it was given, and what is allowed."""
 
 
 class Settings(BaseModel):
@@ -31,28 +28,57 @@ class Settings(BaseModel):
 Given = TypeVar("Given", bound=Settings)
 
 
+def read_layers(
+    model: type[Given],
+    text: str,
+    source: str,
+    said: Mapping[str, Any],
+    assigned: Sequence[str],
+    options: Mapping[str, Any],
+) -> Given:
+    """What counts, by field: options, then `NAME=VALUE` words, then what an environment `said`, then the file. Raises
+    InvalidError."""
+    typed = {name: value for name, value in options.items() if value is not None and value != []}
+    found = from_file(model, text, source) | dict(said)
+    found |= from_words(model, assignments(assigned), lambda name: f"--set {name}")
+    found |= from_words(model, typed, lambda name: f"--{name.replace('_', '-')}")
+    return model.model_validate(found)
+
+
 def from_file(model: type[Given], text: str, source: str) -> dict[str, Any]:
-    """What the YAML text of a file says, by field. Raises SettingsError."""
+    """What the YAML text of a file says, by field. Raises InvalidError."""
     try:
         in_file = load_mapping(text, source, MAX_FILE_CHARACTERS, "of settings", secret=True)
     except ValueError as error:
-        raise SettingsError(str(error)) from None
+        raise InvalidError(str(error), Code.INVALID_SETTINGS) from None
     return _checked(model, in_file, f"{source}: ", str)
 
 
 def from_words(
     model: type[Given], words: Mapping[str, Any], name: Callable[[str], str]
 ) -> dict[str, Any]:
-    """What a command line or an environment says, by field. name: a setting's name there. Raises SettingsError."""
-    return _checked(model, words, "", name, strict=False)
+    """What a command line or an environment says, by field. name: a setting's name there. Raises InvalidError."""
+    lists = {
+        field for field, info in model.model_fields.items() if get_origin(info.annotation) is list
+    }
+    values = {
+        field: [value] if field in lists and isinstance(value, str) else value
+        for field, value in words.items()
+    }
+    return _checked(model, values, "", name, strict=False)
 
 
-def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
-    """`NAME=VALUE` words as a mapping. Raises SettingsError."""
-    pairs = [word.partition("=") for word in words]
-    if bad := [word for word, pair in zip(words, pairs, strict=True) if not pair[0] or not pair[1]]:
-        raise SettingsError(f"{option} {shown(redacted(bad[0]))} is not NAME=VALUE")
-    return {name: value for name, _, value in pairs}
+def assignments(words: Sequence[str]) -> dict[str, str | list[str]]:
+    """`NAME=VALUE` words as a mapping; a name that stands in several has a list. Raises InvalidError."""
+    found = dict[str, list[str]]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise InvalidError(
+                f"--set {shown(redacted(word))} is not NAME=VALUE", Code.INVALID_SETTINGS
+            )
+        found.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
 def _checked(
@@ -69,7 +95,7 @@ def _checked(
     try:
         found = model.model_validate(dict(values), strict=strict)
     except ValidationError as error:
-        raise SettingsError(source + problems(error, place)) from None
+        raise InvalidError(source + problems(error, place), Code.INVALID_SETTINGS) from None
     return {field: getattr(found, field) for field in found.model_fields_set}
 
 

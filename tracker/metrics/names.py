@@ -160,7 +160,7 @@ SERVICE: Sequence[Metric] = (
            "Items consumed below min time: the late ledger of this shard.", _SEGMENT),
     Metric("lowmark_segment_written_off_items_total", COUNTER,
            "Items that operators have written off at this shard.", _SEGMENT),
-    # Freshness: samples that the process takes once a second, as `lowmark freshness` shows them.
+    # Freshness: samples that the process takes once a second, as `lowmark status --freshness` shows them.
     Metric("lowmark_freshness_now_seconds", GAUGE,
            "How far min time is behind, at the last sample; absent where there is nothing to compare.",
            _BEHIND),

@@ -17,10 +17,10 @@ from acker.v1.node_service_pb2_grpc import add_NodeServiceServicer_to_server
 from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
-from tracker.client.credentials import CredentialsError
 from tracker.core.log import PipelineEnded
 from tracker.core.log.steps import SEQUENCER
 from tracker.core.model.routing import RoutingTable
+from tracker.errors import InvalidError
 from tracker.service.cluster.addresses import Addresses, nobody_reaches
 from tracker.service.cluster.links import Links
 from tracker.service.cluster.peer_link import GivenUp, PeerLink
@@ -162,7 +162,7 @@ class TrackerServer:
             )
         try:
             self.config.security.check(alone=False)
-        except CredentialsError as error:
+        except InvalidError as error:
             return str(error)
         return ""
 
@@ -180,7 +180,7 @@ class TrackerServer:
             raise StoreError(
                 f"the store of shard {self.config.shard} is of a tracker that began with {_dealt(table)}, and "
                 f"this process was started for {_dealt(routing)}: start it as it was. Shards come and go by "
-                "lowmark serve --join and lowmark rescale"
+                "lowmark serve --join and lowmark shards rescale"
             )
 
     @property

@@ -75,7 +75,7 @@ def _owned(stores: Sequence[Store], owner: str, least: Sequence[int]) -> Iterato
 def export_shard(store: Store, shard: int, path: Path) -> Contents:
     """Writes a shard to a file. Nobody may own the shard meanwhile. Raises StoreError: Held while
     its process runs; or if the file is there already, or cannot be written."""
-    with _new_file(path) as file, _owned([store], "lowmark store export", [1]) as owned:
+    with _new_file(path) as file, _owned([store], "lowmark store copy", [1]) as owned:
         return _write_shard(file, store, shard, owned.epochs[0], owned)
 
 
@@ -83,7 +83,7 @@ def export_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
     """Writes all shards of a tracker to one file, by their numbers. All are owned before one is read:
     what the file holds is of one moment. Else as `export_shard`."""
     least = [1] * len(stores)
-    with _new_file(path) as file, _owned(stores, "lowmark store export", least) as owned:
+    with _new_file(path) as file, _owned(stores, "lowmark store copy", least) as owned:
         file.write(_line({_TRACKER: FORMAT, "shards": len(stores)}))
         return [
             _write_shard(file, store, shard, owned.epochs[shard], owned)
@@ -165,7 +165,7 @@ def import_shard(store: Store, shard: int, path: Path) -> Contents:
         _skip(file, contents, path)
         _check_end(file, path)
         file.seek(begin)
-        with _owned([store], "lowmark store import", [contents.epoch + 1]) as owned:
+        with _owned([store], "lowmark store copy", [contents.epoch + 1]) as owned:
             _need_empty(store, owned.epochs[0], shard)
             _fill(store, owned.epochs[0], contents, file, owned)
         return contents
@@ -196,7 +196,7 @@ def import_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
         _check_end(file, path)
         file.seek(begin)
         epochs = [contents.epoch + 1 for contents in found]
-        with _owned(stores, "lowmark store import", epochs) as owned:
+        with _owned(stores, "lowmark store copy", epochs) as owned:
             for shard, store in enumerate(stores):
                 _need_empty(store, owned.epochs[shard], shard)
             for store, epoch, contents in zip(stores, owned.epochs, found, strict=True):
@@ -233,7 +233,7 @@ def _fields(file: BinaryIO, path: Path) -> dict[str, Any]:
     except (RecursionError, ValueError):
         fields = None
     if not isinstance(fields, dict) or not fields.keys() & {_SHARD, _TRACKER}:
-        raise StoreError(f"{path} is no export; name the file that `lowmark store export` wrote")
+        raise StoreError(f"{path} is no export; name the file that `lowmark store copy --to` wrote")
     return fields
 
 

@@ -107,7 +107,7 @@ _ADVICE = {
     CauseKind.NODE_WAITS: "see the log of its process",
     CauseKind.NODE_GONE: "start it again; if it is gone for good: lowmark nodes retire {node}",
     CauseKind.NODE_CLOSED: "let another node consume it, or give it up: lowmark nodes retire {node} "
-    "--write-off",
+    "--write-off SEGMENT=SLOT",
     CauseKind.NODE_SILENT: "see what its running batch or step waits for",
     CauseKind.NO_READER: "start the query that reads it, or take the segment out of the pipeline",
     CauseKind.AWAITS_REPLAY: "start it again: it is told from which slot on to commit anew",

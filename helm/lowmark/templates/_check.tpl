@@ -26,10 +26,10 @@
 {{- fail (printf "shards changes from %v to %v with hooks.enabled false: without its jobs shards would be gone before they have handed over what is open, or get no slots. Set hooks.enabled to true." $wasShards $v.shards) -}}
 {{- end -}}
 {{- if and (or $changes $joined) $security.auth (not $security.peerToken) -}}
-{{- fail (printf "shards is %v, and the release began with %v, with tokens of your own: set auth.peerSecret to a secret with a token, any will do: a pod that joins asks with it which shards there are (lowmark tokens create processes --allow '*=subscribe')." $v.shards (include "lowmark.initialShards" .)) -}}
+{{- fail (printf "shards is %v, and the release began with %v, with tokens of your own: set auth.peerSecret to a secret with a token, any will do: a pod that joins asks with it which shards there are (lowmark credentials token processes --allow '*=subscribe')." $v.shards (include "lowmark.initialShards" .)) -}}
 {{- end -}}
 {{- if and $changes $security.auth (not $security.adminToken) -}}
-{{- fail (printf "shards changes from %v to %v with tokens of your own: set auth.adminSecret to a secret with a token that may do so (lowmark tokens create resizer --allow '*=administer')." $wasShards $v.shards) -}}
+{{- fail (printf "shards changes from %v to %v with tokens of your own: set auth.adminSecret to a secret with a token that may do so (lowmark credentials token resizer --allow '*=administer')." $wasShards $v.shards) -}}
 {{- end -}}
 {{- if and (eq $v.store.kind "redis") $v.store.redis.url $v.store.redis.existingSecret -}}
 {{- fail "store.redis.url and store.redis.existingSecret are both set: keep one. An address with a password belongs into the secret." -}}
@@ -68,13 +68,13 @@
 {{- fail "tls.clientSecret is tls.existingSecret: clients that have the certificate of the trackers may act as a shard. Give them one of their own." -}}
 {{- end -}}
 {{- if and $security.auth (not $security.clientToken) -}}
-{{- fail "auth.existingSecret needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark tokens create)." -}}
+{{- fail "auth.existingSecret needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark credentials token)." -}}
 {{- end -}}
 {{- if and $security.auth (not $v.tls.requireClientCertificates) (not $security.peerToken) (gt (add (max (int $v.shards) (include "lowmark.initialShards" . | int)) (int $v.standbys)) 1) -}}
-{{- fail "auth.existingSecret without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark tokens create --peer)." -}}
+{{- fail "auth.existingSecret without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark credentials token --peer)." -}}
 {{- end -}}
 {{- if and $security.auth $v.dashboard.enabled (not $security.peerToken) -}}
-{{- fail "dashboard.enabled with auth.existingSecret needs auth.peerSecret: the dashboard asks as a client does, with a token that may see all pipelines (lowmark tokens create dashboard --allow '*=subscribe')." -}}
+{{- fail "dashboard.enabled with auth.existingSecret needs auth.peerSecret: the dashboard asks as a client does, with a token that may see all pipelines (lowmark credentials token dashboard --allow '*=subscribe')." -}}
 {{- end -}}
 {{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.enabled: there would be nothing to scrape." -}}

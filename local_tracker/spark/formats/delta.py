@@ -25,9 +25,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from local_tracker.spark.formats.table_units import TableRefused, Taken
-from local_tracker.spark.query.logs import LogError
-from tracker.files import End, Files
+from local_tracker.spark.formats.interface import (
+    Leaf,
+    Reading,
+    Source,
+    TableFormat,
+    TableRefused,
+    TableSource,
+    Taken,
+    scala_map,
+)
+from tracker.errors import Code, FilesError
+from tracker.files import End, Files, Stores
 
 MAX_COMMIT_BYTES = 1 << 30
 """The largest commit that is read."""
@@ -42,6 +51,7 @@ MAX_SNAPSHOT_UNITS = 50_000
 _BLOCK_BYTES = 1 << 20
 _BEFORE_ALL = -100
 _LOG = "_delta_log"
+_OWN_OPTIONS = {"txnappid", "txnversion", "usermetadata", "replacewhere", "partitionoverwritemode"}
 _OUTSIDE = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
 
 
@@ -75,13 +85,8 @@ class DeltaOffset:
     in_snapshot: bool = field(compare=False, default=False)
 
 
-def is_offset(value: object) -> bool:
-    """Whether an offset, parsed from its JSON, is of a Delta source."""
-    return isinstance(value, dict) and "reservoirId" in value
-
-
 def parse_offset(text: str) -> DeltaOffset:
-    """Raises LogError for what is no offset of a Delta source."""
+    """Raises FilesError for what is no offset of a Delta source."""
     try:
         value = json.loads(text)
         if value["sourceVersion"] not in (1, 3):
@@ -95,7 +100,9 @@ def parse_offset(text: str) -> DeltaOffset:
             version, place, str(value["reservoirId"]), value["isStartingVersion"] is True
         )
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise LogError(f"{text[:200]!r} is no offset of a Delta source: {error!r}") from None
+        raise FilesError(
+            f"{text[:200]!r} is no offset of a Delta source: {error!r}", Code.FILES_LOG
+        ) from None
 
 
 class DeltaTable:
@@ -118,45 +125,50 @@ class DeltaTable:
         return self._files.size(self._path(version)) is not None
 
     def commit(self, version: int) -> Commit:
-        """As `find`; raises LogError where the commit is gone."""
+        """As `find`; raises FilesError where the commit is gone."""
         commit = self.find(version)
         if commit is None:
-            raise LogError(
+            raise FilesError(
                 f"{self._path(version)} does not exist: the commit has been cleaned up, or is kept by a "
                 f"catalog, so what it added cannot be told; follow a query before its table's log is "
                 f"cleaned up behind it, raise delta.logRetentionDuration, or name the versions that are "
-                f"not tracked: untracked=['{self.location}@0-{version}']"
+                f"not tracked: untracked=['{self.location}@0-{version}']",
+                Code.FILES_LOG,
             )
         return commit
 
     def find(self, version: int) -> Commit | None:
-        """A commit; None where there is none. Raises LogError where it is not what Delta writes, and
+        """A commit; None where there is none. Raises FilesError where it is not what Delta writes, and
         TableRefused where the table's commits are not all here."""
         path = self._path(version)
         last = self._files.read_end(path, _BLOCK_BYTES)
         if last is None:
             return None
         if last.size > MAX_COMMIT_BYTES:
-            raise LogError(
-                f"{path} has {last.size} bytes; commits of {MAX_COMMIT_BYTES} at most are read"
+            raise FilesError(
+                f"{path} has {last.size} bytes; commits of {MAX_COMMIT_BYTES} at most are read",
+                Code.FILES_LOG,
             )
         reading = _Reading(version, self.location)
         for line in self._lines(path, last):
             try:
                 reading.take(json.loads(line))
             except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-                raise LogError(
-                    f"{path} has a line that is no action of Delta's ({error!r}): {line[:200]!r}"
+                raise FilesError(
+                    f"{path} has a line that is no action of Delta's ({error!r}): {line[:200]!r}",
+                    Code.FILES_LOG,
                 ) from None
         return reading.commit()
 
     def table_id(self, version: int) -> str:
-        """The id of the table as of a version. Raises LogError where no commit tells it any more."""
+        """The id of the table as of a version. Raises FilesError where no commit tells it any more."""
         for earlier in range(version, -1, -1):
             found = self._id_in_checksum(earlier) or self.commit(earlier).table_id
             if found is not None:
                 return found
-        raise LogError(f"{self._directory} has no metaData action up to version {version}")
+        raise FilesError(
+            f"{self._directory} has no metaData action up to version {version}", Code.FILES_LOG
+        )
 
     def _id_in_checksum(self, version: int) -> str | None:
         """The table's id in the summary that writers may leave beside a commit."""
@@ -182,7 +194,9 @@ class DeltaTable:
             begin += len(block)
             *lines, rest = (rest + block).split(b"\n")
             if len(rest) > MAX_ACTION_BYTES:
-                raise LogError(f"{path} has an action of more than {MAX_ACTION_BYTES} bytes")
+                raise FilesError(
+                    f"{path} has an action of more than {MAX_ACTION_BYTES} bytes", Code.FILES_LOG
+                )
             yield from (line for line in lines if line.strip())
         if rest.strip():
             yield rest
@@ -203,8 +217,9 @@ class DeltaReader:
         TableRefused for options with which it cannot be told what a batch read."""
         self._table, self._untracked = table, tuple(untracked)
         _check_options(options or {}, table.location)
-        self._skips, given = skips_changes(options or {}), starting_version(options or {})
-        self._first = first if given is None else given
+        reading = _reading(options or {})
+        self._skips = reading.skips
+        self._first = first if reading.first is None else reading.first
         self._knows_options = options is not None
         self._snapshot: tuple[int, tuple[str, ...]] = (-1, ())
         self._read_id: str | None = None
@@ -215,7 +230,7 @@ class DeltaReader:
         return parse_offset(text).table_id == self._table.table_id(self._table.newest())
 
     def taken(self, before: str | None, after: str) -> Taken:
-        """What lies between two offsets; `before` is None where the query began. Raises LogError where
+        """What lies between two offsets; `before` is None where the query began. Raises FilesError where
         the log no longer tells, TableRefused for what cannot be told rightly."""
         if before == after:
             return Taken()
@@ -228,7 +243,10 @@ class DeltaReader:
         if start is None or start.in_snapshot:
             return self._of_snapshot(end)
         if end < start or end.in_snapshot:
-            raise LogError(f"{self._table.location}: the offset went back from {before} to {after}")
+            raise FilesError(
+                f"{self._table.location}: the offset went back from {before} to {after}",
+                Code.FILES_LOG,
+            )
         return self._of_commits(start, end)
 
     def _of_snapshot(self, end: DeltaOffset) -> Taken:
@@ -272,9 +290,10 @@ class DeltaReader:
                 raise self._made_anew(end.table_id, str(commit.table_id))
             place = end.place if version == end.version else commit.adds - 1
             if place >= commit.adds:
-                raise LogError(
+                raise FilesError(
                     f"table {self._table.location}: version {version} adds {commit.adds} files, and the "
-                    f"query has read the one at place {place}: the log has been rewritten"
+                    f"query has read the one at place {place}: the log has been rewritten",
+                    Code.FILES_LOG,
                 )
             first = max(0, start.place + 1) if version == start.version else 0
             if first > place:
@@ -376,9 +395,10 @@ class DeltaWriter:
             self._take(self._table.commit(self._begin))
         found = self._found.get(batch)
         if found is None and self._end and not self._table.has(self._end - 1):
-            raise LogError(
+            raise FilesError(
                 f"table {self._table.location}: version {self._end - 1} was there and is gone: the table "
-                f"was made anew, or its log cleaned up; what the query writes now cannot be told"
+                f"was made anew, or its log cleaned up; what the query writes now cannot be told",
+                Code.FILES_LOG,
             )
         return found
 
@@ -437,29 +457,6 @@ class _Reading:
         )  # fmt: skip
 
 
-def starting_version(options: Mapping[str, str]) -> int | None:
-    """The version that a reader is told to begin with; None if its options name none."""
-    first = _given(options).get("startingversion", "")
-    return int(first) if first.isdigit() else None
-
-
-def skips_changes(options: Mapping[str, str]) -> bool:
-    """Whether a reader leaves out commits that take rows away, with the rows that these add."""
-    return _given(options).get("skipchangecommits", "").lower() == "true"
-
-
-def with_reading(options: Mapping[str, str], first: int | None, *, skips: bool) -> dict[str, str]:
-    """The options of a reader, with another version to begin with, and other changes that it leaves out."""
-    found = {
-        name: value
-        for name, value in options.items()
-        if name.lower() not in ("startingversion", "skipchangecommits")
-    }
-    if first is not None:
-        found["startingVersion"] = str(first)
-    return found | ({"skipChangeCommits": "true"} if skips else {})
-
-
 def _given(options: Mapping[str, str]) -> dict[str, str]:
     """Options by their names, whose case is nobody's business."""
     return {name.lower(): value for name, value in options.items()}
@@ -484,3 +481,100 @@ def _check_options(options: Mapping[str, str], location: str) -> None:
 
 def _is_commit(name: str) -> bool:
     return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+
+
+def _reading(options: Mapping[str, str]) -> Reading:
+    given = _given(options)
+    first = given.get("startingversion", "")
+    skips = given.get("skipchangecommits", "").lower() == "true"
+    return Reading(int(first) if first.isdigit() else None, skips)
+
+
+class DeltaFormat(TableFormat):
+    """Tables of Delta Lake's."""
+
+    name = "delta"
+    # Delta itself leaves out a batch that it has; to look for it first could mean the whole log.
+    looks_first = False
+
+    def source(self, leaf: Leaf) -> Source | None:
+        if leaf.what != self.name or not leaf.has("dataSource"):
+            return None
+        options = scala_map(leaf.node.dataSource().options())
+        table = TableSource(self.name, options["path"], options)
+        return Source(leaf.number, f"delta[{table.location}]", table.location, table=table)
+
+    def is_offset(self, value: object) -> bool:
+        return isinstance(value, dict) and "reservoirId" in value
+
+    def is_table(self, location: str, files: Files) -> bool:
+        return DeltaTable(location, files).exists()
+
+    def reader(
+        self,
+        table: TableSource,
+        stores: Stores,
+        *,
+        has_options: bool,
+        first: int | None,
+        untracked: Sequence[range],
+    ) -> DeltaReader:
+        options = table.options if has_options else None
+        return DeltaReader(_log(table, stores), options, first, untracked)
+
+    def written(
+        self, table: TableSource, stores: Stores, query: str, since: int = 0
+    ) -> DeltaWriter:
+        return DeltaWriter(_log(table, stores), query, since)
+
+    def sink_table(self, session: Any, sink: Any) -> TableSource | None:
+        text = str(sink.toString())
+        if not text.startswith("DeltaSink["):
+            return None
+        return TableSource(self.name, text.removeprefix("DeltaSink[").removesuffix("]"))
+
+    def table(self, session: Any, name: str) -> TableSource | None:
+        """As `TableFormat.table`. A table need not be where it is said to be, yet."""
+        from pyspark.errors import AnalysisException
+
+        if "/" in name:
+            return TableSource(self.name, name)
+        try:
+            found = session.sql(f"DESCRIBE DETAIL {name}").first()
+        except AnalysisException:
+            return None
+        if found is None or found["format"] != self.name:
+            return None
+        return TableSource(self.name, str(found["location"]))
+
+    def reading(self, options: Mapping[str, str]) -> Reading:
+        return _reading(options)
+
+    def with_reading(self, options: Mapping[str, str], reading: Reading) -> dict[str, str]:
+        given = ("startingversion", "skipchangecommits")
+        found = {name: value for name, value in options.items() if name.lower() not in given}
+        if reading.first is not None:
+            found["startingVersion"] = str(reading.first)
+        return found | ({"skipChangeCommits": "true"} if reading.skips else {})
+
+    def begins_whole(self, offset: str) -> bool:
+        return parse_offset(offset).in_snapshot
+
+    def is_own_option(self, name: str) -> bool:
+        return name in _OWN_OPTIONS
+
+    def next_version(self, table: TableSource, stores: Stores) -> int:
+        return _log(table, stores).newest() + 1
+
+    def stamps(self, query: str, batch: int, note: str) -> dict[str, str]:
+        return {"txnAppId": query, "txnVersion": str(batch), "userMetadata": note}
+
+    def newest_version(self, session: Any, table: str) -> int | None:
+        named = f"delta.`{table}`" if "/" in table else table
+        found = session.sql(f"DESCRIBE HISTORY {named} LIMIT 1").first()
+        return None if found is None else int(found["version"])
+
+
+def _log(table: TableSource, stores: Stores) -> DeltaTable:
+    location = stores.location(table.location)
+    return DeltaTable(location, stores.files(location))

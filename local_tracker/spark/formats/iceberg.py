@@ -20,11 +20,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from local_tracker.spark.formats.table_units import TableRefused, Taken
-from local_tracker.spark.query.logs import LogError
-from tracker.files import Files
+from local_tracker.spark.formats.interface import (
+    Leaf,
+    Source,
+    TableFormat,
+    TableRefused,
+    TableSource,
+    Taken,
+)
+from tracker.errors import Code, FilesError, TrackingError
+from tracker.files import Files, Stores
 
 MAX_METADATA_BYTES = 256 << 20
 """The largest metadata that are read."""
@@ -37,6 +45,7 @@ QUERY, BATCH, NOTE = "lowmark.query", "lowmark.batch", "lowmark.note"
 """In the summary of a snapshot of our own writer's: of which batch of which query it is, and what is noted of
 that. In small letters, since options are."""
 
+_SNAPSHOT_PROPERTY = "snapshot-property."
 _MERGES = "commit.manifest-merge.enabled"
 _NO_SNAPSHOT = -1
 _HINT = "version-hint.text"
@@ -73,13 +82,8 @@ class IcebergOffset:
     place: int
 
 
-def is_offset(value: object) -> bool:
-    """Whether an offset, parsed from its JSON, is of an Iceberg source."""
-    return isinstance(value, dict) and {"snapshot_id", "position"} <= set(value)
-
-
 def parse_offset(text: str) -> IcebergOffset:
-    """Raises LogError for what is no offset of an Iceberg source."""
+    """Raises FilesError for what is no offset of an Iceberg source."""
     try:
         value = json.loads(text)
         if value["version"] != 1 or value["scan_all_files"] is not False:
@@ -91,7 +95,9 @@ def parse_offset(text: str) -> IcebergOffset:
             raise ValueError("its numbers are none")
         return IcebergOffset(snapshot, place)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise LogError(f"{text[:200]!r} is no offset of an Iceberg source: {error!r}") from None
+        raise FilesError(
+            f"{text[:200]!r} is no offset of an Iceberg source: {error!r}", Code.FILES_LOG
+        ) from None
 
 
 class IcebergTable:
@@ -107,12 +113,13 @@ class IcebergTable:
         """Whether a snapshot's manifests may be merged with older ones, but for a streaming sink's."""
 
     def refresh(self) -> None:
-        """Asks again. Raises LogError for what are no metadata, TableRefused for those of another table."""
+        """Asks again. Raises FilesError for what are no metadata, TableRefused for those of another table."""
         text = self._metadata()
         if len(text) > MAX_METADATA_BYTES:
-            raise LogError(
+            raise FilesError(
                 f"table {self.location}: its metadata have {len(text)} characters; of at most "
-                f"{MAX_METADATA_BYTES} they are read: expire snapshots"
+                f"{MAX_METADATA_BYTES} they are read: expire snapshots",
+                Code.FILES_LOG,
             )
         try:
             value = json.loads(text)
@@ -120,8 +127,8 @@ class IcebergTable:
             snapshots = [_snapshot(entry) for entry in value.get("snapshots", [])]
             merges = str(value.get("properties", {}).get(_MERGES, "true")).lower() == "true"
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise LogError(
-                f"table {self.location} has no metadata of Iceberg's: {error!r}"
+            raise FilesError(
+                f"table {self.location} has no metadata of Iceberg's: {error!r}", Code.FILES_LOG
             ) from None
         if self.uuid not in ("", uuid):
             raise TableRefused(
@@ -159,7 +166,7 @@ class IcebergReader:
         return self._knows(parse_offset(text).snapshot)
 
     def taken(self, before: str | None, after: str) -> Taken:
-        """What lies between two offsets; `before` is None where the query began. Raises LogError where
+        """What lies between two offsets; `before` is None where the query began. Raises FilesError where
         the metadata no longer tell, TableRefused for what cannot be told rightly."""
         end, start = parse_offset(after), None if before is None else parse_offset(before)
         if end == start or end.snapshot == _NO_SNAPSHOT:
@@ -220,11 +227,12 @@ class IcebergReader:
             f"with an empty checkpoint and another node id"
         )
 
-    def _unknown(self, snapshot: int) -> LogError:
-        return LogError(
+    def _unknown(self, snapshot: int) -> FilesError:
+        return FilesError(
             f"table {self._table.location} has no snapshot {snapshot}: it has been expired, or the table made "
             f"anew, so what was read of it cannot be told; follow a query before its table's snapshots are "
-            f"expired behind it"
+            f"expired behind it",
+            Code.FILES_LOG,
         )
 
     def _left_out(self, snapshot: Snapshot) -> TableRefused:
@@ -247,7 +255,7 @@ class IcebergWriter:
         return bool(self._snapshots(batch))
 
     def names(self, batch: int) -> tuple[str, ...]:
-        """The units that a batch created; none where it has no snapshot. Raises LogError, and TableRefused
+        """The units that a batch created; none where it has no snapshot. Raises FilesError, and TableRefused
         where its snapshot is one that readers do not see, or cannot read."""
         found = [snapshot for snapshot in self._snapshots(batch) if snapshot.added]
         for snapshot in found:
@@ -296,7 +304,7 @@ class IcebergWriter:
 
 
 def hadoop_metadata(location: str, files: Files) -> str:
-    """The current metadata of a table in a file system, as JSON. Raises LogError where they are not there,
+    """The current metadata of a table in a file system, as JSON. Raises FilesError where they are not there,
     TableRefused where only a catalog knows which they are."""
     directory = f"{location}/metadata"
     hint = files.read_whole(f"{directory}/{_HINT}", 100)
@@ -306,26 +314,24 @@ def hadoop_metadata(location: str, files: Files) -> str:
                 f"table {location} is kept in a catalog, which alone knows its current metadata: start the "
                 f"query by Tracked.start, in a driver that has the catalog"
             )
-        raise LogError(f"{directory} holds no metadata of an Iceberg table")
+        raise FilesError(f"{directory} holds no metadata of an Iceberg table", Code.FILES_LOG)
     try:
         version = int(hint)
     except ValueError:
-        raise LogError(f"{directory}/{_HINT} names no version: {hint!r}") from None
+        raise FilesError(
+            f"{directory}/{_HINT} names no version: {hint!r}", Code.FILES_LOG
+        ) from None
     # The hint may be one behind: versions are written before it.
     while files.size(f"{directory}/v{version + 1}.metadata.json") is not None:
         version += 1
     path = f"{directory}/v{version}.metadata.json"
     found = files.read_whole(path, MAX_METADATA_BYTES)
     if found is None:
-        raise LogError(
-            f"{path} does not exist, or is compressed (write.metadata.compression-codec)"
+        raise FilesError(
+            f"{path} does not exist, or is compressed (write.metadata.compression-codec)",
+            Code.FILES_LOG,
         )
     return found.decode()
-
-
-def is_table(location: str, files: Files) -> bool:
-    """Whether a location holds an Iceberg table, be it one whose metadata only a catalog knows."""
-    return any(name.endswith(".metadata.json") for name in files.names(f"{location}/metadata"))
 
 
 def _snapshot(entry: dict[str, Any]) -> Snapshot:
@@ -341,3 +347,118 @@ def _snapshot(entry: dict[str, Any]) -> Snapshot:
         int(summary.get(BATCH if own else _BATCH, -1)),
         str(summary.get(NOTE, "")),
     )
+
+
+class IcebergFormat(TableFormat):
+    """Tables of Apache Iceberg's."""
+
+    name = "iceberg"
+    looks_first = True
+
+    def source(self, leaf: Leaf) -> Source | None:
+        if (table := self._read_by(leaf)) is None:
+            return None
+        return Source(leaf.number, f"iceberg[{table.location}]", table.location, table=table)
+
+    def is_offset(self, value: object) -> bool:
+        return isinstance(value, dict) and {"snapshot_id", "position"} <= set(value)
+
+    def is_table(self, location: str, files: Files) -> bool:
+        """As `TableFormat.is_table`, be it one whose metadata only a catalog knows."""
+        return any(name.endswith(".metadata.json") for name in files.names(f"{location}/metadata"))
+
+    def reader(
+        self,
+        table: TableSource,
+        stores: Stores,
+        *,
+        has_options: bool,
+        first: int | None,
+        untracked: Sequence[range],
+    ) -> IcebergReader:
+        return IcebergReader(_known(table, stores), untracked)
+
+    def written(
+        self, table: TableSource, stores: Stores, query: str, since: int = 0
+    ) -> IcebergWriter:
+        return IcebergWriter(_known(table, stores), query)
+
+    def sink_table(self, session: Any, sink: Any) -> TableSource | None:
+        return self._of(session, sink) if _is_ours(sink) else None
+
+    def table(self, session: Any, name: str) -> TableSource | None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            frame = (
+                session.read.format(self.name).load(name) if "/" in name else session.table(name)
+            )
+        except AnalysisException:
+            return None
+        return self._read_by(Leaf.first_of(frame))
+
+    def refused_mode(self, mode: str) -> str | None:
+        if mode != "Complete":
+            return None
+        return (
+            "replaces an Iceberg table with each batch (outputMode complete): Iceberg's source does not read "
+            "what replaces, so nobody could consume it"
+        )
+
+    def is_own_option(self, name: str) -> bool:
+        return name in ("branch", "overwrite-mode") or name.startswith(_SNAPSHOT_PROPERTY)
+
+    def check_appending(self, table: TableSource, stores: Stores) -> None:
+        found = _known(table, stores)
+        found.refresh()
+        if found.merges_manifests:
+            raise TrackingError(
+                f"table {found.location} merges the manifests of what is appended, so that Iceberg's own "
+                f"reader may skip files, and which it has read cannot be told; set the table's property "
+                f"'commit.manifest-merge.enabled' to 'false' (ALTER TABLE ... SET TBLPROPERTIES)"
+            )
+
+    def stamps(self, query: str, batch: int, note: str) -> dict[str, str]:
+        properties = {QUERY: query, BATCH: str(batch), NOTE: note}
+        return {_SNAPSHOT_PROPERTY + name: value for name, value in properties.items()}
+
+    def newest_version(self, session: Any, table: str) -> int | None:
+        self.forget_version(session, table)
+        reader = session.read.format(self.name)
+        refs = reader.load(f"{table}#refs") if "/" in table else reader.table(f"{table}.refs")
+        main = refs.where("name = 'main'").first()
+        return None if main is None else int(main["snapshot_id"])
+
+    def forget_version(self, session: Any, table: str) -> None:
+        """As `TableFormat.forget_version`: catalogs keep a table for half a minute, as it was."""
+        if "/" not in table:
+            session.sql(f"REFRESH TABLE {table}")
+
+    def _read_by(self, leaf: Leaf) -> TableSource | None:
+        if not leaf.has("table") or not _is_ours(leaf.node.table()):
+            return None
+        return self._of(leaf.session, leaf.node.table())
+
+    def _of(self, session: Any, table: Any) -> TableSource:
+        """A table of Spark's from Iceberg's connector, which asks the table's catalog for its metadata."""
+        jvm, known = session.sparkContext._jvm, table.table()
+        assert jvm is not None
+        parser = jvm.org.apache.iceberg.TableMetadataParser
+
+        def metadata() -> str:
+            known.refresh()
+            return str(parser.toJson(known.operations().current()))
+
+        return TableSource(self.name, str(known.location()), metadata=metadata)
+
+
+def _is_ours(table: Any) -> bool:
+    return bool(table.getClass().getName().startswith("org.apache.iceberg.spark."))
+
+
+def _known(table: TableSource, stores: Stores) -> IcebergTable:
+    """Its metadata, as its catalog knows them."""
+    location, metadata = stores.location(table.location), table.metadata
+    if metadata is None:
+        metadata = partial(hadoop_metadata, location, stores.files(location))
+    return IcebergTable(location, metadata)

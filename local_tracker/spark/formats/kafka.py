@@ -7,18 +7,27 @@ knows; they are read as they grow.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from typing import TYPE_CHECKING
 
+from local_tracker.spark.formats.interface import (
+    Format,
+    Leaf,
+    QueryReads,
+    Source,
+    SourcePlan,
+    TopicsSource,
+)
 from local_tracker.spark.formats.manifests import ManifestLog
 from local_tracker.spark.formats.ranges import (
     Journal,
-    NotYetPublished,
     OffsetRanges,
     Pieces,
     PublishedPieces,
@@ -26,11 +35,13 @@ from local_tracker.spark.formats.ranges import (
     journal_of,
     published_pieces,
 )
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.plans import KafkaSource, Routes, Source
-from tracker.client.topics import TopicClaim, TopicError, TopicPlace
-from tracker.core.model import PipelineSpec
-from tracker.files import STORES, AwayError, Stores, child
+from local_tracker.spark.formats.sinks import Sink, SinkPlan
+from tracker.client.topics import TopicClaim, TopicPlace
+from tracker.errors import Code, StateError, TrackingError, UnavailableError
+from tracker.files import child
+
+if TYPE_CHECKING:
+    from local_tracker.spark.writers.each_batch import BatchWriter, Writing
 
 _LISTED_AFTER_LOOKS = 50
 """Looks for the next manifest in vain, after which all are listed: another one may be the next."""
@@ -58,7 +69,7 @@ class TopicLabels:
         )  # fmt: skip
 
     def begin(self, partition: str) -> int:
-        """From which offset on a partition is labelled. Raises NotYetPublished where nobody has claimed the
+        """From which offset on a partition is labelled. Raises UnavailableError where nobody has claimed the
         topic yet, RangesError where two label it, or where another topic of that name was labelled."""
         with self._lock:
             return self._stands()[0].begin(partition)
@@ -81,7 +92,7 @@ class TopicLabels:
                 return before
             try:
                 return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
-            except NotYetPublished:
+            except UnavailableError:
                 self._look(noted)
             return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
 
@@ -89,10 +100,7 @@ class TopicLabels:
         """Reads what has been noted since; not more often than its store is to be asked."""
         if time.monotonic() >= self._looks_again_at:
             self._wait_for_next()
-            try:
-                noted.read_on()
-            except AwayError as error:
-                raise NotYetPublished(str(error)) from None
+            noted.read_on()
 
     def _wait_for_next(self) -> None:
         self._looks_again_at = time.monotonic() + self._place.files.POLL_S[0]
@@ -104,9 +112,7 @@ class TopicLabels:
             self._wait_for_next()
             try:
                 self._claim, self._noted = self._find()
-            except AwayError as error:
-                raise NotYetPublished(str(error)) from None
-            except TopicError as error:
+            except StateError as error:
                 raise RangesError(str(error)) from None
             self._looks_again_at = 0.0  # what has been noted is read at once
         return self._claim, self._noted
@@ -117,10 +123,11 @@ class TopicLabels:
         if writer is not None and self._segment not in writer.segments:
             writer = None
         if front is not None and writer is not None:
-            raise TopicError(
+            raise StateError(
                 f"topic {place.topic!r} is labelled for segment {self._segment!r} by {front.owner} and by "
                 f"{writer.owner}, so that its records would count twice: let one of them be, in a new "
-                f"pipeline"
+                f"pipeline",
+                Code.STATE_TOPIC,
             )
         claim = front or writer
         if claim is None:
@@ -131,10 +138,11 @@ class TopicLabels:
             return claim, _Journals(place, place.front(self._segment))
         return claim, _Manifests(place, self._segment)
 
-    def _unclaimed(self) -> NotYetPublished:
-        return NotYetPublished(
+    def _unclaimed(self) -> UnavailableError:
+        return UnavailableError(
             f"topic {self._place.topic!r}, which nobody labels for segment {self._segment!r} in "
-            f"{self._place.directory}: start a KafkaFront for it, or the tracked query that writes it"
+            f"{self._place.directory}: start a KafkaFront for it, or the tracked query that writes it",
+            Code.UNAVAILABLE_SLOTS,
         )
 
 
@@ -197,33 +205,6 @@ class _Manifests(_Noted):
         return [] if found is None else [found]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicReads:
-    """How a query's topics are read, by the numbers of their sources, and what its arguments say of all
-    else. untracked_topics: of sources that read tracked ones too."""
-
-    reads: str | Mapping[str, str]
-    untracked: tuple[str, ...]
-    ranges: Mapping[str, OffsetRanges | Sequence[OffsetRanges]]
-    untracked_topics: tuple[str, ...] = ()
-
-    def routes(
-        self,
-        spec: PipelineSpec,
-        creates: Sequence[str],
-        node_id: str,
-        rows: Mapping[str, str] | None,
-        sources: Sequence[Source] | None,
-        stores: Stores = STORES,
-        as_front: bool = False,
-    ) -> Routes:
-        """The query's routes. Raises as `Routes`."""
-        return Routes(
-            spec, self.reads, creates, node_id, rows, self.ranges, self.untracked, sources,
-            untracked_topics=self.untracked_topics, stores=stores, as_front=as_front,
-        )  # fmt: skip
-
-
 def topic_ranges(
     topics: str, pipeline: str, topic: str, segment: str, *, from_earliest: bool = False
 ) -> OffsetRanges:
@@ -236,24 +217,23 @@ def topic_ranges(
 
 
 def topic_reads(
+    read: QueryReads,
     sources: Sequence[Source],
-    reads: str | Mapping[str, str],
-    untracked: Sequence[str],
-    ranges: Mapping[str, OffsetRanges],
     place_of: Callable[[str], TopicPlace],
     topic_id: Callable[[str, Mapping[str, str]], str],
-) -> TopicReads:
+) -> QueryReads:
     """Takes the topics out of what a query's `reads` and `untracked` name, by the sources of its plan.
 
     place_of: where it is kept what is known of a topic; topic_id: asks the brokers that the options of a
     source name. Raises TrackingError for a topic that is not accounted for, or that two sources read."""
-    found: dict[str, OffsetRanges | Sequence[OffsetRanges]] = dict(ranges)
+    reads, untracked = read.reads, read.untracked
+    found: dict[str, OffsetRanges | Sequence[OffsetRanges]] = dict(read.ranges)
     passed: set[str] = set()
     names: set[str] = set()
     for source in sources:
-        if source.kafka is None or source.number in ranges or source.number in untracked:
+        if source.topics is None or source.number in found or source.number in untracked:
             continue
-        topics = _topics(source.kafka, reads, untracked)
+        topics = _topics(source.topics, reads, untracked)
         if twice := names.intersection(topics):
             raise TrackingError(
                 f"topic {min(twice)!r} is read by two sources of the query, so that its records would be "
@@ -261,9 +241,9 @@ def topic_reads(
             )
         names.update(topics)
         segments = {name: _segment(source, name, reads, untracked) for name in topics}
-        options = source.kafka.options
+        options = source.topics.options
         first = {key.lower(): value for key, value in options.items()}.get("startingoffsets", "")
-        found[source.number] = tuple(
+        labelled = tuple(
             TopicLabels(place_of(name), segment, topic_id(name, options)).ranges(
                 from_earliest=first.lower() == "earliest"
             )
@@ -271,12 +251,13 @@ def topic_reads(
             if segment is not None
         )
         passed.update(name for name, segment in segments.items() if segment is None)
-        if not found[source.number]:
-            del found[source.number]
+        if labelled:
+            found[source.number] = labelled
+        else:
             passed.add(source.number)
     left = reads if isinstance(reads, str) else {k: v for k, v in reads.items() if k not in names}
     numbers = {source.number for source in sources}
-    return TopicReads(
+    return QueryReads(
         left,
         tuple(sorted((passed & numbers) | {u for u in untracked if u not in names})),
         found,
@@ -285,13 +266,13 @@ def topic_reads(
 
 
 def _topics(
-    kafka: KafkaSource, reads: str | Mapping[str, str], untracked: Sequence[str]
+    asked: TopicsSource, reads: str | Mapping[str, str], untracked: Sequence[str]
 ) -> tuple[str, ...]:
     """The topics of a source, as far as they are known before it reads: of a pattern, those named."""
-    if kafka.pattern is None:
-        return kafka.topics
+    if asked.pattern is None:
+        return asked.topics
     named = [*untracked, *(() if isinstance(reads, str) else reads)]
-    return tuple(name for name in named if re.fullmatch(kafka.pattern, name))
+    return tuple(name for name in named if re.fullmatch(asked.pattern, name))
 
 
 def _segment(
@@ -308,3 +289,42 @@ def _segment(
             f"there"
         )
     return segment
+
+
+class KafkaFormat(Format):
+    """Topics of Kafka's, whose records are numbered by the offsets of their partitions."""
+
+    name = "kafka"
+
+    def source(self, leaf: Leaf) -> Source | None:
+        if leaf.what != self.name or not leaf.has("extraOptions"):
+            return None
+        options = leaf.node.extraOptions().asCaseSensitiveMap()
+        given = {str(entry.getKey()): str(entry.getValue()) for entry in options.entrySet()}
+        lower = {name.lower(): value for name, value in given.items()}
+        topics: list[str] = []
+        if "subscribe" in lower:
+            topics = [name.strip() for name in lower["subscribe"].split(",")]
+        elif "assign" in lower:
+            topics = list(json.loads(lower["assign"]))
+        asked = TopicsSource(tuple(t for t in topics if t), lower.get("subscribepattern"), given)
+        return Source(leaf.number, leaf.what, topics=asked)
+
+    def reads(self, read: QueryReads, plan: SourcePlan) -> QueryReads:
+        def topic_id(topic: str, options: Mapping[str, str]) -> str:
+            from local_tracker.spark.formats.brokers import JvmTopic
+
+            with closing(JvmTopic(plan.session, topic, options)) as asked:
+                return asked.ends().topic_id
+
+        return topic_reads(read, plan.sources, plan.place_of, topic_id)
+
+    def sink(self, plan: SinkPlan) -> Sink:
+        from local_tracker.spark.formats.kafka_starting import KafkaSink
+
+        return KafkaSink(plan)
+
+    def writer(self, writing: Writing) -> BatchWriter:
+        from local_tracker.spark.writers.topic_writer import TopicWriter
+
+        return TopicWriter(writing)

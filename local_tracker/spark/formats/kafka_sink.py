@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from local_tracker.spark.formats.manifests import KEPT_MANIFESTS, Manifest, ManifestLog
+from local_tracker.spark.formats.outputs import BatchLabels, Output, Records
+from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.logs import CheckpointLog
-from tracker.client.errors import LowmarkError
-from tracker.client.topics import Topic, TopicClaim, TopicEnds, TopicError, TopicPlace, check_ends
-from tracker.files import AwayError
+from tracker.client.topics import Topic, TopicClaim, TopicEnds, TopicPlace, check_ends
+from tracker.core.model import Cells
+from tracker.errors import Code, LowmarkError, StateError, UnavailableError
 
-SWEEP_EVERY_S = 2.0
-"""How often a query that is at rest looks for what was written by no batch: one listing, two requests."""
 _PRUNE_EVERY = 100
 
 log = logging.getLogger("lowmark.spark")
@@ -54,7 +54,7 @@ class TopicSink:
         """segments: those that the query creates in, with their numbers; query: its id. close: of what the
         topic is asked by."""
         self.place, self.topic, self.segments = place, topic, dict(segments)
-        self._owner, self.close = f"query {query}", close
+        self.owner, self.close = f"query {query}", close
         self._log = ManifestLog(place)
         self._lock = threading.RLock()
         self._checkpoint: CheckpointLog | None = None
@@ -65,28 +65,34 @@ class TopicSink:
         self._older: list[int] = []  # manifests that have not been read, in order
         self._since_pruned = 0
 
+    @property
+    def name(self) -> str:
+        """As people know it."""
+        return f"topic {self.topic.name!r}"
+
     def check(self, checkpoint: CheckpointLog) -> None:
         """Whether the query may write the topic; claims nothing. checkpoint: with which it is to be started.
-        Raises TopicError where the topic is another query's, was made anew or has lost records, or where
-        the checkpoint has batches of before the query was tracked; BrokerAwayError."""
+        Raises StateError where the topic is another query's, was made anew or has lost records, or where
+        the checkpoint has batches of before the query was tracked; UnavailableError."""
         found = self.topic.ends()
         stands = self.place.claim_of(self.place.writer)
         if stands is not None:
-            self.place.check_owner(stands, self._owner)
+            self.place.check_owner(stands, self.owner)
             self.place.check_id(stands, found.topic_id)
             self._check_segments(stands)
         elif planned := checkpoint.planned():
-            raise TopicError(
+            raise StateError(
                 f"{checkpoint.root} has batches up to {planned[-1]}, which were planned before the query was "
                 f"tracked with topic {self.topic.name!r}, so what they have written there cannot be told; "
-                f"start it on an empty checkpoint, from the offsets where it is now"
+                f"start it on an empty checkpoint, from the offsets where it is now",
+                Code.STATE_TOPIC,
             )
 
     def begin(self) -> None:
         """Claims the topic for the query, before that is started; what is there by then is nobody's. Raises
         as `check`."""
         found = self.topic.ends()
-        wanted = TopicClaim(self._owner, found.topic_id, found.ends, tuple(sorted(self.segments)))
+        wanted = TopicClaim(self.owner, found.topic_id, found.ends, tuple(sorted(self.segments)))
         self._claim = self.place.claim(self.place.writer, wanted)
         self._check_segments(self._claim)
         self._recover()
@@ -96,7 +102,7 @@ class TopicSink:
         """Goes on with what an earlier run has claimed, without asking the brokers. False if another query
         has, None if nobody has so far."""
         stands = self.place.claim_of(self.place.writer)
-        if stands is None or stands.owner != self._owner:
+        if stands is None or stands.owner != self.owner:
             return None if stands is None else False
         self._check_segments(stands)
         self._claim = stands
@@ -105,9 +111,10 @@ class TopicSink:
 
     def _check_segments(self, claim: TopicClaim) -> None:
         if set(claim.segments) != set(self.segments):
-            raise TopicError(
-                f"{self._owner} has created in {sorted(claim.segments)} by topic {self.topic.name!r}, and "
-                f"is now to create in {sorted(self.segments)}: segments are named from the first start on"
+            raise StateError(
+                f"{self.owner} has created in {sorted(claim.segments)} by topic {self.topic.name!r}, and "
+                f"is now to create in {sorted(self.segments)}: segments are named from the first start on",
+                Code.STATE_TOPIC,
             )
 
     def follow(self, checkpoint: CheckpointLog) -> None:
@@ -125,13 +132,16 @@ class TopicSink:
     def _read(self, number: int) -> Manifest:
         manifest = self._log.read(number)
         if manifest is None:
-            raise TopicError(f"manifest {number} of topic {self.topic.name!r} is gone; restore it")
+            raise StateError(
+                f"manifest {number} of topic {self.topic.name!r} is gone; restore it",
+                Code.STATE_TOPIC,
+            )
         return manifest
 
     # --- of a batch -------------------------------------------------------------------------------
 
     def look(self) -> Seen:
-        """Asks for the topic's ends now that a batch is over. Raises BrokerAwayError, and TopicError where
+        """Asks for the topic's ends now that a batch is over. Raises UnavailableError, and StateError where
         the topic was made anew, or has lost records."""
         assert self._claim is not None
         with self._lock:
@@ -156,7 +166,7 @@ class TopicSink:
         self, batch: int, seen: Seen, slots: Mapping[str, int], *, by_moment: bool = False
     ) -> Manifest:
         """Covers what was seen after a batch; durable on return. slots: by segment, of N and of all that may
-        have written. Raises TopicError where ends moved back, and AwayError."""
+        have written. Raises StateError where ends moved back, and AwayError."""
         with self._lock:
             ranges = self._new(seen.found)
             manifest = Manifest(
@@ -165,9 +175,10 @@ class TopicSink:
             )  # fmt: skip
             manifest = self._create(manifest)
             if manifest.batch != batch:
-                raise TopicError(
+                raise StateError(
                     f"topic {self.topic.name!r}: manifest {self._next - 1} is of batch {manifest.batch}, "
-                    f"and was to be of batch {batch}: another run of {self._owner} writes them"
+                    f"and was to be of batch {batch}: another run of {self.owner} writes them",
+                    Code.STATE_TOPIC,
                 )
             self._of_batches[batch] = manifest
             return manifest
@@ -203,7 +214,7 @@ class TopicSink:
             newest = self._next
         try:
             self._prune(newest - KEPT_MANIFESTS, min_times())
-        except (AwayError, LowmarkError) as error:
+        except LowmarkError as error:
             log.warning("topic %r: manifests are not pruned: %s", self.topic.name, error)
 
     def _prune(self, below: int, min_times: Mapping[int, int]) -> None:
@@ -240,7 +251,7 @@ class TopicSink:
         log.warning(
             "topic %r: %s were written by no batch of %s that counts, but by a task or a run of it that was "
             "lost, or by somebody else: min time does not wait for them",
-            self.topic.name, _shown(ranges), self._owner,
+            self.topic.name, _shown(ranges), self.owner,
         )  # fmt: skip
         return True
 
@@ -249,39 +260,81 @@ class TopicSink:
         return max(self._checkpoint.planned(), default=-1)
 
 
-class Sweeper:
-    """Sweeps for a query while it is followed, in a thread of its own, and once more when it ends."""
+class WrittenTopic(Records):
+    """What a writer in `foreachBatch` has written to a topic, which covers each batch before that is over."""
 
-    def __init__(
-        self, sinks: Callable[[], Sequence[TopicSink]], last_durable: Callable[[], int]
-    ) -> None:
-        """sinks: the topics that the query has claimed by now."""
-        self._sinks, self._last_durable = sinks, last_durable
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lowmark-sweep", daemon=True)
+    def __init__(self, sink: TopicSink) -> None:
+        self._sink = sink
 
-    def start(self) -> None:
-        self._thread.start()
+    def cells(self, labels: BatchLabels, seen: object) -> Cells:
+        manifest = self._sink.covered(labels.batch)
+        return Cells.empty() if manifest is None else manifest.cells(self._sink.segments)
 
-    def stop(self) -> None:
-        """The query has ended, and what was over is durable, or will be by its next run."""
-        self._stopping.set()
-        self._thread.join()
-        self._sweep()
-        for sink in self._sinks():
-            sink.close()
+    def is_by_moment(self, batch: int) -> bool:
+        manifest = self._sink.covered(batch)
+        return manifest is not None and manifest.by_moment
 
-    def _run(self) -> None:
-        while not self._stopping.wait(SWEEP_EVERY_S):
-            self._sweep()
+    def durable(self, batch: int, min_times: Callable[[], Mapping[int, int]]) -> None:
+        self._sink.durable(batch, min_times)
 
-    def _sweep(self) -> None:
-        """What cannot be done now is done the next time; what is wrong, the next batch says."""
-        for sink in self._sinks():
-            try:
-                sink.sweep(self._last_durable())
-            except (AwayError, LowmarkError) as error:
-                log.warning("topic %r is not looked at: %s", sink.topic.name, error)
+
+class SunkTopic(WrittenTopic):
+    """What Kafka's own sink has written, which is covered when the batch is over."""
+
+    def look(self) -> Seen | None:
+        """None if no broker answers: then they are asked again."""
+        try:
+            return self._sink.look()
+        except UnavailableError as error:
+            if error.code != Code.UNAVAILABLE_BROKER:
+                raise
+            log.warning("%s: %s", self._sink.owner, error)
+            return None
+
+    def cells(self, labels: BatchLabels, seen: object) -> Cells:
+        sink = self._sink
+        manifest = sink.covered(labels.batch)
+        try:
+            if manifest is None:
+                found = seen if isinstance(seen, Seen) else sink.look()
+                oldest = _oldest_slots(labels, found)
+                slots: Mapping[int, int] = oldest
+                if not (oldest and labels.had_input):  # nor may all segments be held
+                    slots = {**labels.of_the_moment(), **oldest}
+                named = {name: slots[s] for name, s in sink.segments.items() if s in slots}
+                _check_labelled(labels, sink, named)
+                manifest = sink.cover(labels.batch, found, named, by_moment=not oldest)
+        except StateError as error:
+            raise ComposeError(f"batch {labels.batch}: {error}") from None
+        return manifest.cells(sink.segments)
+
+
+def _oldest_slots(labels: BatchLabels, seen: Seen) -> dict[int, int]:
+    """The least slots of a batch and of those that may have written beside it; by segment."""
+    oldest = dict(labels.slots)
+    for batch in labels.planned():
+        if labels.batch < batch <= seen.newest:
+            later = labels.least_slots(batch)
+            oldest |= {s: min(slot, oldest.get(s, slot)) for s, slot in later.items()}
+    return oldest
+
+
+def _check_labelled(labels: BatchLabels, sink: TopicSink, named: Mapping[str, int]) -> None:
+    if lacking := sorted(set(sink.segments) - set(named)):
+        raise ComposeError(
+            f"batch {labels.batch} of query {labels.query_id} wrote to topic {sink.topic.name!r} for segment "
+            f"{lacking[0]!r}, but no edge leads there from the segments that it read; register one"
+        )
+
+
+def topic_output(
+    sink: TopicSink, segments: tuple[int, ...], records: Records | None = None
+) -> Output:
+    """Of a writer in `foreachBatch` to a topic, unless `records` are of another."""
+    return Output(
+        segments, lambda batch: (), lambda batch: sink.covered(batch) is not None,
+        records=records or WrittenTopic(sink),
+    )  # fmt: skip
 
 
 def _ends_of(ranges: Sequence[tuple[str, int, int]]) -> dict[str, int]:

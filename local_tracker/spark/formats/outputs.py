@@ -1,17 +1,54 @@
-"""Where the batches of a query leave files, by what Spark, our own writer or the sink has recorded."""
+"""Where the batches of a query leave files, by what Spark, our own writer or the sink has recorded; or records, which
+are numbered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from local_tracker.spark.formats.kafka_sink import TopicSink
+from local_tracker.spark.formats.interface import TableWriter
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, PublishedBatches
-from local_tracker.spark.formats.tables import TableWriter
 from local_tracker.spark.query.compose import CreatedUnit
 from local_tracker.spark.query.logs import SinkLog
 from local_tracker.worker import noted
+from tracker.core.model import Cells
 from tracker.files import STORES, Stores
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLabels:
+    """Under which slots a batch that is over creates, by segment numbers. slots: the least of what it consumed;
+    least_slots: as much of a later batch that is planned; of_the_moment: for what came of no input."""
+
+    batch: int
+    query_id: str
+    had_input: bool
+    slots: Mapping[int, int]
+    planned: Callable[[], Iterable[int]]
+    least_slots: Callable[[int], Mapping[int, int]]
+    of_the_moment: Callable[[], Mapping[int, int]]
+
+
+class Records(ABC):
+    """What batches create where records are numbered, as in a topic."""
+
+    def look(self) -> object:
+        """How far they have come when a batch is over; None if that is not known, or need not be."""
+        return None
+
+    @abstractmethod
+    def cells(self, labels: BatchLabels, seen: object) -> Cells:
+        """What a batch has created, durable then. seen: what `look` has returned. Raises UnavailableError, AwayError,
+        ComposeError."""
+
+    @abstractmethod
+    def is_by_moment(self, batch: int) -> bool:
+        """Whether what a batch has written came from no input."""
+
+    @abstractmethod
+    def durable(self, batch: int, min_times: Callable[[], Mapping[int, int]]) -> None:
+        """The batch's tick is durable. min_times: by segment number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +57,7 @@ class Output:
 
     names: of the batch's files. has: whether the batch has left anything here, be it no file at all.
     run: the one that evaluated the batch, where that is recorded. forget: removes what is recorded of
-    a batch that is not needed any more. topic: that the records are in, each batch's covered before it is
-    over.
+    a batch that is not needed any more. records: where they are numbered.
     """
 
     segments: tuple[int, ...]
@@ -29,14 +65,16 @@ class Output:
     has: Callable[[int], bool]
     run: Callable[[int], str | None] = lambda batch: None
     forget: Callable[[int], None] = lambda batch: None
-    topic: TopicSink | None = None
+    records: Records | None = None
 
     def created(self, batch: int) -> list[CreatedUnit]:
         return [CreatedUnit(name, self.segments) for name in self.names(batch)]
 
-    def durable(self, batch: int) -> None:
-        """The batch's tick is durable."""
+    def durable(self, batch: int, min_times: Callable[[], Mapping[int, int]]) -> None:
+        """The batch's tick is durable. min_times: by segment number."""
         self.forget(batch - KEPT_MANIFESTS)
+        if self.records is not None:
+            self.records.durable(batch, min_times)
 
 
 def sink_output(log: SinkLog, segments: tuple[int, ...]) -> Output:
@@ -62,13 +100,6 @@ def published_output(batches: PublishedBatches, query: str, segments: tuple[int,
         lambda batch: batches.manifest(query, batch) is not None,
         run,
         lambda batch: batches.forget(query, batch),
-    )
-
-
-def topic_output(sink: TopicSink, segments: tuple[int, ...]) -> Output:
-    """Of a writer in `foreachBatch` to a topic, which covers a batch before that is over."""
-    return Output(
-        segments, lambda batch: (), lambda batch: sink.covered(batch) is not None, topic=sink
     )
 
 

@@ -1,6 +1,6 @@
-"""The options of the readers of Delta tables that no log keeps, noted beside the query's own logs.
+"""The options of the readers of tables that no log keeps, noted beside the query's own logs.
 
-What a batch took of a table depends on options of its reader. Spark takes `startingVersion` once: of a
+What a batch took of a Delta table depends on options of its reader. Spark takes `startingVersion` once: of a
 source that has an offset it counts no more. What `skipChangeCommits` has left out stays left out when the
 query goes on without it. So both are noted before a query is started, and of batches whose ticks are not
 durable yet, what was noted counts, whatever the options say now.
@@ -10,30 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from local_tracker.spark.formats.delta import (
-    parse_offset,
-    skips_changes,
-    starting_version,
-    with_reading,
-)
-from local_tracker.spark.formats.tables import TableSource
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
-from local_tracker.spark.query.plans import Source
+from local_tracker.spark.formats.interface import Reading, Source, TableSource
+from local_tracker.spark.formats.registry import table_format
+from local_tracker.spark.query.logs import CheckpointLog
 from tracker.core.model import Batch
+from tracker.errors import Code, FilesError, TrackingError
 
 _NOTE = "_lowmark/reader-options"
 _MAX_NOTE_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """How a source reads its table. first: the version that it began with; None for the table as it was."""
-
-    first: int | None
-    skips: bool
 
 
 class ReaderOptions:
@@ -49,13 +35,13 @@ class ReaderOptions:
     ) -> None:
         """checkpoint: None where the query keeps none. sources: of the plan, where that is known.
         last_batches: what the tracker has of the node. Raises TrackingError where nothing tells any more
-        with which version a source began; LogError, and AwayError."""
+        with which version a source began; FilesError, and AwayError."""
         self._node_id, self._checkpoint = node_id, checkpoint
-        self._reads: dict[str, Read] = {}
+        self._reads: dict[str, Reading] = {}
         tables = {
             source.number: source.table
             for source in sources or ()
-            if source.table is not None and source.table.format == "delta"
+            if source.table is not None and _given(source.table) is not None
         }
         if checkpoint is not None and tables:
             self._take(
@@ -84,12 +70,13 @@ class ReaderOptions:
         noted = _noted(checkpoint) if planned else {}
         for number, table in tables.items():
             now = _given(table)
+            assert now is not None
             known = noted.get(number)
             if planned and planned[-1] > durable and known is not None:
-                now = Read(now.first, now.skips or known.skips)
+                now = Reading(now.first, now.skips or known.skips)
             if planned and checkpoint.offsets(planned[-1]).sources.get(number) is not None:
                 began = known or self._began(checkpoint, number, table, planned, durable)
-                now = now if began is None else Read(began.first, now.skips)
+                now = now if began is None else Reading(began.first, now.skips)
             self._reads[number] = now
 
     def _began(
@@ -99,7 +86,7 @@ class ReaderOptions:
         table: TableSource,
         planned: Sequence[int],
         durable: int,
-    ) -> Read | None:
+    ) -> Reading | None:
         """How a source has begun of which nothing is noted; None if that counts no more."""
         if durable >= 0 and durable not in planned:
             return None
@@ -107,12 +94,12 @@ class ReaderOptions:
             return None
         offsets = (checkpoint.offsets(batch).sources.get(number) for batch in planned)
         first = next(offset for offset in offsets if offset is not None)
-        if parse_offset(first).in_snapshot:
-            return Read(None, False)
+        if table_format(table.format).begins_whole(first):
+            return Reading(None, False)
         raise TrackingError(
             f"query {self._node_id!r} has begun to read table {table.location} before it was tracked, and "
             f"nothing tells with which startingVersion: follow it from outside up to now, which names that "
-            f"(lowmark attach --starting {number}=VERSION), or start over with an empty checkpoint and "
+            f"(lowmark query attach --set starting={number}=VERSION), or start over with an empty checkpoint and "
             f"another node id"
         )
 
@@ -121,22 +108,22 @@ class ReaderOptions:
         # What is refused is not to be told from nothing: options that count are left as they are.
         if read is None or source.table is None or read == _given(source.table):
             return source
-        options = with_reading(source.table.options, read.first, skips=read.skips)
+        options = table_format(source.table.format).with_reading(source.table.options, read)
         return replace(source, table=replace(source.table, options=options))
 
 
-def _given(table: TableSource) -> Read:
-    """How a source reads by its own options."""
-    return Read(starting_version(table.options), skips_changes(table.options))
+def _given(table: TableSource) -> Reading | None:
+    """How a source reads by its own options; None where a log says all."""
+    return table_format(table.format).reading(table.options)
 
 
-def _noted(checkpoint: CheckpointLog) -> dict[str, Read]:
-    """How each source has read so far; nothing of what is not noted. Raises LogError."""
+def _noted(checkpoint: CheckpointLog) -> dict[str, Reading]:
+    """How each source has read so far; nothing of what is not noted. Raises FilesError."""
     path = f"{checkpoint.root}/{_NOTE}"
     text = checkpoint.files.read_whole(path, _MAX_NOTE_BYTES)
     if text is None:
         return {}
     try:
-        return {number: Read(*read) for number, read in json.loads(text).items()}
+        return {number: Reading(*read) for number, read in json.loads(text).items()}
     except (AttributeError, TypeError, ValueError) as error:
-        raise LogError(f"{path} is not what was noted: {error!r}") from None
+        raise FilesError(f"{path} is not what was noted: {error!r}", Code.FILES_LOG) from None

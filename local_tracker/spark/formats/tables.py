@@ -5,49 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol
+from dataclasses import dataclass
 
-from local_tracker.spark.formats import delta, iceberg
-from local_tracker.spark.formats.delta import DeltaReader, DeltaTable, DeltaWriter
-from local_tracker.spark.formats.iceberg import (
-    IcebergReader,
-    IcebergTable,
-    IcebergWriter,
-    hadoop_metadata,
-)
-from local_tracker.spark.formats.table_units import TableReader, Taken
+from local_tracker.spark.formats.interface import TableReader, TableSource, TableWriter, Taken
+from local_tracker.spark.formats.registry import table_format, table_formats
 from tracker.files import Stores
 
 _VERSIONS = re.compile(r"(.+)@(\d+)(?:-(\d+))?")
-
-
-@dataclass(frozen=True, slots=True)
-class TableSource:
-    """A table that a source of a plan reads, or a sink writes. format: `delta` or `iceberg`; location: as
-    Spark has it; options: of its reader; metadata: of an Iceberg table, the current ones, as JSON."""
-
-    format: str
-    location: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    metadata: Callable[[], str] | None = None
-
-
-class TableWriter(Protocol):
-    """What the batches of one query wrote to one table."""
-
-    def has(self, batch: int) -> bool:
-        """Whether the batch has been committed to the table, be it without rows."""
-
-    def names(self, batch: int) -> tuple[str, ...]:
-        """The units that it created."""
-
-    def note(self, batch: int) -> str | None:
-        """What our own writer has noted with the batch; None where the batch has not been committed."""
-
-    def forget(self, batch: int) -> None:
-        """Nobody asks for the batch again, nor for those before it."""
 
 
 class Tables:
@@ -83,7 +47,7 @@ class Tables:
 
     def taken(self, number: str, before: str | None, after: str) -> tuple[int, Taken] | None:
         """The segment of the source's table, and what a batch took of it; None where it is no table, or
-        not tracked. Raises LogError and TableRefused."""
+        not tracked. Raises FilesError and TableRefused."""
         found = self._table(number, after)
         if found is None or found.segment is None:
             return None
@@ -110,9 +74,7 @@ class Tables:
             value = json.loads(offset)
         except (RecursionError, ValueError):
             return None
-        if iceberg.is_offset(value):
-            return "iceberg"
-        return "delta" if delta.is_offset(value) else None
+        return next((each.name for each in table_formats() if each.is_offset(value)), None)
 
     def _table(self, number: str, offset: str) -> _Table | None:
         if number not in self._found and self._planned is None and self.format_of(offset):
@@ -132,16 +94,10 @@ class Tables:
     def _add(self, number: str, source: TableSource) -> None:
         location = self._stores.location(source.location)
         untracked = self._untracked.get(location, ())
-        reader: TableReader
-        if source.format == "iceberg":
-            reader = IcebergReader(iceberg_table(source, self._stores), untracked)
-        else:
-            reader = DeltaReader(
-                delta_table(source, self._stores),
-                None if self._planned is None else source.options,
-                self._first.get(number),
-                untracked,
-            )
+        reader = table_format(source.format).reader(
+            source, self._stores,
+            has_options=self._planned is not None, first=self._first.get(number), untracked=untracked,
+        )  # fmt: skip
         self._found[number] = _Table(location, self._segment_of(location), reader)
 
 
@@ -154,39 +110,18 @@ class _Table:
     reader: TableReader
 
 
-TABLE_FORMATS = ("delta", "iceberg")
-"""Formats of tables whose logs are read, as Spark's `format()` knows them."""
-
-
 def table_writer(table: TableSource, stores: Stores, query: str, since: int = 0) -> TableWriter:
-    """Of the table that a sink writes to, and of one query. since: the first version of a Delta table that
-    may be the query's."""
-    if table.format == "iceberg":
-        return IcebergWriter(iceberg_table(table, stores), query)
-    return DeltaWriter(delta_table(table, stores), query, since)
+    """Of the table that a sink writes to, and of one query. since: the first version that may be the query's."""
+    return table_format(table.format).written(table, stores, query, since)
 
 
 def table_at(location: str, stores: Stores) -> TableSource | None:
     """The table at a location; None if there is none."""
     where = stores.location(location)
     files = stores.files(where)
-    if DeltaTable(where, files).exists():
-        return TableSource("delta", where)
-    return TableSource("iceberg", where) if iceberg.is_table(where, files) else None
-
-
-def delta_table(table: TableSource, stores: Stores) -> DeltaTable:
-    """Its log."""
-    location = stores.location(table.location)
-    return DeltaTable(location, stores.files(location))
-
-
-def iceberg_table(table: TableSource, stores: Stores) -> IcebergTable:
-    """Its metadata, as its catalog knows them."""
-    location, metadata = stores.location(table.location), table.metadata
-    if metadata is None:
-        metadata = partial(hadoop_metadata, location, stores.files(location))
-    return IcebergTable(location, metadata)
+    found = (each.name for each in table_formats() if each.is_table(where, files))
+    name = next(found, None)
+    return None if name is None else TableSource(name, where)
 
 
 def untracked_versions(

@@ -11,21 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from local_tracker.spark.formats.interface import QueryReads, Source, TableRefused
 from local_tracker.spark.formats.ranges import OffsetRanges, partitions
-from local_tracker.spark.formats.table_units import TableRefused
-from local_tracker.spark.formats.tables import (
-    Tables,
-    TableSource,
-    names_versions,
-    untracked_versions,
-)
+from local_tracker.spark.formats.tables import Tables, names_versions, untracked_versions
 from local_tracker.spark.query.compose import ComposeError
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import BatchOffsets
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
+from tracker.errors import TrackingError
 from tracker.files import STORES, Stores
 
 _WILDCARD = re.compile(r"[*?\[{\\]")
@@ -33,30 +27,6 @@ _WILDCARD = re.compile(r"[*?\[{\\]")
 
 class UnaccountedError(ComposeError):
     """A source is in no segment, and nobody declared that it is not tracked. Names source and plan."""
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaSource:
-    """What a source reads from Kafka. topics: by their names, or all that match `pattern`; options: of the
-    reader, as given."""
-
-    topics: tuple[str, ...]
-    pattern: str | None
-    options: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A streaming source of a plan. number: what the checkpoint calls it, its index in the plan from
-    "0", or the name that `readStream.name()` gave it. what: as Spark shows it. directory: of a source
-    of files, perhaps with wildcards, or of a table; else None. kafka, table: what it reads of these; else
-    None."""
-
-    number: str
-    what: str
-    directory: str | None = None
-    kafka: KafkaSource | None = None
-    table: TableSource | None = None
 
 
 class Routes:
@@ -70,33 +40,30 @@ class Routes:
     def __init__(
         self,
         spec: PipelineSpec,
-        reads: str | Mapping[str, str],
+        read: QueryReads,
         creates: Sequence[str],
         node_id: str,
         rows: Mapping[str, str] | None = None,
-        ranges: Mapping[str, OffsetRanges | Sequence[OffsetRanges]] | None = None,
-        untracked: Sequence[str] = (),
         plan: Sequence[Source] | None = None,
         stores: Stores = STORES,
         *,
-        untracked_topics: Sequence[str] = (),
         first_versions: Mapping[str, int] | None = None,
         as_front: bool = False,
     ) -> None:
-        """reads: the segment of all files, or segments by directory, of files or a table. untracked:
+        """read: `reads` are the segment of all files, or segments by directory, of files or a table; `untracked`
         sources by their numbers, and, with a `/`, directories, and versions of a table (`/data/t@0-7`).
         plan: the query's sources, if they are known. first_versions: by the sources' numbers, the version
         with which the reader of a table was told to begin, where there is no plan that says it. as_front: the
         query is a front of what it creates, and may read nothing that is tracked. Raises LowmarkError for an
         unknown segment, TrackingError where the pipeline has no edge for what the query does, or its plan
         has a source that is not accounted for."""
-        self._location = stores.location
+        self._location, reads, untracked = stores.location, read.reads, read.untracked
         self.spec, self._plan = spec, plan
         self.ranges = {
             number: (given,) if isinstance(given, OffsetRanges) else tuple(given)
-            for number, given in (ranges or {}).items()
+            for number, given in read.ranges.items()
         }
-        self._untracked_topics = frozenset(untracked_topics)
+        self._untracked_topics = frozenset(read.untracked_topics)
         self._one = self.number(reads) if isinstance(reads, str) else None
         by_directory: dict[str, int | None] = {}
         if not isinstance(reads, str):

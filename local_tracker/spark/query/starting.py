@@ -8,33 +8,28 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark import jvm
-from local_tracker.spark.formats.brokers import JvmTopic
-from local_tracker.spark.formats.kafka_sink import TopicSink
+from local_tracker.spark.formats.interface import Source
 from local_tracker.spark.formats.reader_options import ReaderOptions
+from local_tracker.spark.formats.sinks import Sink
 from local_tracker.spark.jvm import PlannedQuery
-from local_tracker.spark.query.emits import EventTime
-from local_tracker.spark.query.follow import Follower, TrackingError, refuse_another_query
+from local_tracker.spark.query.follow import Follower, refuse_another_query
 from local_tracker.spark.query.logs import CheckpointLog
-from local_tracker.spark.query.plans import Routes, Source
+from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session import connect
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_at, known_beside
-from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
 from tracker.core.model import NodeKind
+from tracker.errors import TrackingError
 from tracker.files import Stores
-
-KAFKA = "kafka"
-"""The format of Kafka's sources and sinks."""
 
 _JOIN_TIMEOUT_S = 30.0
 
@@ -135,10 +130,10 @@ class StartingQuery:
         )
         return self._reads.sources
 
-    def join(self, sink: TopicSink | None = None) -> Joined:
+    def join(self, sink: Sink | None = None) -> Joined:
         """Joins, having begun a new checkpoint as Spark would, so that the query gets the id that it
-        joins with, and claims the topic that it writes. Raises TrackingError where another query begins
-        the same checkpoint, and as `TopicSink.begin`."""
+        joins with, and what its sink claims. Raises TrackingError where another query begins
+        the same checkpoint, and as `Sink.begin`."""
         checkpoint = self.checkpoint
         # Where metadata were lost behind batches, Spark has something to say about that.
         if checkpoint and self._is_new and not (checkpoint.planned() or checkpoint.committed()):
@@ -176,71 +171,3 @@ def check_admission(
         node_id, node, checkpoint, ticks, asked,
         is_active=lambda: False, on_end=lambda: None,
     )  # fmt: skip
-
-
-def topic_sink(
-    planned: PlannedQuery,
-    starting: StartingQuery,
-    routes: Routes,
-    place_of: Callable[[str], TopicPlace],
-    emits: str | EventTime | None,
-) -> TopicSink | None:
-    """The Kafka topic that a query writes, if what it creates is there; claims nothing. Raises
-    TrackingError where what its batches write cannot be told, TopicError as `TopicSink.check`, and
-    BrokerAwayError."""
-    if planned.sink.lower() != KAFKA or not routes.creates:
-        return None
-    if connect.is_remote(planned.session):
-        raise connect.refuse_kafka_sink(starting.node_id)
-    if refused := _refused_sink(planned, routes, emits):
-        raise TrackingError(
-            f"query {starting.node_id!r} writes to Kafka, and creates there: {refused}"
-        )
-    name = planned.options["topic"]
-    topic = JvmTopic(planned.session, name, planned.options)
-    names = {routes.spec.segments[number]: number for number in routes.creates}
-    sink = TopicSink(place_of(name), topic, names, starting.id, topic.close)
-    assert starting.checkpoint is not None
-    try:
-        sink.check(starting.checkpoint)
-    except BaseException:
-        sink.close()
-        raise
-    return sink
-
-
-def _refused_sink(planned: PlannedQuery, routes: Routes, emits: object) -> str | None:
-    """Why what a query's batches write to Kafka cannot be told; None if it can."""
-    options = {name.lower(): value for name, value in planned.options.items()}
-    if "topic" not in options:
-        return "name the one topic by .option('topic', ...), not by a column"
-    if planned.checkpoint is None:
-        return "it needs a checkpointLocation, by which it is known when it is started again"
-    if options.get("kafka.acks", "all") not in ("all", "-1"):
-        return "kafka.acks must be all, else records that a batch has written may be lost"
-    if planned.trigger == "RealTimeTrigger":
-        return "a real-time trigger plans its batches after they have written; use processingTime"
-    if options.get("asyncprogresstrackingenabled", "false").lower() == "true":
-        return "asyncProgressTrackingEnabled plans batches after they have written; leave it out"
-    if emits is not None:
-        return f"emits={emits!r} is for files and tracked.writer(...); leave it out"
-    if by_rows := [n for n in routes.creates if n in routes.rows]:
-        return f"segment {routes.spec.segments[by_rows[0]]!r} is tracked by rows, which files have"
-    if routes.leads_back():
-        return "what it creates leads back to what it reads; write files, or a topic of another pipeline"
-    return None
-
-
-def check_each_batch(holder: ForeachBatchFunction, check: Callable[[str, int], None]) -> None:
-    """From here on `check(query id, batch)` follows the function of `foreachBatch` in each batch, which
-    fails if it raises; once, however often the function's writer is started."""
-    before: Any = holder.func
-    function = getattr(before, "checked_function", before)
-
-    def each_batch(frame: DataFrame, batch: int) -> None:
-        function(frame, batch)
-        query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        check(str(query_id), batch)
-
-    each_batch.checked_function = function  # type: ignore[attr-defined]
-    holder.func = each_batch

@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from local_tracker.spark.formats.kafka_sink import Seen, TopicSink
-from local_tracker.spark.formats.outputs import Output
-from local_tracker.spark.formats.ranges import NotYetPublished, Range, range_cells, ranges
-from local_tracker.spark.formats.table_units import Taken
+from local_tracker.spark.formats.interface import Taken
+from local_tracker.spark.formats.outputs import BatchLabels, Output, Records
+from local_tracker.spark.formats.ranges import Range, range_cells, ranges
 from local_tracker.spark.query.compose import (
     BatchUnits,
     ComposeError,
@@ -27,7 +26,7 @@ from local_tracker.spark.query.compose import (
     label_slots,
 )
 from local_tracker.spark.query.emits import BatchTimes, Emission
-from local_tracker.spark.query.follow import AtRest, Stopping, TrackingError
+from local_tracker.spark.query.follow import AtRest, Stopping
 from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.query.plans import Routes, UnaccountedError
 from local_tracker.spark.query.rows import row_cells
@@ -35,10 +34,10 @@ from local_tracker.spark.query.unit_slots import UnitSlots
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tracker.client import Admin, NodeClient
-from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import TrackingError, UnavailableError
 from tracker.files import STORES
 
 _AHEAD_NS = 10_000_000_000
@@ -56,8 +55,8 @@ log = logging.getLogger("lowmark.spark")
 class QueryRecord:
     """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
     those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the
-    segments in which it should have published, and has not. `seen`: the ends of the topic that the query
-    writes, if the brokers answered. `times`: of a query that is a front of what it emits. `told`: what is known of
+    segments in which it should have published, and has not. `seen`: how far
+    records that the batch creates have come, where they are numbered. `times`: of a query that is a front of what it emits. `told`: what is known of
     the query's state, if that is held; `creates`: the segments in which it is held then."""
 
     batch: int
@@ -69,7 +68,7 @@ class QueryRecord:
     times: BatchTimes | None = None
     unpublished: tuple[int, ...] = ()
     held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    seen: Seen | None = None
+    seen: Mapping[Records, object] = field(default_factory=dict)
     told: Told | None = None
     creates: tuple[int, ...] = ()
 
@@ -104,7 +103,6 @@ class QueryTicks:
         emits: Emission | None = None,
         publishes: tuple[int, ...] = (),
         scope: str | None = None,
-        sink: TopicSink | None = None,
         state: StateHolds | None = None,
         may_create: Iterable[int] = (),
     ) -> None:
@@ -112,16 +110,16 @@ class QueryTicks:
         directory. emits: the labels of the front that the query is of what it emits from its state; None
         if it is none. publishes: the segments, by number, in which each batch that had
         input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
-        to `read`. sink: the Kafka topic that the query writes. state: what its state holds, if it does; may_create: in
+        to `read`. state: what its state holds, if it does; may_create: in
         which segments, by number, beside those that the routes say."""
         self._node, self._admin = node, admin
         self._routes, self._spec, self._delays = routes, routes.spec, routes.delays()
         self._log, self._outputs = checkpoint, outputs
         self._evaluations, self._twins = evaluations, twins
         self._emits, self._publishes, self._scope = emits, publishes, scope
-        self._sink, self._state, self._may_create = sink, state, tuple(may_create)
+        self._state, self._may_create = state, tuple(may_create)
         self._last: tuple[int, _Input, Cells] | None = None
-        """Of the newest tick: its batch and input, and what it has created in topics."""
+        """Of the newest tick: its batch and input, and what it has created of numbered records."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
         self._units = UnitSlots(
             node, routes, self._stores, lambda segment: self._min_times()[segment] == FOREVER
@@ -151,10 +149,9 @@ class QueryTicks:
         return self._scope or self.checkpoint.query_id
 
     def read(self, batch: int) -> QueryRecord:
-        seen = self._look()
-        offsets = self.checkpoint.offsets(batch)
-        taken = self._read_taken(offsets)
         outputs = list(self._outputs())
+        seen = {output.records: output.records.look() for output in outputs if output.records}
+        taken = self._read_taken(offsets := self.checkpoint.offsets(batch))
         created = tuple(unit for output in outputs for unit in output.created(batch))
         runs = (output.run(batch) for output in outputs)
         return replace(
@@ -190,20 +187,9 @@ class QueryTicks:
         )  # fmt: skip
 
     def resume(self, last_durable: int) -> None:
-        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises LogError."""
+        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises FilesError."""
         if self._emits is not None and last_durable in self.checkpoint.planned():
             self._emits.resume(self.checkpoint.offsets(last_durable).watermark_ms)
-
-    def _look(self) -> Seen | None:
-        """How far the topic has come that the query writes; None if it writes none, or if no broker answers:
-        then they are asked again."""
-        if self._sink is None:
-            return None
-        try:
-            return self._sink.look()
-        except BrokerAwayError as error:
-            log.warning("query %s: %s", self._query_id, error)
-            return None
 
     def check_sources(self, name: str) -> None:
         """Raises TrackingError, with the query's `name`, where a batch that is logged has read what nobody
@@ -294,9 +280,9 @@ class QueryTicks:
             slots = {segment: label for unit in record.created for segment in unit.segments}
         elif record.created and not own:
             slots = self._min_times() | slots
-        in_topic = self._created_in_topic(record, slots, stopping)
-        self._last = record.batch, read, in_topic
-        return self._compose(record, read.units, slots, read.cells, in_topic)
+        numbered = self._created_records(record, slots, stopping)
+        self._last = record.batch, read, numbered
+        return self._compose(record, read.units, slots, read.cells, numbered)
 
     def _held(
         self, record: QueryRecord, labels: Sequence[Unit], state: StateHolds
@@ -312,57 +298,19 @@ class QueryTicks:
         state.tick(record.batch, labels, allowed, record.told)
         return state.labels(label_slots(labels, self._delays, self._spec.times))
 
-    def _created_in_topic(
+    def _created_records(
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
     ) -> Cells:
-        """What the batch has created in topics, by their manifests, which are durable then. Raises
-        BrokerAwayError, AwayError, ComposeError."""
-        written = [
-            manifest.cells(sink.segments)
-            for sink in self._topics()
-            if (manifest := sink.covered(record.batch)) is not None
-        ]
-        if self._sink is not None:
-            written.append(self._covered_now(record, slots, stopping, self._sink))
-        return Cells.concatenate(written) if written else Cells.empty()
-
-    def _covered_now(
-        self,
-        record: QueryRecord,
-        slots: Mapping[int, int],
-        stopping: threading.Event,
-        sink: TopicSink,
-    ) -> Cells:
-        """What Kafka's own sink has written for a batch that is over."""
-        manifest = sink.covered(record.batch)
-        try:
-            if manifest is None:
-                seen = record.seen or sink.look()
-                oldest = self._oldest_slots(record, seen, slots, stopping)
-                labels = oldest
-                if not (oldest and record.had_input):  # nor may all segments be held
-                    labels = self._slots_of_the_moment() | oldest
-                named = {name: labels[s] for name, s in sink.segments.items() if s in labels}
-                self._check_labelled(record.batch, sink, named)
-                manifest = sink.cover(record.batch, seen, named, by_moment=not oldest)
-        except TopicError as error:
-            raise ComposeError(f"batch {record.batch}: {error}") from None
-        return manifest.cells(sink.segments)
-
-    def _oldest_slots(
-        self,
-        record: QueryRecord,
-        seen: Seen,
-        slots: Mapping[int, int],
-        stopping: threading.Event,
-    ) -> dict[int, int]:
-        """The least slots of a batch and of those that may have written beside it; by segment."""
-        oldest = dict(slots)
-        for batch in self.checkpoint.planned():
-            if record.batch < batch <= seen.newest:
-                later = self._least_slots(batch, stopping)
-                oldest |= {s: min(slot, oldest.get(s, slot)) for s, slot in later.items()}
-        return oldest
+        """What the batch has created where records are numbered, durable then. Raises as `Records.cells`."""
+        if not (written := self._records()):
+            return Cells.empty()
+        labels = BatchLabels(
+            record.batch, self._query_id, record.had_input, slots, self.checkpoint.planned,
+            lambda batch: self._least_slots(batch, stopping), self._slots_of_the_moment,
+        )  # fmt: skip
+        return Cells.concatenate(
+            [records.cells(labels, record.seen.get(records)) for records in written]
+        )
 
     def _slots_of_the_moment(self) -> dict[int, int]:
         """Slots for what came from no input. A manifest is not written anew, so they lie somewhat ahead of
@@ -370,13 +318,6 @@ class QueryTicks:
         ahead = min(_AHEAD_NS // self._spec.slack_ns + 1, self._spec.horizon_slots // 2)
         now = self._min_times()
         return {segment: min(slot + ahead, HIGHEST_SLOT) for segment, slot in now.items()}
-
-    def _check_labelled(self, batch: int, sink: TopicSink, named: Mapping[str, int]) -> None:
-        if lacking := sorted(set(sink.segments) - set(named)):
-            raise ComposeError(
-                f"batch {batch} of query {self._query_id} wrote to topic {sink.topic.name!r} for segment "
-                f"{lacking[0]!r}, but no edge leads there from the segments that it read; register one"
-            )
 
     def slots_to_write(self, batch: int, stopping: threading.Event) -> tuple[dict[int, int], bool]:
         """The slots under which a batch that is going on may write, by segment, and whether they are by the
@@ -432,7 +373,7 @@ class QueryTicks:
                     for number, sources in self._routes.ranges.items()
                     for source in sources
                 )
-            except NotYetPublished as error:
+            except UnavailableError as error:
                 looks += 1
                 if looks % _LOOKS_PER_WARNING == 0:
                     log.warning(
@@ -502,23 +443,20 @@ class QueryTicks:
         is counted and told of. It neither holds nor says under which slots the batch creates; what the batch has
         written there already comes too late, too. None where nothing is. now: min times, by segment number."""
         assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
-        _, read, in_topic = self._last
+        _, read, numbered = self._last
         let_go = state.let_go_late(now)
         in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
         if not let_go and len(in_time) == len(read.labels):
             return None
         slots = dict(now) | self._held(record, in_time, state)
-        return self._compose(record, read.units, slots, read.cells, in_topic, now)
+        return self._compose(record, read.units, slots, read.cells, numbered, now)
 
     def _by_moment(self, batch: int) -> bool:
-        """Whether what a batch has written to topics came from no input."""
-        sinks = [*self._topics(), *([] if self._sink is None else [self._sink])]
-        found = (sink.covered(batch) for sink in sinks)
-        return any(manifest is not None and manifest.by_moment for manifest in found)
+        """Whether records that a batch has written came from no input."""
+        return any(records.is_by_moment(batch) for records in self._records())
 
-    def _topics(self) -> list[TopicSink]:
-        """Those that the query writes in `foreachBatch`."""
-        return [output.topic for output in self._outputs() if output.topic is not None]
+    def _records(self) -> list[Records]:
+        return [output.records for output in self._outputs() if output.records is not None]
 
     def _without_created(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
         """Where min time has passed the slots that a manifest got by the moment: what it covers is late, and
@@ -534,14 +472,10 @@ class QueryTicks:
     def durable(self, batch: int) -> None:
         if self._state is not None:
             self._state.durable(batch)
-        if self._sink is not None:
-            self._sink.durable(batch, self._min_times)
         if self._emits is not None:
             self._emits.durable(batch)
         for output in self._outputs():
-            output.durable(batch)
-            if output.topic is not None:
-                output.topic.durable(batch, self._min_times)
+            output.durable(batch, self._min_times)
 
     def check_acks(self, batch: int, run: str) -> None:
         """Raises ComposeError if the acks of a batch's evaluations in a run contradict each other, or

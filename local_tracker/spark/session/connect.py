@@ -14,18 +14,18 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQuery
 
+from local_tracker.spark.formats import files
+from local_tracker.spark.formats.interface import Source
 from local_tracker.spark.jvm import PlannedQuery
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.plans import Source
 from local_tracker.spark.state.message import message_state
+from tracker.errors import TrackingError
 from tracker.wire.fields import is_repeated
 
-FIRST_PYSPARK = (4, 0)
-"""Of Spark Connect; the 3.5 that is on PyPI comes without its server."""
-
-_FILE_FORMATS = frozenset(("parquet", "json", "csv", "text", "orc", "xml", "avro", "binaryfile"))
-_FILE_SINKS = frozenset(("parquet", "json", "csv", "text", "orc", "xml", "avro"))
 _CLASSIC = "use a classic session, in the driver"
+NO_BROKERS = (
+    f"its brokers are asked by the driver, which a Spark Connect session does not reach; {_CLASSIC}"
+)
+"""Why what a query writes to a topic cannot be told."""
 
 log = logging.getLogger("lowmark.spark")
 
@@ -38,15 +38,6 @@ def is_remote(thing: object) -> bool:
 def is_writer(thing: object) -> bool:
     """Whether something is what `frame.writeStream` gives in a Connect session."""
     return is_remote(thing) and hasattr(thing, "_write_proto")
-
-
-def check_session(version: str) -> None:
-    """Raises TrackingError for a version of PySpark whose Connect sessions have not been tried."""
-    if tuple(int(part) for part in version.split(".")[:2]) < FIRST_PYSPARK:
-        raise TrackingError(
-            f"PySpark {version} in a Spark Connect session is not supported, 4.0 is the first: {_CLASSIC}, or "
-            f"follow the query from outside (lowmark attach)"
-        )
 
 
 def refuse_writer() -> TrackingError:
@@ -72,14 +63,6 @@ def refuse_front(front: str) -> TrackingError:
     return TrackingError(
         f"front {front!r} cannot be a query of a Spark Connect session: it publishes in foreachBatch, which "
         f"the server runs in a process of its own; {_CLASSIC}"
-    )
-
-
-def refuse_kafka_sink(node_id: str) -> TrackingError:
-    """Why what a query writes to Kafka cannot be told."""
-    return TrackingError(
-        f"query {node_id!r} writes to Kafka, and creates there: its brokers are asked by the driver, which a "
-        f"Spark Connect session does not reach; {_CLASSIC}"
     )
 
 
@@ -140,8 +123,9 @@ def written_frame(writer: Any) -> tuple[Any, str]:
 
 def sink_description(planned: PlannedQuery) -> str:
     """A query's sink as a classic one calls itself: `FileSink[<directory>]`, or its format."""
-    is_file = planned.sink.lower() in _FILE_SINKS and planned.path is not None
-    return f"FileSink[{planned.path}]" if is_file else planned.sink
+    if planned.path is None or planned.sink.lower() not in files.SINKS:
+        return planned.sink
+    return files.file_sink(planned.path)
 
 
 def is_active(query: StreamingQuery) -> bool:
@@ -178,8 +162,8 @@ def _sources(plan: Any) -> tuple[Source, ...] | None:
 def _source(index: int, source: Any) -> Source:
     number = getattr(source, "source_name", "") or str(index)
     paths = [*source.paths, *(v for name, v in source.options.items() if name.lower() == "path")]
-    if source.format.lower() in _FILE_FORMATS and len(paths) == 1:
-        return Source(number, f"FileSource[{paths[0]}]", paths[0])
+    if source.format.lower() in files.SOURCES and len(paths) == 1:
+        return files.file_source(number, paths[0])
     return Source(number, source.format)
 
 

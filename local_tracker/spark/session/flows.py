@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from tracker.core.model import Edge, PipelineSpec
+from tracker.errors import TrackingError
 from tracker.files import STORES, Stores, child, parent
 
 MAX_FLOWS = 200
@@ -71,7 +71,7 @@ def find_flows(storage: str, stores: Stores = STORES) -> list[Flow]:
                     if len(found) > MAX_FLOWS:
                         raise TrackingError(
                             f"{top} has more than {MAX_FLOWS} flows, which is the limit of one "
-                            f"command: follow its queries one by one (lowmark attach)"
+                            f"command: follow its queries one by one (lowmark query attach)"
                         )
     return found
 
@@ -133,7 +133,7 @@ def is_directory(untracked: str) -> bool:
 def what_flows_read(
     flows: Sequence[Flow], tables: Tables, stores: Stores = STORES
 ) -> list[FlowReads]:
-    """What each flow has read, from the logs of its newest version that tell it. Raises LogError, and
+    """What each flow has read, from the logs of its newest version that tell it. Raises FilesError, and
     TrackingError where two flows write one table."""
     by_table = flows_by_table(flows, tables)
     return [_reads(flow, by_table, stores) for flow in flows]
@@ -194,7 +194,7 @@ def derived_pipeline(
             if f"{segment}={number}" not in untracked:
                 raise TrackingError(
                     f"flow {segment!r} reads source {number}, which is no source of files (its offset is "
-                    f"{offset[:200]}): leave it out with --untracked {segment}={number}, and min time "
+                    f"{offset[:200]}): leave it out with --set untracked={segment}={number}, and min time "
                     f"passes what comes from there"
                 )
         edges += [Edge(writer.segment, segment) for writer in each.tables]

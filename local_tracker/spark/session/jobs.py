@@ -15,16 +15,17 @@ from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import quote
 
+from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.query.compose import ComposeError, CreatedUnit, fingerprint
-from local_tracker.spark.query.follow import Stopping, TrackingError
+from local_tracker.spark.query.follow import Stopping
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.rows import RowsError
 from local_tracker.spark.query.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
-from tracker.client.errors import RefusedError
 from tracker.client.known import known_at, known_beside
 from tracker.core.model import Batch, NodeKind, TickContent
+from tracker.errors import RefusedError, TrackingError
 from tracker.files import STORES, Stores
 
 _JOIN_TIMEOUT_S = 30.0
@@ -63,7 +64,7 @@ class JobNode:
         self._admin = Admin(target)
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)
-            routes = Routes(joined.spec, reads, creates, node_id, rows, stores=stores)
+            routes = Routes(joined.spec, QueryReads(reads), creates, node_id, rows, stores=stores)
             self._routes = routes
             self._ticks = QueryTicks(self._node, self._admin, routes, None, scope=self._scope)
             self._commit_earlier(joined.last_batches)

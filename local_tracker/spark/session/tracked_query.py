@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -14,15 +14,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
 from local_tracker.spark import jvm
-from local_tracker.spark.formats.kafka_sink import Sweeper, TopicSink
+from local_tracker.spark.formats.sinks import AtRest, Sweeper
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.emits import Emission
-from local_tracker.spark.query.follow import (
-    Followed,
-    Follower,
-    Stopping,
-    TrackingError,
-)
+from local_tracker.spark.query.follow import Followed, Follower, Stopping
 from local_tracker.spark.query.labels import Promises
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
@@ -30,6 +25,7 @@ from local_tracker.spark.session import connect
 from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
 from tracker.core.model import TickContent
+from tracker.errors import TrackingError
 
 _DRAIN_TIMEOUT_S = 30.0
 _HEARTBEAT_INTERVAL_MS = 50
@@ -67,10 +63,10 @@ class TrackedQuery(Followed):
         joined: Joined,
         max_batches_behind: int,
         emission: Emission | None,
-        sinks: Callable[[], list[TopicSink]] | None,
+        sinks: Callable[[], Sequence[AtRest]] | None,
     ) -> None:
-        """emission: of the front that the query is of what it emits, if it is one. sinks: the Kafka
-        topics that it has claimed to create there, if it may; closed with the query."""
+        """emission: of the front that the query is of what it emits, if it is one. sinks: what is
+        swept for it, such as topics that it has claimed; closed with the query."""
         for sink in sinks() if sinks else ():
             sink.follow(ticks.checkpoint)
         self._waiting = threading.Event()  # set when the query is to wait for nothing more

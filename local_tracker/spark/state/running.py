@@ -16,9 +16,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from local_tracker.spark.scala import iterated, optional, private_field
+from local_tracker.spark.scala import iterated, private_field
 from local_tracker.spark.state.bounds import Latest
 from local_tracker.spark.state.stored import AT_ONCE, StoredState
+from local_tracker.spark.versions import watermark_ms
 
 PROGRESS_WITHIN_S = 1.0
 """So long after its commit a batch's progress is waited for; then it is unknown."""
@@ -164,5 +165,4 @@ def _watermarks_ms(running: Any) -> list[int]:
     committed all streams are known, and each rises alone."""
     each = private_field(private_field(running, "watermarkTracker"), "operatorToWatermarkMap")
     found = [pair.productElement(1) for pair in iterated(each)]
-    values = [value if isinstance(value, int) else optional(value) for value in found]
-    return [int(value) for value in values if value is not None]
+    return [value for each in found if (value := watermark_ms(each)) is not None]

@@ -1,4 +1,4 @@
-"""Appends the DataFrame of each batch to a Delta or Iceberg table from within `foreachBatch`, each batch once.
+"""Appends the DataFrame of each batch to a table from within `foreachBatch`, each batch once.
 
 A batch is one commit to the table, in which its query and number stand, as in those of the table's own
 streaming sink: so a batch that has been committed is not written again, whatever is killed before Spark
@@ -14,26 +14,22 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from local_tracker.spark.formats import iceberg
+from local_tracker.spark.formats.interface import TableFormat, TableSource
 from local_tracker.spark.formats.outputs import Output
-from local_tracker.spark.formats.tables import TableSource, delta_table, iceberg_table, table_writer
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.formats.registry import table_format
+from local_tracker.spark.formats.table_sink import check_by_units
+from local_tracker.spark.formats.tables import table_writer
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
-from local_tracker.spark.writers.each_batch import Calls, WritingQuery
+from local_tracker.spark.writers.each_batch import BatchWriter, Calls, Writing
+from tracker.errors import Code, FilesError, TrackingError
 from tracker.files import Stores
 
 _MAX_CLAIM_BYTES = 1 << 16
-_OWN_OPTIONS = {
-    "delta": {"txnappid", "txnversion", "usermetadata", "replacewhere", "partitionoverwritemode"},
-    "iceberg": {"branch", "overwrite-mode"},
-}
-_SNAPSHOT_PROPERTY = "snapshot-property."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class QueryInTable:
         self._found: dict[int, tuple[Note, tuple[str, ...]]] = {}
 
     def note(self, batch: int) -> Note | None:
-        """Of a batch that is in the table; None if it is not. Raises LogError and TableRefused, and
+        """Of a batch that is in the table; None if it is not. Raises FilesError and TableRefused, and
         TrackingError for a commit that is not the writer's."""
         found = self._find(batch)
         return None if found is None else found[0]
@@ -116,16 +112,7 @@ class WrittenTable:
 
     def check(self) -> None:
         """Raises TrackingError where a reader could not tell what it has read of what is written here."""
-        if self.table.format != "iceberg":
-            return
-        found = iceberg_table(self.table, self._stores)
-        found.refresh()
-        if found.merges_manifests:
-            raise TrackingError(
-                f"table {self.location} merges the manifests of what is appended, so that Iceberg's own "
-                f"reader may skip files, and which it has read cannot be told; set the table's property "
-                f"'commit.manifest-merge.enabled' to 'false' (ALTER TABLE ... SET TBLPROPERTIES)"
-            )
+        table_format(self.table.format).check_appending(self.table, self._stores)
 
     def began(self, query: str, checkpoint: CheckpointLog) -> QueryInTable | None:
         """What a query has written, in this run or an earlier one; None if it has not begun."""
@@ -140,9 +127,7 @@ class WrittenTable:
         with self._lock:
             found = self.began(query, checkpoint)
             if found is None:
-                since = 0
-                if self.table.format == "delta":
-                    since = delta_table(self.table, self._stores).newest() + 1
+                since = table_format(self.table.format).next_version(self.table, self._stores)
                 text = json.dumps({"table": self.location, "since": since})
                 checkpoint.files.create_if_absent(self._claim(checkpoint), text.encode())
                 first = self._noted(checkpoint)  # perhaps of another driver
@@ -169,48 +154,53 @@ class WrittenTable:
         try:
             return int(json.loads(raw)["since"])
         except (KeyError, RecursionError, TypeError, ValueError) as error:
-            raise LogError(
-                f"{path} does not say since when a table is written: {error!r}; restore it"
+            raise FilesError(
+                f"{path} does not say since when a table is written: {error!r}; restore it",
+                Code.FILES_LOG,
             ) from None
 
 
-class TableBatchWriter:
-    """Appends the DataFrame of each batch to a table; made by `Tracked.writer`."""
+class TableBatchWriter(BatchWriter):
+    """Appends the DataFrame of each batch to a table."""
 
-    def __init__(
-        self,
-        admitted_query: Callable[[str], WritingQuery],
-        written: WrittenTable,
-        out: str,
-        creates: Sequence[str] | None,
-        partition_by: Sequence[str],
-        options: Mapping[str, str],
-    ) -> None:
-        """out: the table's name, or where it is. Raises TrackingError for options that are the writer's."""
-        self.written, self.creates = written, None if creates is None else tuple(creates)
-        self._format = written.table.format
-        for option in options:
-            name = option.lower()
-            if name in _OWN_OPTIONS[self._format] or name.startswith(_SNAPSHOT_PROPERTY):
+    def __init__(self, writing: Writing, written: WrittenTable) -> None:
+        """Raises TrackingError for options that are the writer's."""
+        super().__init__(writing)
+        self.written, self.place = written, written.location
+        self._format = table_format(written.table.format)
+        for option in writing.options:
+            if self._format.is_own_option(option.lower()):
                 raise TrackingError(
-                    f"the writer for table {out!r} appends each batch once, to the main branch, and notes "
+                    f"the writer for table {writing.out!r} appends each batch once, to the main branch, and notes "
                     f"that there itself: leave out the option {option!r}"
                 )
         written.check()
-        self._admitted_query, self._out = admitted_query, out
-        self._partition_by, self._options = tuple(partition_by), dict(options)
+
+    @classmethod
+    def to(cls, writing: Writing, fmt: TableFormat) -> TableBatchWriter:
+        """To the table of a name, or at a place. Raises TrackingError where there is none of that format."""
+        out, stores = writing.out, writing.stores
+        table = fmt.table(writing.session, out)
+        if table is None:
+            raise TrackingError(
+                f"there is no {fmt.name} table {out!r} to write to: make it first (CREATE TABLE {out} (...) USING "
+                f"{fmt.name}), or give the whole name, catalog.database.table"
+            )
+        known = writing.known.get(stores.location(table.location))
+        if isinstance(known, TableBatchWriter):
+            return cls(writing, known.written)
+        return cls(writing, WrittenTable(table, stores))
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Appends a batch's DataFrame, unless it is in the table already. Raises TrackingError, and as
         `QueryInTable.note`."""
         query_id, run = self.written.calls.begin(frame, batch)
-        query = self._admitted_query(query_id)
-        self._check_by_units(query.routes)
+        query = self._writing.admitted_query(query_id)
+        check_by_units(query.routes, self.segments(query.routes))
         self.written.check()
         mine = Note(run, _digest(query.checkpoint.offsets(batch).text))
         inside = self.written.begin(query_id, query.checkpoint)
-        # Delta itself leaves out a batch that it has; to look for it first could mean the whole log.
-        note = inside.note(batch) if self._format == "iceberg" else None
+        note = inside.note(batch) if self._format.looks_first else None
         if note is None:
             self._append(frame, query_id, batch, mine)
             note = inside.note(batch)
@@ -231,33 +221,20 @@ class TableBatchWriter:
             inside.forget,
         )
 
-    def segments(self, routes: Routes) -> tuple[int, ...]:
-        """The numbers of the segments that a query creates in by this."""
-        if self.creates is None:
-            return routes.creates
-        return tuple(routes.number(name) for name in self.creates)
+    def started(self, query_id: str) -> None:
+        self.written.started(query_id)
 
     def _append(self, frame: DataFrame, query_id: str, batch: int, note: Note) -> None:
-        writer = frame.write.format(self._format).options(**self._options).mode("append")
-        for name, value in self._stamps(query_id, batch, note).items():
+        asked = self._writing
+        writer = frame.write.format(self._format.name).options(**asked.options).mode("append")
+        for name, value in self._format.stamps(query_id, batch, note.to_json()).items():
             writer = writer.option(name, value)
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
-        if "/" in self._out:
-            writer.save(self._out)
+        if asked.partition_by:
+            writer = writer.partitionBy(*asked.partition_by)
+        if "/" in asked.out:
+            writer.save(asked.out)
         else:
-            writer.saveAsTable(self._out)
-
-    def _stamps(self, query_id: str, batch: int, note: Note) -> dict[str, str]:
-        """The options by which a commit says whose it is."""
-        if self._format == "delta":
-            return {
-                "txnAppId": query_id, "txnVersion": str(batch), "userMetadata": note.to_json(),
-            }  # fmt: skip
-        properties = {
-            iceberg.QUERY: query_id, iceberg.BATCH: str(batch), iceberg.NOTE: note.to_json(),
-        }  # fmt: skip
-        return {_SNAPSHOT_PROPERTY + name: value for name, value in properties.items()}
+            writer.saveAsTable(asked.out)
 
     def _check_written(self, batch: int, note: Note | None, mine: Note) -> None:
         """Raises TrackingError where what the table has of a batch is not what it should have."""
@@ -273,14 +250,6 @@ class TableBatchWriter:
                 f"of the checkpoint, which has been rolled back: restore the newer one, or start over with "
                 f"an empty checkpoint"
             )
-
-    def _check_by_units(self, routes: Routes) -> None:
-        for number in self.segments(routes):
-            if number in routes.rows:
-                raise TrackingError(
-                    f"the query is to create by rows in {routes.spec.segments[number]!r}, and writes a "
-                    f"table: tables are tracked by units alone; leave the segment out of rows"
-                )
 
 
 def _digest(offsets: str) -> str:

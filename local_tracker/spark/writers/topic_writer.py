@@ -10,17 +10,20 @@ been written whole, and is not written again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from local_tracker.spark.formats.kafka_sink import TopicSink
-from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.formats.brokers import JvmTopic
+from local_tracker.spark.formats.kafka_sink import TopicSink, topic_output
+from local_tracker.spark.formats.outputs import Output
+from local_tracker.spark.formats.sinks import AtRest
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
-from local_tracker.spark.writers.each_batch import Calls, WritingQuery
+from local_tracker.spark.writers.each_batch import BatchWriter, Calls, Writing
+from tracker.errors import TrackingError
 
 HEADER = "lowmark."
 """Begins the headers of a record: `lowmark.query`, `lowmark.batch`, `lowmark.slot.<segment>`."""
@@ -28,37 +31,37 @@ HEADER = "lowmark."
 _HEADERS = "headers"
 
 
-class TopicWriter:
+class TopicWriter(BatchWriter):
     """Writes the DataFrame of each batch, with columns as Kafka's sink takes them (`value`, and `key`,
-    `headers`, `partition` if wanted), to one topic; made by `Tracked.writer`."""
+    `headers`, `partition` if wanted), to one topic."""
 
-    def __init__(
-        self,
-        admitted_query: Callable[[str], WritingQuery],
-        sink: Callable[[str, Mapping[str, int]], TopicSink],
-        topic: str,
-        creates: Sequence[str] | None,
-        options: Mapping[str, str],
-    ) -> None:
-        """sink: makes the topic's, from a query's id and the segments that it creates in."""
-        given = {name.lower(): value for name, value in options.items()}
+    claims = True
+
+    def __init__(self, writing: Writing) -> None:
+        super().__init__(writing)
+        topic = self.topic = writing.out
+        if writing.partition_by:
+            raise TrackingError(
+                f"a writer to topic {topic!r} has no partition_by: records have a column `partition`, or `key`"
+            )
+        given = {name.lower(): value for name, value in writing.options.items()}
         if given.get("kafka.acks", "all") not in ("all", "-1"):
             raise TrackingError(
                 f"the writer for topic {topic!r} needs kafka.acks=all, not {given['kafka.acks']!r}: records "
                 f"that a batch has written may be lost else"
             )
-        self.topic, self.creates = topic, None if creates is None else tuple(creates)
-        self._admitted_query, self._make_sink, self._options = admitted_query, sink, dict(options)
+        self.place = f"topic {topic!r}"
+        self._topic_place = writing.place_of(topic)
         self._lock = threading.RLock()
         self._sinks: dict[str, TopicSink] = {}  # that have been claimed, by query
         self._others: set[str] = set()  # queries that have not claimed it, and another one has
-        self._calls = Calls(f"topic {topic!r}")
+        self._calls = Calls(self.place)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Writes a batch's DataFrame, unless it has been written whole before. Raises TrackingError out of
-        turn, TopicError where the topic is another query's, and as the query does that waits for slots."""
+        turn, StateError where the topic is another query's, and as the query does that waits for slots."""
         query_id, run = self._calls.begin(frame, batch)
-        query = self._admitted_query(query_id)
+        query = self._writing.admitted_query(query_id)
         sink = self._claimed(query_id, query.routes, query.checkpoint)
         if sink.covered(batch) is not None:
             return
@@ -70,7 +73,9 @@ class TopicWriter:
                 f"there from the segments that it read; register one"
             )
         stamped = _stamped(frame, query_id, batch, named)
-        stamped.write.format("kafka").options(**self._options).option("topic", self.topic).save()
+        stamped.write.format("kafka").options(**self._writing.options).option(
+            "topic", self.topic
+        ).save()
         query.check_acks(batch, run)
         sink.cover(batch, sink.look(), named, by_moment=by_moment)
 
@@ -87,16 +92,15 @@ class TopicWriter:
                 self._others.add(query_id)
             return self._sinks.get(query_id)
 
-    def claimed(self, query_id: str) -> TopicSink | None:
+    def claimed(self, query_id: str) -> AtRest | None:
         """The same, where that is known already."""
         with self._lock:
             return self._sinks.get(query_id)
 
-    def segments(self, routes: Routes) -> tuple[int, ...]:
-        """The numbers of the segments that a query creates in by this."""
-        if self.creates is None:
-            return routes.creates
-        return tuple(routes.number(name) for name in self.creates)
+    def output(self, query_id: str, routes: Routes, checkpoint: CheckpointLog) -> Output | None:
+        numbers = self.segments(routes)
+        claimed = self.resumed(query_id, routes, checkpoint) if numbers else None
+        return None if claimed is None else topic_output(claimed, numbers)
 
     def _claimed(self, query_id: str, routes: Routes, checkpoint: CheckpointLog) -> TopicSink:
         """The topic, claimed for the query. Raises as `TopicSink.begin`."""
@@ -115,7 +119,8 @@ class TopicWriter:
 
     def _make(self, query_id: str, routes: Routes, checkpoint: CheckpointLog) -> TopicSink:
         segments = {routes.spec.segments[number]: number for number in self.segments(routes)}
-        sink = self._make_sink(query_id, segments)
+        topic = JvmTopic(self._writing.session, self.topic, self._writing.options)
+        sink = TopicSink(self._topic_place, topic, segments, query_id, topic.close)
         close = sink.close
 
         def ended() -> None:

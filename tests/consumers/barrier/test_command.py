@@ -28,11 +28,11 @@ def test_it_runs_to_the_end_of_the_pipeline_and_keeps_late_rows_beside(
     feeder.file("7.json", 7, [row(7, "b", n=1), row(8, "a", n=2), row(1, "late", n=3)])
     feeder.file("6.json", 6, [row(6, "c", n=4)])
     feeder.leave()
-    where = ["--from-files", str(feeder.directory), "--slot", "slot", "--columns", "n"]
+    where = ["--set", f"files={feeder.directory}", "--slot", "slot", "--set", "columns=n"]
     where += ["--sqlite", sink, "--state", state]
     status, said = run(running, *where)
     assert status == 1 and "rows of" in said and "late" in said
-    status, said = run(running, *where, "--late", "beside")
+    status, said = run(running, *where, "--set", "late=beside")
     assert status == 0, said
     counts = {"units": 2, "rows": 4, "released": 3, "waiting": 0, "late": 1}
     assert json.loads(said.splitlines()[-1]) == counts
@@ -53,7 +53,7 @@ def test_it_runs_to_the_end_of_the_pipeline_and_keeps_late_rows_beside(
         (["--postgres", "host=h"], "needs --table"),
         (["--kafka", "host:1"], "needs --topic"),
         (["--sqlite", "s"], "where from"),
-        (["--sqlite", "s", "--from-files", "f", "--late", "drop"], "refuse or beside"),
+        (["--sqlite", "s", "--set", "files=f", "--set", "late=drop"], "'refuse' or 'beside'"),
     ],
 )
 def test_what_does_not_go_together_is_wrong_usage(
@@ -67,6 +67,6 @@ def test_what_is_not_installed_is_named(
     running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg.conninfo", None)
-    given = ["--postgres", "host=h", "--table", "t", "--from-files", str(tmp_path)]
+    given = ["--postgres", "host=h", "--table", "t", "--set", f"files={tmp_path}"]
     status, said = run(running, *given, "--state", str(tmp_path / "state"))
     assert status == 1 and "pip install 'lowmark[postgres]'" in said

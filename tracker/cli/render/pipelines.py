@@ -25,22 +25,6 @@ def chart(values: list[int]) -> str:
     return "".join(_BLOCKS[max(0, value) * (len(_BLOCKS) - 1) // most] for value in values)
 
 
-def pipelines_table(pipelines: list[PipelineInfo]) -> Table:
-    """All pipelines, a line each."""
-    table = Table("pipeline", "segments", "fronts", "min time", "open items", "state")
-    for info in pipelines:
-        state = info.state
-        table.add_row(
-            info.spec.name,
-            str(len(state.segments)),
-            "not shown" if info.omitted else str(len(state.fronts)),
-            time_text(state.min_time, info.spec),
-            f"{sum(s.open_items for s in state.segments):,}",
-            "complete" if state.complete else "running" if state.begun else "waits for fronts",
-        )
-    return table
-
-
 def pipeline_view(
     info: PipelineInfo, shards: list[ShardInfo], history: WatchHistory, trouble: str = ""
 ) -> RenderableType:

@@ -80,8 +80,8 @@ class Generations:
     def say_over(self) -> None:
         """This home says that it logs nothing more of pipelines that were deleted, once their closed keys are
         dropped. Not where records are applied: what recovery finds said is not said again."""
-        if not self._shards.counts:
-            return
+        if not self._shards.counts or self._shards.membership.leaving == self._shards.own:
+            return  # one that leaves is waited for until its last entry
         own, pending = self._shards.own, set[tuple[str, int]]()
         silent = [
             each

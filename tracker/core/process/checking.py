@@ -172,8 +172,7 @@ class EntryJudge:
         """Raises Refused if the entry, of which all is known, can never be taken."""
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
-            if entry.restart is not None:
-                _check_restart(entry.spec, entry.restart)
+            _check_restart(entry.spec, entry.restart)
         elif isinstance(entry, PipelinesOver):
             for name, generation in entry.pipelines:
                 if not 1 <= generation <= MAX_NUMBER:
@@ -208,8 +207,7 @@ class EntryJudge:
                 raise _refused(spec.name, f"change {entry.number} of its limits; they count from 1")
         elif isinstance(entry, PipelineCompleted):
             self._check_completed(spec, entry)
-        begins = isinstance(entry, KeyOpened | PipelineRestarted | PipelineDeleted)
-        if begins and entry.restart is not None:
+        if isinstance(entry, KeyOpened | PipelineRestarted | PipelineDeleted):
             _check_restart(spec, entry.restart)
 
     def _check_run(self, run: TickRun) -> None:
@@ -298,8 +296,7 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
 
 def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved) -> None:
     if isinstance(entry, steps.NodesMoved):
-        if entry.restart is not None:
-            _check_restart(spec, entry.restart)
+        _check_restart(spec, entry.restart)
         for node in entry.nodes:
             _check_segments(spec, (*node.consumes, *node.creates))
         for _, contribution in entry.staged:
@@ -316,8 +313,7 @@ def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved)
 def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary) -> None:
     if len(words.announced) != len(spec.segments):
         raise _refused(spec.name, f"{len(words.announced)} segments; it has {len(spec.segments)}")
-    if words.restart is not None:
-        _check_restart(spec, words.restart)
+    _check_restart(spec, words.restart)
     _check_segments(spec, [late.segment for late in words.late])
     _check_segments(spec, [segment for segment, _ in words.written_off_items])
 
@@ -338,7 +334,9 @@ def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
     _check_segments(spec, numbers + [join.segment for join in content.joins])
 
 
-def _check_restart(spec: PipelineSpec, restart: Restart) -> None:
+def _check_restart(spec: PipelineSpec, restart: Restart | None) -> None:
+    if restart is None:
+        return
     if not 1 <= restart.generation <= MAX_NUMBER or restart.from_slot > HIGHEST_SLOT:
         raise _refused(
             spec.name,

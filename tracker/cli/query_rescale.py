@@ -1,4 +1,4 @@
-"""`lowmark rescale-query`: another number of state partitions for a stateful Spark query."""
+"""`lowmark query rescale`: another number of state partitions for a stateful Spark query."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tracker.cli.common import (
 from tracker.cli.shared import Shared
 from tracker.client import Subscriber
 from tracker.client.moments import parse_slot
+from tracker.errors import TrackingError
 
 
-def rescale_query(
+def query_rescale(
     context: typer.Context,
     checkpoint: Annotated[str, typer.Option(help="the query's checkpoint, a local directory")],
     partitions: Annotated[int, typer.Option(min=1, help="of the state, from now on")],
@@ -62,7 +63,7 @@ def rescale_query(
     try:
         from local_tracker.spark.session import rescaling
     except ImportError as missing:
-        fail(f"rescale-query needs {missing.name}: pip install 'lowmark[spark]'")
+        fail(f"query rescale needs {missing.name}: pip install 'lowmark[spark]'")
     spark = _session()
     try:
         before = rescaling.check_rescale(spark, checkpoint, partitions)
@@ -76,7 +77,7 @@ def rescale_query(
         batch = rescaling.repartition_state(spark, checkpoint, partitions)
         _run(start, "--start")
         pause_s = time.monotonic() - stopped_s
-    except rescaling.RescaleError as error:
+    except TrackingError as error:
         fail(str(error))
     finally:
         spark.stop()
@@ -112,7 +113,7 @@ def _session() -> Any:
     from local_tracker.spark.session.rescaling import ROCKSDB
 
     provider = f"org.apache.spark.sql.execution.streaming.state.{ROCKSDB}"
-    builder = SparkSession.builder.master("local[*]").appName("lowmark rescale-query")
+    builder = SparkSession.builder.master("local[*]").appName("lowmark query rescale")
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.streaming.stateStore.providerClass", provider)
     return builder.getOrCreate()

@@ -1,8 +1,8 @@
-"""`lowmark export`: min time for tools that gather metrics of many systems."""
+"""`lowmark watch --otlp`: min time for tools that gather metrics of many systems."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import typer
@@ -17,7 +17,6 @@ from tracker.cli.common import (
 )
 from tracker.cli.reaching import reach
 from tracker.cli.shared import Shared
-from tracker.client.moments import parse_duration_ns
 from tracker.redacting import shown_url
 
 if TYPE_CHECKING:
@@ -27,46 +26,33 @@ if TYPE_CHECKING:
 
 METRICS_PATH = "v1/metrics"
 """Where a receiver takes metrics, unless an endpoint says otherwise."""
-SHORTEST_INTERVAL = "1s"
+SHORTEST_INTERVAL_S = 1.0
+FROM_ENVIRONMENT = "env"
+"""The endpoint that OTEL_EXPORTER_OTLP_ENDPOINT and so on name."""
 MAX_POINTS_AT_ONCE = 5_000
 """Points in one request; more go in several."""
 
 
-def otlp(
-    context: typer.Context,
-    pipeline: Annotated[
-        list[str] | None,
-        typer.Option("--pipeline", "-p", help="these pipelines alone; may be repeated"),
-    ] = None,
-    endpoint: Annotated[
-        str,
-        typer.Option(
-            help="the receiver: http://collector.example:4318; if not given, by OTEL_EXPORTER_OTLP_ENDPOINT, and so on"
-        ),
-    ] = "",
-    interval: Annotated[str, typer.Option(help="between exports: 15s, 1m; 1s at least")] = "15s",
-    once: Annotated[bool, typer.Option("--once", help="export once, and end")] = False,
+def export(
+    context: typer.Context, pipelines: list[str], endpoint: str, interval_s: float, once: bool
 ) -> None:
-    """Send min time, lag and open items of all pipelines and their segments to an OpenTelemetry receiver, by OTLP over
-    HTTP, until SIGTERM.
-
-    Headers, certificates, timeout and compression are those of the variables OTEL_EXPORTER_OTLP_..., attributes of
-    the resource those of OTEL_RESOURCE_ATTRIBUTES. What a receiver that is away has not taken is not kept: the next
-    export tells how things are then. With --once, exit status 3 if the receiver has not taken it.
-    """
-    shared = Shared.of(context)
-    reach(shared.target, shared.retry_s)
+    """Sends min time, lag and open items of the pipelines, or of all, and of their segments to an OpenTelemetry
+    receiver until SIGTERM; with `once` ends the command with `EXIT_TIMED_OUT` if the receiver has not taken them."""
     with wrong_usage():
-        url, interval_s = metrics_url(endpoint), _interval_s(interval)
+        url = metrics_url(endpoint)
+        if interval_s < SHORTEST_INTERVAL_S:
+            raise ValueError(f"--interval {interval_s:g} is shorter than {SHORTEST_INTERVAL_S:g} s")
     receiver = shown_url(url) if url else "the receiver"
     try:
         from tracker.consumers.otel import observe
 
         exporter, provider, reader = _exporting(url)
     except ModuleNotFoundError as error:
-        fail(f"lowmark export otlp needs {error.name}: pip install 'lowmark[server,otel]'")
+        fail(f"lowmark watch --otlp needs {error.name}: pip install 'lowmark[server,otel]'")
+    shared = Shared.of(context)
+    reach(shared.target, shared.retry_s)
     try:
-        with observe(provider.get_meter("lowmark", __version__), shared.target, pipeline or ()):
+        with observe(provider.get_meter("lowmark", __version__), shared.target, pipelines):
             say(f"exporting to {receiver}", err=True)
             if not once:
                 _go_on(reader, exporter, interval_s)
@@ -87,23 +73,16 @@ def _go_on(reader: InMemoryMetricReader, exporter: OTLPMetricExporter, interval_
 
 
 def metrics_url(endpoint: str) -> str:
-    """Where metrics go; empty for what the SDK's own variables say. Raises ValueError for what is no URL."""
-    if not endpoint:
+    """Where metrics go; empty for `env`: what the SDK's own variables say. Raises ValueError for what is no URL."""
+    if endpoint == FROM_ENVIRONMENT:
         return ""
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(
-            f"--endpoint {endpoint!r} is no URL of a receiver: http://collector.example:4318"
+            f"--otlp {endpoint!r} is no URL of a receiver: http://collector.example:4318"
         )
     path = parts.path if parts.path.strip("/") else f"/{METRICS_PATH}"
     return urlunsplit(parts._replace(path=path))
-
-
-def _interval_s(interval: str) -> float:
-    interval_ns = parse_duration_ns(interval)
-    if interval_ns < parse_duration_ns(SHORTEST_INTERVAL):
-        raise ValueError(f"--interval {interval} is shorter than {SHORTEST_INTERVAL}")
-    return interval_ns / 1e9
 
 
 def _exporting(url: str) -> tuple[OTLPMetricExporter, MeterProvider, InMemoryMetricReader]:

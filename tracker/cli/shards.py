@@ -1,0 +1,103 @@
+"""`lowmark shards`: which shards there are, and letting there be more or fewer."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from tracker.cli.common import connect, fail, say, show, show_waiting
+from tracker.cli.fit import Fitting, Misfit, When
+from tracker.cli.render.shards import routing_json, routing_table
+from tracker.cli.shared import Shared
+from tracker.client import Admin, RefusedError, RoutingInfo
+from tracker.client.connection import parse_targets
+from tracker.core.insight.describe import ShardRole
+from tracker.core.model import RefusalCode
+
+RESCALE_TIMEOUT_S = 600.0
+
+
+def shards_list(context: typer.Context) -> None:
+    """Show the shards: which own slots, which are joining, draining or leaving, and by which version of
+    the table slots are dealt."""
+    with connect(context) as admin:
+        routing = admin.routing()
+    show(context, routing_json(routing), routing_table(routing))
+
+
+def shards_rescale(
+    context: typer.Context,
+    number: Annotated[
+        int | None,
+        typer.Argument(min=1, max=64, help="how many shards own the slots to come"),
+    ] = None,
+    evacuate: Annotated[
+        bool,
+        typer.Option(
+            "--evacuate",
+            help="shards that go hand over what is open at once, instead of waiting until it is done",
+        ),
+    ] = False,
+    members: Annotated[
+        str | None,
+        typer.Option(
+            help="instead of a number: host:port of the processes of a set, in order, with ,: one shard for each"
+        ),
+    ] = None,
+    when: Annotated[
+        When | None,
+        typer.Option(
+            help="with --members: before the set is made smaller (to these), or after it was made larger"
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="seconds to wait until it is done; it goes on all the same")
+    ] = RESCALE_TIMEOUT_S,
+) -> None:
+    """Let so many shards own the slots to come, while ticks flow. Repeating it changes nothing.
+
+    For more than there are, start a process for each first: lowmark serve --join HOST:PORT --listen ... With --members
+    the shards follow the size of a set of processes, as a StatefulSet is one.
+    """
+    if (number is None) == (members is None) or (members is None) != (when is None):
+        raise typer.BadParameter("give the NUMBER of shards, or --members with --when")
+    if members is not None and evacuate:
+        raise typer.BadParameter("--members evacuates where it must: leave --evacuate out")
+    with connect(context) as admin:
+        if members is not None:
+            routing = _fit(admin, parse_targets(members), when, timeout)
+        else:
+            routing = _rescale(context, admin, number or 1, evacuate, timeout)
+    owners = routing.of(ShardRole.OWNER)
+    numbers = ", ".join(str(shard.state.shard) for shard in owners)
+    version = f"(version {routing.table.version} of the table)"
+    text = f"{len(owners)} shard{'s' if len(owners) > 1 else ''}: {numbers} {version}"
+    show(context, routing_json(routing), text)
+
+
+def _rescale(
+    context: typer.Context, admin: Admin, number: int, evacuate: bool, timeout_s: float
+) -> RoutingInfo:
+    try:
+        return admin.rescale(
+            number, evacuate=evacuate, timeout_s=timeout_s, on_progress=show_waiting
+        )
+    except RefusedError as error:
+        if error.refusal.code is RefusalCode.FULL:
+            fail(
+                f"{error}; start a process for each: lowmark serve --join {Shared.of(context).target.split(',')[0]} "
+                "--listen HOST:PORT --store sqlite:DIRECTORY"
+            )
+        raise
+
+
+def _fit(admin: Admin, wanted: tuple[str, ...], when: When | None, timeout_s: float) -> RoutingInfo:
+    fitting = Fitting(wanted, time.monotonic() + timeout_s)
+    try:
+        (fitting.let_go if when is When.BEFORE else fitting.take_in)(admin)
+    except Misfit as misfit:
+        fail(misfit)
+    say(f"{len(wanted)} shard{'s' if len(wanted) > 1 else ''}, one for each process", err=True)
+    return admin.routing()
