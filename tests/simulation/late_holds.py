@@ -74,8 +74,6 @@ class LateHold:
             self._place = None
             return
         self._node.sim.count("holds_late_elsewhere")
-            False  # what the hold itself leaves behind is counted late, too
-        )
         self._place = move.segment, move.slot
         self._soon()
 
