@@ -19,10 +19,10 @@ WRONG_USAGE = 2
 class Made(Settings):
     """Settings of a command."""
 
-    name: str = Field("", description="who")
-    reads: list[str] = Field([], description="what")
-    rows: int | None = Field(None, ge=1, description="how many")
-    wait_s: float | None = Field(None, ge=0, description="how long")
+    name: str = Field(default="", description="who")
+    reads: list[str] = Field(default=[], description="what")
+    rows: int | None = Field(default=None, ge=1, description="how many")
+    wait_s: float | None = Field(default=None, ge=0, description="how long")
 
 
 def run(*words: str, environment: dict[str, str] | None = None) -> Result:
