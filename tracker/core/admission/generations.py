@@ -69,9 +69,7 @@ class Generations:
             RefusalCode.UNKNOWN_PIPELINE,
             f"pipeline {name!r} was deleted; to track its input again, register it anew",
         )
-        for node in [*pipeline.home.nodes.values()]:
-            if node.session is not None:
-                self._sessions.end(node, refusal)
+        self._sessions.end_all(name, refusal)
         self._pipelines.end(name, restart, self._shards.membership.members)
         self._reporter.forget_pipeline(name)
         self._confirmations.forget_pipeline(name, refusal)

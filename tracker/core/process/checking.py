@@ -91,7 +91,7 @@ class FrameCheck:
                 )
         for pipeline in report.pipelines:
             known = self._pipelines.get(pipeline.pipeline)
-            if known is not None:
+            if known is not None and known.generation == pipeline.generation:
                 _check_segments(known.spec, pipeline.segments)
 
 

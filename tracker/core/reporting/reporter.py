@@ -197,8 +197,8 @@ class Reporter:
     def _points_nowhere(self, report: PipelineReport) -> bool:
         """Whether it names a segment that there is not: this could not be asked when the report came."""
         pipeline = self._pipelines.get(report.pipeline)
-        if pipeline is None:
-            return False
+        if pipeline is None or report.generation != pipeline.generation:
+            return False  # it is passed over, or waits
         size = pipeline.graph.size
         return not all(0 <= segment < size for segment in report.segments)
 
