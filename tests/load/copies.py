@@ -16,6 +16,8 @@ from pathlib import Path
 
 from scripts.summary import ROOT
 
+_PROJECT = "_lowmark.pth"
+"""Where an environment says where the project is."""
 _SHARED = ("compiler",)
 """What else scripts keep in an environment."""
 
@@ -46,10 +48,11 @@ def _copy(copy: Path) -> None:
     (copy / "build").mkdir(exist_ok=True)
     environment = copy / ".venv"
     venv.create(environment, with_pip=False, symlinks=True)
-    own = sysconfig.get_path("purelib", vars={"base": str(environment)})
-    packages = sysconfig.get_path("purelib")
-    lines = [copy, copy / "proto", packages]
-    (Path(own) / "_lowmark.pth").write_text("".join(f"{line}\n" for line in lines))
+    own = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if package.name != _PROJECT:
+            (own / package.name).symlink_to(package)
+    (own / _PROJECT).write_text(f"{copy}\n{copy / 'proto'}\n")
     _take_commands(Path(sys.prefix), environment)
 
 
