@@ -18,8 +18,9 @@ from tracker.cli.common import (
 )
 from tracker.cli.shared import Shared
 from tracker.cli.slots import slot_named
-from tracker.client.pipeline_file import PipelineFileError, load_pipeline
+from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import PipelineSpec
+from tracker.errors import Code, InvalidError
 from tracker.view.pipelines import time_and_slot_text
 
 
@@ -55,7 +56,9 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise PipelineFileError(f"{file} is not a text in UTF-8: {error}") from None
+        raise InvalidError(
+            f"{file} is not a text in UTF-8: {error}", Code.INVALID_PIPELINE
+        ) from None
 
 
 def restart(

@@ -14,7 +14,6 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
-from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
@@ -23,6 +22,7 @@ from tracker.core.insight.explain import PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model import Cells, Limits, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.errors import UnavailableError
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb

@@ -17,9 +17,9 @@ from acker.v1.node_service_pb2_grpc import add_NodeServiceServicer_to_server
 from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
-from tracker.client.credentials import CredentialsError
 from tracker.core.log.steps import SEQUENCER
 from tracker.core.model.routing import RoutingTable
+from tracker.errors import InvalidError
 from tracker.service.cluster.addresses import Addresses, nobody_reaches
 from tracker.service.cluster.links import Links
 from tracker.service.cluster.peer_link import GivenUp, PeerLink
@@ -155,7 +155,7 @@ class TrackerServer:
             )
         try:
             self.config.security.check(alone=False)
-        except CredentialsError as error:
+        except InvalidError as error:
             return str(error)
         return ""
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import structlog
 
-from tracker.client.credentials import CredentialsError
+from tracker.errors import InvalidError
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.revoking import CallsUnderWay, Revoked
 from tracker.service.rpc.tokens import Right, Token, Tokens
@@ -174,7 +174,7 @@ class Access(grpc.aio.ServerInterceptor):
         try:
             if not self._tokens.reload():
                 return
-        except CredentialsError as error:
+        except InvalidError as error:
             log.error("tokens_not_read", reason=str(error))
             return
         log.info("tokens_read", file=self._tokens.path, tokens=len(self._tokens))
