@@ -15,10 +15,10 @@ from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE
 from tracker.client import rescaling
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.errors import RefusedError
 from tracker.client.rescaling import Rescaling, RoutingInfo
 from tracker.core.insight.describe import RoutingDescription
 from tracker.core.model import Refusal, RefusalCode
+from tracker.errors import RefusedError
 
 BLOCK_SLOTS = 1
 OPEN_SLOT = 21

@@ -15,13 +15,14 @@ from tests.files.stores import EXCLUSIVE
 from tests.files.stores import STORES as OPENED
 from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers.durable import StateError, StateFile, StoredState, state_at
+from tracker.consumers.durable import StateFile, StoredState, state_at
 from tracker.consumers.periods.cut import Period
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.once import Call
 from tracker.consumers.periods.runs import Runs
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.errors import StateError
 from tracker.files import STORES, Files, Stores
 
 TAKERS = 6
@@ -137,7 +138,7 @@ def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracke
             assert runs.begin() is None
         record = f"{bucket}/periods.json"
         with Periods(running.target, "p", "load", "100ms", record, since=0) as periods:
-            mark = PartitionMark(periods.cut, f"{bucket}/table", "slot={slot}")
+            mark = PartitionMark(periods.cut, f"{bucket}/table/slot={{slot}}")
             run_exactly(2, periods, mark)
         files = STORES.files(bucket)
         assert files.walk(f"{bucket}/table") == ["slot=0/_SUCCESS", "slot=10/_SUCCESS"]

@@ -25,21 +25,14 @@ from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods.follow import Periods
-from tracker.consumers.periods.once import ActionError
-from tracker.consumers.periods.signing import (
-    SecretError,
-    SignatureError,
-    new_secret,
-    read_secrets,
-    signed,
-    verify,
-)
+from tracker.consumers.periods.signing import new_secret, read_secrets, signed, verify
 from tracker.consumers.periods.webhook import (
     MAX_RETRY_AFTER_S,
     Patience,
     Webhook,
     message_id,
 )
+from tracker.errors import Code, InvalidError, StateError, UnavailableError
 
 SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 NOW_S = 1_649_367_553
@@ -89,11 +82,11 @@ def test_signatures_are_those_of_the_public_libraries() -> None:
 def test_what_was_changed_is_not_taken(change: dict[str, str], why: str, secret_file: Path) -> None:
     headers = signed(read_secrets(secret_file), "msg_a", NOW_S, b"{}")
     assert verify(SECRET, headers, b"{}", NOW_S) == "msg_a"
-    with pytest.raises(SignatureError, match=why):
+    with pytest.raises(InvalidError, match=why):
         verify(SECRET, {**headers, **change}, b"{}", NOW_S)
-    with pytest.raises(SignatureError, match="not signed"):
+    with pytest.raises(InvalidError, match="not signed"):
         verify(SECRET, headers, b"{ }", NOW_S)
-    with pytest.raises(SignatureError, match="a repeated one"):
+    with pytest.raises(InvalidError, match="a repeated one"):
         verify(SECRET, headers, b"{}", NOW_S + 301)
 
 
@@ -103,7 +96,7 @@ def test_a_secret_is_replaced_without_a_gap(tmp_path: Path) -> None:
     path.write_text(f"{new}\n{old}\n")
     headers = signed(read_secrets(path), "msg_a", NOW_S, b"{}")
     assert verify(old, headers, b"{}", NOW_S) == verify(new, headers, b"{}", NOW_S) == "msg_a"
-    with pytest.raises(SignatureError):
+    with pytest.raises(InvalidError):
         verify(other, headers, b"{}", NOW_S)
 
 
@@ -113,7 +106,7 @@ def test_a_secret_is_replaced_without_a_gap(tmp_path: Path) -> None:
 def test_what_is_no_secret_is_refused_and_not_quoted(text: str, tmp_path: Path) -> None:
     path = tmp_path / "secrets"
     path.write_text(text)
-    with pytest.raises(SecretError, match="secret") as refused:
+    with pytest.raises(InvalidError, match="secret") as refused:
         read_secrets(path)
     assert not text or text not in str(refused.value)
 
@@ -142,10 +135,10 @@ def test_a_message_is_tried_again_under_its_id_until_it_is_taken(
 def test_what_a_receiver_does_not_want_is_not_tried_again(status: int, secret_file: Path) -> None:
     with (
         receiving(SECRET, (status, {"Location": "/elsewhere"})) as receiver,
-        pytest.raises(ActionError, match=f"refused msg_a: status {status}") as refused,
+        pytest.raises(StateError, match=f"refused msg_a: status {status}") as refused,
     ):
         Webhook(receiver.url, secret_file, patience=HASTY).deliver("msg_a", {})
-    assert not refused.value.may_pass
+    assert refused.value.code == Code.STATE_RECEIVER
     assert receiver.ids == ["msg_a"]
 
 
@@ -171,12 +164,12 @@ def test_pauses_grow_up_to_a_limit_and_attempts_end(secret_file: Path) -> None:
     with (
         receiving(SECRET, *answers) as receiver,
         pytest.raises(
-            ActionError, match=r"not taken msg_a in 1 attempts.*limit is 0\.25 s"
+            UnavailableError, match=r"not taken msg_a in 1 attempts.*limit is 0\.25 s"
         ) as late,
     ):
         impatient = Patience(give_up_s=0.25, first_pause_s=10)
         Webhook(receiver.url, secret_file, patience=impatient).deliver("msg_a", {})
-    assert late.value.may_pass
+    assert late.value.code == Code.UNAVAILABLE_RECEIVER
 
 
 def test_a_receiver_that_answers_byte_by_byte_does_not_hold_the_sender(secret_file: Path) -> None:
@@ -204,7 +197,7 @@ def test_the_receivers_certificate_is_checked(secret_file: Path, tmp_path: Path)
     once = Patience(give_up_s=0.0)
     with receiving(SECRET, tls=tls) as receiver:
         Webhook(receiver.url, secret_file, ca=authority.cert).deliver("msg_a", {})
-        with pytest.raises(ActionError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
             Webhook(receiver.url, secret_file, patience=once).deliver("msg_b", {})
     assert receiver.ids == ["msg_a"]
 
@@ -242,7 +235,7 @@ def test_none_is_skipped_whoever_is_killed(
             run_exactly(count, periods, Webhook(receiver.url, secret_file, patience=HASTY))
 
     with receiving(SECRET, 204, 500, 403) as receiver:
-        with pytest.raises(ActionError):
+        with pytest.raises(StateError):
             run(receiver, 3)
         kill(running)
         run(receiver, 2)

@@ -81,7 +81,7 @@ def test_periods_are_listed_and_followed_without_what_marks_and_telemetry_need()
         "import sys\n"
         "for name in ('deltalake', 'pyiceberg', 'pyarrow', 'sqlalchemy', 'fsspec', 'opentelemetry', 'openlineage'):\n"
         "    sys.modules[name] = None\n"
-        "import tracker.cli.periods, tracker.cli.export\n"
+        "import tracker.cli.periods, tracker.cli.otlp\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False

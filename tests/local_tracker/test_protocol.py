@@ -19,7 +19,6 @@ from local_tracker.worker.protocol import (
     CellReader,
     Deadline,
     Fields,
-    HandOverError,
     Header,
     connect,
     is_local_tracker,
@@ -30,6 +29,7 @@ from local_tracker.worker.protocol import (
 )
 from tests.waits import HANG_S
 from tracker.core.model import Cells
+from tracker.errors import Code, HandOverError
 
 CELLS = Cells.of([(0, -5, 2**64 - 1, 3), (1, 2**62, 1, -1)])
 
@@ -82,7 +82,7 @@ def test_a_frame_that_makes_no_sense_is_refused(pair: Pair, sent: bytes, message
     pair[0].sendall(sent)
     with pytest.raises(HandOverError, match=message) as refused:
         receive_frame(pair[1])
-    assert refused.value.code == "protocol"
+    assert refused.value.code == "hand_over.protocol"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_frame_that_makes_no_sense_is_refused(pair: Pair, sent: bytes, message
 def test_a_text_that_could_not_travel_on_is_refused(text: str, message: str) -> None:
     with pytest.raises(HandOverError, match=message) as refused:
         Fields({"sender": text}).text("sender")
-    assert refused.value.code == "protocol"
+    assert refused.value.code == "hand_over.protocol"
 
 
 def test_a_frame_that_is_too_large_is_not_sent(pair: Pair) -> None:
@@ -177,5 +177,5 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(tmp_path: Path)
 
 
 def test_errors_survive_their_way_to_the_driver() -> None:
-    copy = pickle.loads(pickle.dumps(HandOverError("conflict", "twice")))
-    assert (type(copy), copy.code, str(copy)) == (HandOverError, "conflict", "twice")
+    copy = pickle.loads(pickle.dumps(HandOverError("twice", Code.REFUSED_CONFLICT)))
+    assert (type(copy), copy.code, str(copy)) == (HandOverError, "refused.conflict", "twice")

@@ -207,7 +207,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
         lost.network.lose()
         lost.local.start()
         outcome = lost.outcome(step)
-        assert isinstance(outcome, list) and outcome[0] == "unknown_outcome"
+        assert isinstance(outcome, list) and outcome[0] == "hand_over.unknown_outcome"
         lost.local.kill()
 
         until(lambda: not node_at(lost.admin).connected)

@@ -15,8 +15,8 @@ from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tests.waits import HANG_S, until_async
-from tracker.client.errors import refusal_of
 from tracker.client.ports import free_ports
+from tracker.client.refusals import refusal_of
 from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost

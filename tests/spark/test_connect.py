@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 
 from local_tracker.spark.formats.interface import Source
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session import connect
 from local_tracker.spark.state.rules import StateKind, StatePlan
+from tracker.errors import TrackingError
 
 
 def stream(*paths: str, fmt: str = "parquet", name: str = "") -> Relation:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from local_tracker.spark.formats.published import Manifest, PublishedBatches
-from local_tracker.spark.query.logs import LogError
 from tests.files.stores import EXCLUSIVE, STORES, Store
 from tests.waits import HANG_S
 from tracker.core.model.units import unit_name
+from tracker.errors import FilesError
 from tracker.files import Files, LocalFiles, Stores
 
 MOST_BYTES = 1 << 20
@@ -178,7 +178,7 @@ def test_a_loser_that_comes_late_shows_nothing(store: Store, batches: PublishedB
 
 def test_a_batch_of_other_offsets_is_refused(store: Store, batches: PublishedBatches) -> None:
     publish(batches, store, 0)
-    with pytest.raises(LogError, match="rolled back"):
+    with pytest.raises(FilesError, match="rolled back"):
         publish(batches, store, 0, offsets="other")
 
 

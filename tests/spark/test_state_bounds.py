@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.state.bounds import Latest, LogBounds, in_state_ms
 from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.recorded import StateRecord
@@ -27,6 +27,7 @@ from local_tracker.spark.state.rules import (
     Window,
 )
 from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
+from tracker.errors import FilesError
 
 ONE = (Watermark("ts", 5000),)
 TWO = (*ONE, Watermark("rts", 7000))
@@ -118,7 +119,9 @@ def test_no_user_s_watermark_tells_of_state_that_goes_by_the_clock(
     if mode == "EventTime":
         assert bounds.told(0) == Told(0, 35_001, 35_001)
         return
-    with pytest.raises(LogError, match="transformWithStateExec lets go of its state by the clock"):
+    with pytest.raises(
+        FilesError, match="transformWithStateExec lets go of its state by the clock"
+    ):
         bounds.told(0)
 
 

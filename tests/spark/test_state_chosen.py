@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.state.chosen import chosen_plan
 from local_tracker.spark.state.rules import HeldFor, Later, StateKind, StatePlan, Wait, Watermark
 from tracker.core.log import Joined
 from tracker.core.model import Edge, HeldSlot, NodeKey, PipelineSpec
+from tracker.errors import TrackingError
 from tracker.view.state import state_waits_text
 
 WINDOWS = StatePlan(

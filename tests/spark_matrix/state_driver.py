@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.history import Recorder
-from local_tracker.spark.query.follow import Follower, TrackingError
+from local_tracker.spark.query.follow import Follower
 from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import Batches
 from tests.spark_matrix.connected import connected
@@ -34,6 +34,7 @@ from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
 from tests.spark_matrix.stateful import start_operator
 from tests.waits import HANG_S
+from tracker.errors import TrackingError
 
 _POLL_S = 0.02
 

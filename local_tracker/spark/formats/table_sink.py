@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from local_tracker.spark.formats.interface import TableFormat
 from local_tracker.spark.formats.sinks import Sink, SinkPlan
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.plans import Routes
+from tracker.errors import TrackingError
 
 
 class TableSink(Sink):

@@ -18,7 +18,7 @@ from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.outputs import Output, sink_output, table_output
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.formats.tables import table_at, table_writer
-from local_tracker.spark.query.follow import Followed, Follower, TrackingError
+from local_tracker.spark.query.follow import Followed, Follower
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
@@ -30,6 +30,7 @@ from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
 from tracker.core.model import Batch, NodeKind, PipelineSpec
+from tracker.errors import TrackingError
 
 MAX_BATCHES_BEHIND = 10_000
 """Batches that are read ahead while the tracker is away; a query cannot be made to wait."""

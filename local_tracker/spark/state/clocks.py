@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
+from tracker.errors import Code, FilesError
 
 BY_CLOCK = frozenset(("ProcessingTime", "ProcessingTimeTimeout"))
 """Time modes and timeouts of which no watermark says anything."""
@@ -21,7 +22,7 @@ _MAX_BYTES = 4 << 20
 
 def by_clock(log: CheckpointLog) -> str | None:
     """An operator that has a time to live or timers by the clock, by its name in the checkpoint; None where none is
-    known, as before a query's first batch. Raises LogError and AwayError."""
+    known, as before a query's first batch. Raises FilesError and AwayError."""
     root = f"{log.root}/state"
     for operator in log.files.names(root):
         folder = f"{root}/{operator}/_metadata/v2"
@@ -35,7 +36,9 @@ def by_clock(log: CheckpointLog) -> str | None:
             name = str(known["operatorInfo"]["operatorName"])
             mode = json.loads(known.get("operatorPropertiesJson") or "{}").get("timeMode")
         except (ValueError, TypeError, AttributeError, LookupError):
-            raise LogError(f"{path} does not say which operator's state it is of") from None
+            raise FilesError(
+                f"{path} does not say which operator's state it is of", Code.FILES_LOG
+            ) from None
         if mode in BY_CLOCK:
             return name
     return None

@@ -11,11 +11,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.query.follow import TrackingError
 from tests.connectors.lake.lakes import SLOTS, IcebergLake
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
 from tests.waits import HANG_S, until
+from tracker.errors import TrackingError
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from fronts.files import FileFront
 from local_tracker.spark.formats.ranges import OffsetRanges
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.jobs import JobNode
 from local_tracker.spark.session.options import TrackingOptions
@@ -31,6 +30,7 @@ from tracker.core.model import Cells, Heartbeat, TickContent
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name, unit_name
+from tracker.errors import TrackingError
 
 WALL_SLOT_MS = 10
 
