@@ -23,7 +23,7 @@ RARE = {
     "full_open_units", "written_off_again", "consumed_of_evicted_fronts", "consumed_ahead_and_late",
     "consumed_ahead_and_committed", "given_up_as_never_created", "restarts_with_evictions",
     "restarts_behind_evictions", "steps_of_an_older_generation",
-    "loops_ended_by_their_bound", "rounds_asked_for_beyond_the_last", "eager_holds_moved",
+    "loops_ended_by_their_bound", "created_below_what_was_heard", "rounds_asked_for_beyond_the_last", "eager_holds_moved",
 }  # fmt: skip
 """Kinds of faults that may not happen in so few schedules; `make sim` insists on them."""
 
