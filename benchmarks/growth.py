@@ -187,6 +187,10 @@ def _subscribers(budget: Budget) -> Iterable[Figure | Curve]:
 
 # --- memory ---------------------------------------------------------------------------------------
 
+IN_A_ROW = 4
+"""So many counts in a row, of which the lowest counts: a table that has just grown by a block of slots, and shrinks
+again with the next ones, leaves nothing behind."""
+
 
 def _steady(budget: Budget) -> Iterable[Figure | Curve]:
     """Ten nodes at work: what is allocated after each twentieth of the ticks."""
@@ -200,11 +204,13 @@ def _steady(budget: Budget) -> Iterable[Figure | Curve]:
         blocks.append(sys.getallocatedblocks())
         resident.append(_resident_bytes())
     after = parts // 10  # caches have filled by then
+    begin, end = min(blocks[after : after + IN_A_ROW]), min(blocks[-IN_A_ROW:])
+    between = ticks * (parts - after - IN_A_ROW) / parts
     yield Figure(
         f"allocated objects that {ticks:,} ticks in a steady state leave behind, a thousand ticks",
-        ((blocks[-1] - blocks[after]) / (ticks * (parts - 1 - after) / parts) * 1000,),
+        ((end - begin) / between * 1000,),
         "",
-        f"{blocks[-1]:,} after all, {blocks[after]:,} after a tenth",
+        f"{end:,} after all, {begin:,} after a tenth",
         BARS["objects left behind"],
         exact=True,
     )

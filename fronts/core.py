@@ -24,6 +24,7 @@ from fronts.clock import ClockReport, ClockWatch
 from tracker.core.model import Batch, Cells, Heartbeat, TickContent
 from tracker.core.model.rounds import Rounds
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, slot_of, slot_start_ns
+from tracker.errors import Code, StateError
 
 MAX_OPEN_ITEMS = 1_000_000
 """Labels in one batch."""
@@ -35,18 +36,6 @@ MAX_UNITS_PER_TICK = 50_000
 _ANY_NUMBER = 2**40
 
 
-class FrontStateError(Exception):
-    """What was asked of a front is not possible in its state."""
-
-
-class FrontHeldError(FrontStateError):
-    """Another process runs the front."""
-
-
-class RolledBackError(FrontStateError):
-    """A front's published batches are not those that the tracker has seen."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SealedBatch:
     """A batch that is to be published. slots: the labels of its items (int64), by ordinal from 0."""
@@ -56,7 +45,7 @@ class SealedBatch:
 
 
 class FrontCore:
-    """One front of one segment. Methods raise FrontStateError out of turn."""
+    """One front of one segment. Methods raise StateError out of turn."""
 
     def __init__(
         self,
@@ -107,16 +96,17 @@ class FrontCore:
         last one that the tracker has durably. Batches up to that one may be left out. `left_after`:
         the last one when an earlier run left for good, of which the tracker knows no more. Items below
         `replay_from`, where the pipeline began anew, are complete: they are not created again. Raises
-        RolledBackError if they contradict each other."""
+        StateError if they contradict each other."""
         self._need(not self.granted, "recovers after it was granted")
         self.last_durable = max(left_after, -1 if last is None else last.id)
         newest = self.last_durable
         previous = -1
         for batch in published:
             if batch.number <= previous:
-                raise FrontStateError(
+                raise StateError(
                     f"front {self.front!r}: published batch {batch.number} comes after {previous}; "
-                    "give them in the order of their numbers, each once"
+                    "give them in the order of their numbers, each once",
+                    Code.STATE_ORDER,
                 )
             if last is not None and batch.number == last.id:
                 self._compare(batch, last)
@@ -130,11 +120,12 @@ class FrontCore:
 
     def _compare(self, batch: PublishedBatch, last: Batch) -> None:
         if batch.fingerprint != last.fingerprint:
-            raise RolledBackError(
+            raise StateError(
                 f"front {self.front!r}: published batch {batch.number} differs from the one that the "
                 f"tracker has under that number (fingerprint {batch.fingerprint.hex()}, not "
                 f"{last.fingerprint.hex()}): what was published was rolled back or rewritten; "
-                "restore it, or start under a new front name"
+                "restore it, or start under a new front name",
+                Code.STATE_ROLLED_BACK,
             )
 
     def grant(self, slot: int, heartbeat: int, clock_ns: int) -> None:
@@ -177,7 +168,9 @@ class FrontCore:
         else as `label_many`."""
         readings = np.asarray(clock_ns, np.int64)
         if readings.ndim != 1:
-            raise FrontStateError(f"readings of shape {readings.shape} are not one array of items")
+            raise StateError(
+                f"readings of shape {readings.shape} are not one array of items", Code.STATE_ORDER
+            )
         if not len(readings):
             return self._take(np.empty(0, np.int64))
         self.clock_reports += self.clock.read_array(readings)
@@ -189,9 +182,10 @@ class FrontCore:
         self._need(self.granted, "labels before it was granted")
         self._need(not self.leaving, "labels after it has left")
         if self._open_items + len(slots) > self.max_open_items:
-            raise FrontStateError(
+            raise StateError(
                 f"front {self.front!r}: {self._open_items} items are labelled in the open batch, "
-                f"{len(slots)} more would pass the limit of {self.max_open_items}; publish first"
+                f"{len(slots)} more would pass the limit of {self.max_open_items}; publish first",
+                Code.STATE_ORDER,
             )
         first = self._open_items
         if len(slots):
@@ -349,7 +343,7 @@ class FrontCore:
 
     def _need(self, held: bool, what: str) -> None:
         if not held:
-            raise FrontStateError(f"front {self.front!r} {what}")
+            raise StateError(f"front {self.front!r} {what}", Code.STATE_ORDER)
 
     def validate(self) -> None:
         """Raises AssertionError if the parts contradict each other."""

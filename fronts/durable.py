@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from fronts.batches import PublishedBatch
-from fronts.core import RolledBackError
-from fronts.front import JOIN_TIMEOUT_S, Front, NotPublishedError, Send
+from fronts.front import JOIN_TIMEOUT_S, Front, Send
 from fronts.holds import Hold
 from tracker.client.closing import Closing
 from tracker.core.model import Batch
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.errors import Code, NotPublishedError, StateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class DurableFront(Closing):
         self, timeout_s: float = JOIN_TIMEOUT_S, *, lock_timeout_s: float | None = None
     ) -> Self:
         """Takes the record, joins, and commits what earlier runs published; then as `Front.start`.
-        Raises FrontHeldError if another process has the front for `lock_timeout_s` seconds (None: as
-        `timeout_s`), RolledBackError if the record lacks what the tracker has not seen, is older than
+        Raises FencedError if another process has the front for `lock_timeout_s` seconds (None: as
+        `timeout_s`), StateError if the record lacks what the tracker has not seen, is older than
         what it has, or was rewritten."""
         self._hold.take(self._front, timeout_s if lock_timeout_s is None else lock_timeout_s)
         return self.start_held(timeout_s)
@@ -138,9 +138,10 @@ class DurableFront(Closing):
                 if gap
                 else f"ends with {newest}"
             )
-            raise RolledBackError(
+            raise StateError(
                 f"front {self._front.identity!r}: {self._record} {held}; the tracker has those up to "
-                f"{durable}: {self._ROLLED_BACK}"
+                f"{durable}: {self._ROLLED_BACK}",
+                Code.STATE_ROLLED_BACK,
             )
         return [batch.batch(segment) for batch in recorded if batch.number >= durable]
 

@@ -31,7 +31,6 @@ from fronts.front import (
     PUBLISH_TIMEOUT_S,
     Front,
     FrontOptions,
-    NotPublishedError,
     OpenBatch,
     front_identity,
 )
@@ -40,6 +39,7 @@ from fronts.places import LocalPlace, Place, StoredPlace
 from tracker.client.known import known_beside
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.model.units import LabelledFile, file_name, unit_name
+from tracker.errors import NotPublishedError
 from tracker.files import STORES, OpenedFile, scheme
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class FileFront(DurableFront):
 
         Returns when readers can see the file; it is committed in the background. When this raises
         OSError, TypeError or ValueError, nothing was published: write the rows again, or others.
-        FrontFailedError: start the front again to find out. Else as `Front.publish`.
+        TrackingError: start the front again to find out. Else as `Front.publish`.
         """
         table = _table(rows, self.format)
         count = len(table)

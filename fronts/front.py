@@ -25,21 +25,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.clock import ClockFault
-from fronts.core import (
-    MAX_WAITING_BATCHES,
-    FrontCore,
-    FrontHeldError,
-    FrontStateError,
-    SealedBatch,
-)
+from fronts.core import MAX_WAITING_BATCHES, FrontCore, SealedBatch
 from tracker.client.admin import Admin
 from tracker.client.closing import Closing
-from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError, UnavailableError
 from tracker.client.node import NodeClient, segment_number
 from tracker.core.log import Grant, Joined
 from tracker.core.model import Batch, NodeKind, RefusalCode, TickContent
 from tracker.core.model.ack_values import root_value, root_values
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.errors import (
+    ClosedError,
+    Code,
+    FencedError,
+    LowmarkError,
+    NotPublishedError,
+    RefusedError,
+    StateError,
+    TrackingError,
+    UnavailableError,
+)
 
 HEARTBEAT_INTERVAL_MS = 50
 JOIN_TIMEOUT_S = 30.0
@@ -55,19 +59,6 @@ log = logging.getLogger("lowmark.front")
 
 Clock = Callable[[], int]
 """Gives nanoseconds since 1970."""
-
-
-class FrontFailedError(LowmarkError):
-    """The tracker will take nothing more from this front. Min time is held where it is, unless the front
-    was evicted or retired."""
-
-
-class FrontFullError(LowmarkError):
-    """Too much was published that is not durable in the tracker."""
-
-
-class NotPublishedError(Exception):
-    """Raise it while publishing if nothing of the batch has got out, nor will: its labels are void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,22 +181,23 @@ class Front(Closing):
         self._news = False
         self._closing = False
         self._failure: LowmarkError | None = None
-        self._refusal: TickRefusedError | None = None
+        self._refusal: RefusedError | None = None
         """Why the last tick was refused, if it is committed again."""
         self._thread: threading.Thread | None = None
 
     # --- starting and ending ----------------------------------------------------------------------
 
     def check_alone(self, timeout_s: float) -> None:
-        """Raises FrontHeldError where another run of this front has a session with the tracker; changes
+        """Raises FencedError where another run of this front has a session with the tracker; changes
         nothing. Raises RefusedError and UnavailableError as `start`."""
         try:
             self._node.check_join(timeout_s, owner=self._owner)
         except RefusedError as error:
             if error.refusal.code is not RefusalCode.CONFLICT:
                 raise
-            raise FrontHeldError(
-                f"front {self.identity!r} runs in another process: {error.refusal.message}"
+            raise FencedError(
+                f"front {self.identity!r} runs in another process: {error.refusal.message}",
+                code=Code.FENCED_FRONT,
             ) from error
 
     def start(
@@ -222,7 +214,7 @@ class Front(Closing):
         them; those that the tracker has may be left out, and those up to `left_after`, as `leave` has
         reported it, in the generation `left_in`. Where the pipeline was restarted the tracker has none:
         what was published from slot `replay_from` on is committed anew. Raises RefusedError,
-        UnavailableError, and RolledBackError if they contradict what the tracker has.
+        UnavailableError, and StateError if they contradict what the tracker has.
         """
         try:
             joined = self._node.join(timeout_s, owner=self._owner)
@@ -268,8 +260,8 @@ class Front(Closing):
 
         The tracker forgets the front, and with it the numbers of its batches. `note` is called before,
         with the last one (-1 if there is none), when all are durable: who wants to start a front of
-        this name again notes it, with `generation`, and gives both to `start`. Raises FrontStateError if items are
-        labelled and not published, UnavailableError, FrontFailedError."""
+        this name again notes it, with `generation`, and gives both to `start`. Raises StateError if items are
+        labelled and not published, UnavailableError, TrackingError."""
         with self._publishing, self._changed:
             core = self._ready()
             if note is not None:
@@ -312,8 +304,8 @@ class Front(Closing):
     # --- labelling --------------------------------------------------------------------------------
 
     def label(self) -> Label:
-        """Labels one item, which belongs to the batch that is published next. Raises FrontStateError
-        when too many are, FrontFailedError."""
+        """Labels one item, which belongs to the batch that is published next. Raises StateError
+        when too many are, TrackingError."""
         with self._changed:
             core = self._ready()
             slot, number, ordinal = core.label(*self._now())
@@ -349,8 +341,8 @@ class Front(Closing):
         When `send` returns, the batch must be durable where the front finds it after a restart, and
         it is committed in the background. When it raises, the batch keeps its number and contents,
         and the next call sends it again, before anything labelled since; unless it was
-        NotPublishedError. Raises what `send` raises; FrontFullError when too many batches have not
-        become durable in the tracker within `timeout_s` seconds; FrontFailedError.
+        NotPublishedError. Raises what `send` raises; UnavailableError when too many batches have not
+        become durable in the tracker within `timeout_s` seconds; TrackingError.
         """
         with self._publishing:
             again = self._ready().sealed is not None
@@ -359,7 +351,7 @@ class Front(Closing):
 
     def publish_now(self, count: int, send: Send, timeout_s: float = PUBLISH_TIMEOUT_S) -> int:
         """Labels `count` (at least one) items that come in now and publishes them as a batch of their
-        own; else as `publish`. Raises FrontStateError if other items are labelled and not published."""
+        own; else as `publish`. Raises StateError if other items are labelled and not published."""
         with self._publishing:
             number = self._publish_one(send, timeout_s, count)
             assert number is not None
@@ -394,9 +386,10 @@ class Front(Closing):
         with self._changed:
             core = self._ready()
             if fresh and core.open_items:
-                raise FrontStateError(
+                raise StateError(
                     f"front {self.front!r}: {core.open_items} items are labelled and not published; "
-                    "publish them first, or start the front again"
+                    "publish them first, or start the front again",
+                    Code.STATE_ORDER,
                 )
             if not fresh and not core.open_items:
                 return None
@@ -406,10 +399,11 @@ class Front(Closing):
             )
             core = self._ready()
             if core.waiting >= self._max_waiting_batches:
-                raise FrontFullError(
+                raise UnavailableError(
                     f"front {self.front!r}: {core.waiting} published batches are not durable in the "
                     f"tracker, the limit is {self._max_waiting_batches}, and none became so within "
-                    f"{timeout_s:g} s; {self._stuck()}"
+                    f"{timeout_s:g} s; {self._stuck()}",
+                    Code.UNAVAILABLE_ROOM,
                 )
             if fresh:
                 clock_ns, steady_ns = self._now()
@@ -449,7 +443,7 @@ class Front(Closing):
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """Waits until all that was published by now is durable in the tracker; False after
-        `timeout_s` seconds (None: waits for ever). Raises FrontFailedError."""
+        `timeout_s` seconds (None: waits for ever). Raises TrackingError."""
         core = self._started
         with self._changed:
             target = core.newest_published
@@ -485,7 +479,9 @@ class Front(Closing):
     @property
     def _started(self) -> FrontCore:
         if self._core is None:
-            raise LowmarkError(f"front {self.front!r} has not been started; call start() first")
+            raise StateError(
+                f"front {self.front!r} has not been started; call start() first", Code.STATE_ORDER
+            )
         return self._core
 
     def _ready(self) -> FrontCore:
@@ -493,7 +489,7 @@ class Front(Closing):
         if self._failure is not None:
             raise self._failure
         if self._closing:
-            raise LowmarkError(f"front {self.front!r} is closed")
+            raise ClosedError(f"front {self.front!r} is closed")
         return core
 
     def _now(self) -> tuple[int, int | None]:
@@ -549,13 +545,13 @@ class Front(Closing):
             if content is not None:
                 return content
 
-    def _commit(self, content: TickContent) -> TickRefusedError | None:
+    def _commit(self, content: TickContent) -> RefusedError | None:
         """Commits a tick and waits; returns a refusal that passes."""
         core = self._started
         try:
             self._node.commit(content).result()
-        except TickRefusedError as error:
-            if error.refusal.code not in _PASSES:
+        except RefusedError as error:
+            if not error.of_tick or error.refusal.code not in _PASSES:
                 raise
             with self._changed:
                 core.refused()
@@ -572,15 +568,16 @@ class Front(Closing):
             if self._closing:
                 return
             what = error.refusal.code.value if isinstance(error, RefusedError) else repr(error)
-            self._failure = FrontFailedError(
-                f"front {self.front!r} can go on no more ({what}): {error}; {_behind(error)}"
+            self._failure = TrackingError(
+                f"front {self.front!r} can go on no more ({what}): {error}; {_behind(error)}",
+                Code.TRACKING_FRONT,
             )
             self._failure.__cause__ = error
             log.error("%s", self._failure)
             self._changed.notify_all()
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Waits, under the lock; raises FrontFailedError or UnavailableError."""
+        """Waits, under the lock; raises TrackingError or UnavailableError."""
         if not self._changed.wait_for(lambda: self._failure or done(), timeout_s):
             raise UnavailableError(
                 f"front {self.front!r} {what} after {timeout_s:g} s: is the tracker reachable?"

@@ -32,17 +32,16 @@ from functools import partial
 from typing import Any, Self, Unpack
 from urllib.parse import quote
 
-from fronts.core import FrontHeldError, FrontStateError
 from fronts.files import FileFront
-from fronts.front import JOIN_TIMEOUT_S, FrontFailedError, MemberOptions
+from fronts.front import JOIN_TIMEOUT_S, MemberOptions
 from fronts.members import meant_for, membership_in
 from fronts.ranges import RangeFront
 from fronts.renames import Renames
 from fronts.rounds import Rounds
 from fronts.turns import Turns
 from tracker.client.closing import Closing
-from tracker.client.errors import LowmarkError
-from tracker.files import STORES, FilesError, child, scheme, text_of
+from tracker.errors import Code, FencedError, LowmarkError, StateError, TrackingError
+from tracker.files import STORES, child, scheme, text_of
 
 POLL_INTERVAL_MS = 200
 """How often a member looks for work, and for members that have come or are gone."""
@@ -83,7 +82,7 @@ class _Group(Closing):
         return self._rounds.failure
 
     def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
-        """Joins the group. Raises FrontStateError if another process has the member's name, and as
+        """Joins the group. Raises StateError if another process has the member's name, and as
         `Front.start`."""
         self._join(timeout_s)
         self._rounds.start()
@@ -254,9 +253,10 @@ class PartitionGroup(_Group):
         """Lets go of partitions that are another member's now, and takes those that are this one's."""
         listed = sorted(set(self._partitions()))
         if len(listed) > MAX_PARTITIONS:
-            raise LowmarkError(
+            raise StateError(
                 f"group {self.group!r} has {len(listed)} partitions, the limit is {MAX_PARTITIONS}; "
-                "make several groups"
+                "make several groups",
+                Code.STATE_LIMIT,
             )
         members = self._membership.members()
         mine = {p for p in listed if meant_for(p, members) == self._member}
@@ -281,9 +281,9 @@ class PartitionGroup(_Group):
         try:
             self._fronts[partition] = front.start(lock_timeout_s=0.0)
             self._troubles.pop(partition, None)
-        except FrontHeldError:
+        except FencedError:
             front.close()  # the member that had it looks again soon
-        except (LowmarkError, FrontStateError, FilesError, OSError) as error:
+        except (LowmarkError, OSError) as error:
             front.close()
             self._trouble(partition, f"is not taken yet: {error}")
 
@@ -295,9 +295,11 @@ class PartitionGroup(_Group):
                 continue
             try:
                 front.publish({partition: end})
-            except FrontFailedError as error:
+            except TrackingError as error:
                 self._trouble(partition, f"is started again: {error}")
                 self._fronts.pop(partition).close()
+            except StateError:
+                raise
             except (LowmarkError, ValueError, OSError) as error:
                 self._trouble(partition, f"waits: {error}")
 

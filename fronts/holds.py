@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from fronts.core import FrontHeldError
-from fronts.front import Front, FrontFailedError
+from fronts.front import Front
 from fronts.locks import take_lock
+from tracker.errors import Code, FencedError, TrackingError
 from tracker.files import AwayError, Chain, Files, FilesError, Record, TakenOverError
 
 _MAX_RECORD_BYTES = 64
@@ -44,7 +44,7 @@ class Hold(ABC):
 
     @abstractmethod
     def take(self, front: Front, timeout_s: float) -> None:
-        """Raises FrontHeldError where another process has the front for longer."""
+        """Raises FencedError where another process has the front for longer."""
 
     @abstractmethod
     def left_after(self) -> tuple[int, int]:
@@ -118,7 +118,7 @@ class StoredLog(Hold):
             try:
                 front.check_alone(max(1.0, timeout_s))
                 break
-            except FrontHeldError:
+            except FencedError:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(_ASKED_EVERY_S)
@@ -139,16 +139,19 @@ class StoredLog(Hold):
         self._held = False
 
     def append(self, value: dict[str, Any], timeout_s: float) -> int:
-        """Adds a record, which is published by that; returns its number. Raises FrontFailedError where
+        """Adds a record, which is published by that; returns its number. Raises TrackingError where
         another run has the log now, or it is not known whether the record is in it."""
         try:
             return insist(partial(self._chain.append, value), timeout_s)
         except TakenOverError as error:
-            raise FrontFailedError(f"{error}; nothing of this batch was published") from error
+            raise TrackingError(
+                f"{error}; nothing of this batch was published", Code.TRACKING_FRONT
+            ) from error
         except (FilesError, OSError) as error:
-            raise FrontFailedError(
+            raise TrackingError(
                 f"{self.directory} may hold a batch that cannot be taken back ({error}); start the front again, "
-                f"which goes by what is there"
+                f"which goes by what is there",
+                Code.TRACKING_FRONT,
             ) from error
 
     def delete(self, records: list[int]) -> None:

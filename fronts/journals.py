@@ -13,14 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fronts.core import RolledBackError
 from fronts.durable import sync
-from fronts.front import FrontFailedError, NotPublishedError
 from fronts.holds import Hold, LockFile, StoredLog
-from tracker.client.errors import LowmarkError
 from tracker.consumers.durable import write_durably
 from tracker.core.model.ranges import NotedRanges, note, parse_note
-from tracker.files import STORES, FilesError, scheme
+from tracker.errors import Code, LowmarkError, NotPublishedError, StateError, TrackingError
+from tracker.files import STORES, scheme
 
 PRUNE_ABOVE_BYTES = 16 * 2**20
 """A local journal that is longer lets go of what is below min time."""
@@ -48,13 +46,13 @@ class Journal(ABC):
 
     @abstractmethod
     def read(self) -> tuple[list[NotedRanges], dict[str, int]]:
-        """The batches that it holds, in order, and the end of each partition. Raises RolledBackError where
+        """The batches that it holds, in order, and the end of each partition. Raises StateError where
         it is damaged."""
 
     @abstractmethod
     def append(self, batch: NotedRanges, timeout_s: float) -> None:
         """Adds a batch durably. When it raises NotPublishedError, the journal is as it was; when
-        FrontFailedError, that is not known, or another run has it."""
+        TrackingError, that is not known, or another run has it."""
 
     @abstractmethod
     def prune(self, min_time: MinTime) -> None:
@@ -90,7 +88,9 @@ class JournalFile(Journal):
         try:
             batches = [parse_note(line) for line in self.path.read_text().splitlines()]
         except ValueError as error:
-            raise RolledBackError(f"{self.path} is damaged: {error}; restore it") from None
+            raise StateError(
+                f"{self.path} is damaged: {error}; restore it", Code.STATE_ROLLED_BACK
+            ) from None
         return batches, _ends(batches)
 
     def append(self, batch: NotedRanges, timeout_s: float) -> None:
@@ -105,9 +105,10 @@ class JournalFile(Journal):
                 try:
                     file.truncate(before)
                 except OSError as worse:
-                    raise FrontFailedError(
+                    raise TrackingError(
                         f"{self.path} may hold a batch that cannot be taken back ({worse}); start "
-                        f"front {self._front!r} again, which goes by what is there"
+                        f"front {self._front!r} again, which goes by what is there",
+                        Code.TRACKING_FRONT,
                     ) from error
                 raise NotPublishedError(str(error)) from error
 
@@ -162,7 +163,9 @@ class StoredJournal(Journal):
                 else:
                     self._ends |= record.value.get(ENDS, {})
         except ValueError as error:
-            raise RolledBackError(f"{self.where} is damaged: {error}; restore it") from None
+            raise StateError(
+                f"{self.where} is damaged: {error}; restore it", Code.STATE_ROLLED_BACK
+            ) from None
         return batches, dict(self._ends)
 
     def append(self, batch: NotedRanges, timeout_s: float) -> None:
@@ -180,7 +183,7 @@ class StoredJournal(Journal):
                 self.hold.delete(complete)
                 self._kept = self._kept[len(complete) :]
             self._prune_above = max(PRUNE_ABOVE_RECORDS, 2 * len(self._kept))
-        except (FilesError, OSError, LowmarkError) as error:
+        except (LowmarkError, OSError) as error:
             self._prune_above *= 2
             log.warning("front %r: %s is not pruned: %s", self._front, self.where, error)
 

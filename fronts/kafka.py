@@ -22,32 +22,22 @@ from typing import Any, Literal, Self, Unpack
 from urllib.parse import quote
 
 from fronts.clock import NO_READING_NS
-from fronts.core import FrontStateError
-from fronts.front import (
-    DRAIN_TIMEOUT_S,
-    JOIN_TIMEOUT_S,
-    Clock,
-    FrontFailedError,
-    FrontFullError,
-    FrontOptions,
-)
+from fronts.front import DRAIN_TIMEOUT_S, JOIN_TIMEOUT_S, Clock, FrontOptions
 from fronts.groups import POLL_INTERVAL_MS as GROUP_POLL_INTERVAL_MS
 from fronts.groups import PartitionGroup
 from fronts.kafka_times import Records, TimedEnds, TimedRecord, TimedTopic
 from fronts.ranges import RangeFront
 from fronts.rounds import Rounds
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
-from tracker.client.errors import LowmarkError, UnavailableError
-from tracker.client.topics import (
-    BrokerAwayError,
-    Topic,
-    TopicClaim,
-    TopicEnds,
-    TopicError,
-    TopicPlace,
-    check_ends,
-)
+from tracker.client.topics import Topic, TopicClaim, TopicEnds, TopicPlace, check_ends
 from tracker.core.model.slots import LOWEST_SLOT, slot_start_ns
+from tracker.errors import (
+    Code,
+    InvalidError,
+    LowmarkError,
+    StateError,
+    UnavailableError,
+)
 from tracker.files import child, text_of
 
 POLL_INTERVAL_MS = 100
@@ -83,7 +73,7 @@ class KafkaRecords:
         self._consumer.incremental_assign([self._at(partition, offset)])
 
     def read(self) -> list[TimedRecord]:
-        """Raises BrokerAwayError, and TopicError for a record without a timestamp."""
+        """Raises UnavailableError, and StateError for a record without a timestamp."""
         library = confluent(self._name)
         found = []
         for message in self._consumer.consume(_RECORDS_PER_READ, _READ_TIMEOUT_S):
@@ -92,13 +82,18 @@ class KafkaRecords:
             if error is None:
                 kind, time_ms = message.timestamp()
                 if kind == library.TIMESTAMP_NOT_AVAILABLE:
-                    raise TopicError(f"offset {message.offset()} of {partition!r} has no timestamp")
+                    raise StateError(
+                        f"offset {message.offset()} of {partition!r} has no timestamp",
+                        Code.STATE_TOPIC,
+                    )
                 found.append(TimedRecord(partition, message.offset(), time_ms * 1_000_000))
                 self._reached.pop(partition, None)
             elif error.code() == library.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 self._reached[partition] = message.offset()
             else:
-                raise BrokerAwayError(f"topic {self._name!r} cannot be read: {error}")
+                raise UnavailableError(
+                    f"topic {self._name!r} cannot be read: {error}", Code.UNAVAILABLE_BROKER
+                )
         return found
 
     def reached(self, partition: str) -> int | None:
@@ -153,7 +148,7 @@ class KafkaFront:
             self._records = timestamps
         elif timestamps:
             if brokers is None:
-                raise LowmarkError(f"topic {self.topic.name!r} is to be read, and needs brokers=")
+                raise InvalidError(f"topic {self.topic.name!r} is to be read, and needs brokers=")
             self._records = KafkaRecords(self.topic.name, brokers)
         self._idle_s = idle_s
         self._times: TimedTopic | None = None
@@ -200,8 +195,8 @@ class KafkaFront:
         return self._rounds.failure
 
     def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
-        """Claims the topic, joins, and begins to label. Raises TopicError where the topic belongs to
-        another front, was made anew, or lost records that had been labelled; BrokerAwayError, and as
+        """Claims the topic, joins, and begins to label. Raises StateError where the topic belongs to
+        another front, was made anew, or lost records that had been labelled; UnavailableError, and as
         `RangeFront.start`."""
         self._looked_ns = NO_READING_NS if self._records is not None else self._clock()
         found = self.topic.ends()
@@ -221,7 +216,7 @@ class KafkaFront:
         return self
 
     def look(self) -> None:
-        """Asks the brokers now, and labels what is new. Raises BrokerAwayError, TopicError, and as
+        """Asks the brokers now, and labels what is new. Raises UnavailableError, StateError, and as
         `Front.publish`."""
         with self._looking:
             asked_ns = self._clock()
@@ -269,7 +264,9 @@ class KafkaFront:
     @property
     def _running(self) -> RangeFront:
         if self._front is None:
-            raise FrontStateError(f"{self._owner} has not been started; call start() first")
+            raise StateError(
+                f"{self._owner} has not been started; call start() first", Code.STATE_ORDER
+            )
         return self._front
 
     def _label(self, found: TopicEnds) -> None:
@@ -298,9 +295,7 @@ class KafkaFront:
         """One look; what passes is said once, and tried again."""
         try:
             self.look()
-        except (FrontFailedError, TopicError):
-            raise
-        except (BrokerAwayError, FrontFullError, UnavailableError, OSError) as error:
+        except (UnavailableError, OSError) as error:
             if not self._is_away:
                 log.warning("%s: min time is held, and it looks again: %s", self._owner, error)
             self._is_away = True
@@ -331,7 +326,7 @@ class KafkaGroup(PartitionGroup):
     ) -> None:
         """topics: a directory whose locks hold between all members, and which the readers see. The rest
         as for `KafkaFront` and `PartitionGroup`. Asks the brokers, and claims the topic; raises
-        BrokerAwayError, TopicError."""
+        UnavailableError, StateError."""
         self._topic, self._clock = _topic(topic, brokers), clock
         self._place = TopicPlace(os.fspath(topics), pipeline, self._topic.name)
         self._looked_ns, self._is_away = clock(), False
@@ -358,7 +353,7 @@ class KafkaGroup(PartitionGroup):
         """As of any group; while no broker answers, min time is held."""
         try:
             super()._work()
-        except BrokerAwayError as error:
+        except UnavailableError as error:
             if not self._is_away:
                 log.warning("group %r: min time is held, and it looks again: %s", self.group, error)
             self._is_away = True
@@ -370,5 +365,5 @@ def _topic(topic: str | Topic, brokers: Brokers | None) -> Topic:
     if not isinstance(topic, str):
         return topic
     if brokers is None:
-        raise LowmarkError(f"topic {topic!r} needs brokers=, as host:port")
+        raise InvalidError(f"topic {topic!r} needs brokers=, as host:port")
     return KafkaTopic(topic, brokers)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tracker.client.topics import TopicError
 from tracker.core.model.slots import LOWEST_SLOT, slot_of
+from tracker.errors import Code, StateError
 
 MAX_PIECES = 100_000
 """Pieces of one slot each that a partition may be ahead of the others; then it is not read on."""
@@ -156,14 +156,15 @@ class TimedTopic:
         self, ends: Mapping[str, int], begin: Callable[[str], int], timeout_s: float
     ) -> list[TimedEnds]:
         """Reads up to the ends, where nothing will ever come behind them; all that is left. Raises
-        TopicError if that takes longer."""
+        StateError if that takes longer."""
         until_s = self._steady_s() + timeout_s
         found = self.ready(ends, begin)
         while behind := [name for name, end in ends.items() if not self._is_at_end(name, end)]:
             if self._steady_s() > until_s:
-                raise TopicError(
+                raise StateError(
                     f"partition {behind[0]!r} was not read up to offset {ends[behind[0]]} within "
-                    f"{timeout_s:g} s"
+                    f"{timeout_s:g} s",
+                    Code.STATE_TOPIC,
                 )
             found += self.ready(ends, begin)
         for name, end in ends.items():

@@ -7,13 +7,13 @@ import os
 import time
 from pathlib import Path
 
-from fronts.core import FrontHeldError
+from tracker.errors import Code, FencedError
 
 _RETRY_S = 0.05
 
 
 def take_lock(path: Path, timeout_s: float, front: str) -> int:
-    """A descriptor that holds the lock until it is closed. Raises FrontHeldError if another process
+    """A descriptor that holds the lock until it is closed. Raises FencedError if another process
     holds it for longer."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -21,9 +21,10 @@ def take_lock(path: Path, timeout_s: float, front: str) -> int:
         if fd is not None:
             return fd
         if time.monotonic() >= deadline:
-            raise FrontHeldError(
+            raise FencedError(
                 f"front {front!r} runs in another process, which holds {path}; it did not end "
-                f"within {timeout_s:g} s; end it, or name this front otherwise"
+                f"within {timeout_s:g} s; end it, or name this front otherwise",
+                code=Code.FENCED_FRONT,
             )
         time.sleep(_RETRY_S)
 

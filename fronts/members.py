@@ -55,7 +55,7 @@ class Membership(Protocol):
     """One member of a group."""
 
     def join(self) -> None:
-        """Raises FrontStateError if another process is seen to have the name."""
+        """Raises StateError if another process is seen to have the name."""
 
     def leave(self) -> None: ...
 

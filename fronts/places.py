@@ -17,11 +17,10 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from fronts.core import RolledBackError
 from fronts.durable import sync
-from fronts.front import FrontFailedError, NotPublishedError
 from fronts.holds import Hold, LockFile, StoredLog, insist
 from tracker.core.model.units import LabelledFile, parse_file_name
+from tracker.errors import Code, NotPublishedError, StateError, TrackingError
 from tracker.files import STORES, AwayError, FilesError, child, parent
 
 PRUNE_ABOVE_RECORDS = 50
@@ -49,12 +48,12 @@ class Place(ABC):
     @abstractmethod
     def recorded(self, durable: int, replay_from: int) -> Found:
         """The files that are there. durable: the last batch that the tracker has; those behind it from slot
-        `replay_from` on must be there. Raises RolledBackError, FilesError."""
+        `replay_from` on must be there. Raises StateError, FilesError."""
 
     @abstractmethod
     def write(self, labelled: LabelledFile, name: str, data: bytes, timeout_s: float) -> None:
         """Publishes a file. When it raises NotPublishedError nothing has got out, nor will; else, by
-        FrontFailedError, it has or may have."""
+        TrackingError, it has or may have."""
 
     @abstractmethod
     def take(self, source: str, labelled: LabelledFile, name: str, timeout_s: float) -> None:
@@ -131,9 +130,10 @@ class LocalPlace(Place):
             for directory in directories:
                 sync(Path(directory))
         except OSError as error:
-            raise FrontFailedError(
+            raise TrackingError(
                 f"{path} can be read and may not survive a power failure ({error}); start front "
-                f"{self._front!r} again, which goes by what is there"
+                f"{self._front!r} again, which goes by what is there",
+                Code.TRACKING_FRONT,
             ) from error
 
 
@@ -176,9 +176,10 @@ class StoredPlace(Place):
         except AwayError:
             raise
         except FilesError as error:
-            raise RolledBackError(
+            raise StateError(
                 f"front {self._front!r}: {self.at(value['file'])} was published, and {error}; the tracker has "
-                f"those up to {durable}: restore it, or start under a new front name"
+                f"those up to {durable}: restore it, or start under a new front name",
+                Code.STATE_ROLLED_BACK,
             ) from error
 
     def write(self, labelled: LabelledFile, name: str, data: bytes, timeout_s: float) -> None:
@@ -225,9 +226,10 @@ class StoredPlace(Place):
         try:
             insist(partial(self._put, value), timeout_s)
         except (FilesError, OSError) as error:
-            raise FrontFailedError(
+            raise TrackingError(
                 f"{self.at(value['file'])} is published, and not in its place ({error}); start front "
-                f"{self._front!r} again, which puts it there"
+                f"{self._front!r} again, which puts it there",
+                Code.TRACKING_FRONT,
             ) from error
 
     def _put(self, value: dict[str, Any]) -> None:

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from fronts.core import FrontStateError
 from fronts.files import FileFront, PublishedFile
-from fronts.front import FrontFullError
 from fronts.members import held_locks, meant_for
-from tracker.client.errors import LowmarkError, RefusedError, UnavailableError
 from tracker.core.model import RefusalCode
+from tracker.errors import LowmarkError, RefusedError, UnavailableError
 
 FILES_PER_POLL = 1_000
 """Files that a member takes at most before it looks again who is alive."""
@@ -102,7 +100,7 @@ class Renames:
             front.start_locked(lock_fd)
             front.leave()
             log.warning("group %r: member %r has died; %r left for it", self.group, name, self.name)
-        except (LowmarkError, FrontStateError, OSError) as error:
+        except (LowmarkError, OSError) as error:
             if isinstance(error, RefusedError) and error.refusal.code is RefusalCode.COMPLETE:
                 # The pipeline waits for nobody: the member had left, but for its lock file.
                 front.lock_path.unlink(missing_ok=True)
@@ -138,7 +136,7 @@ class Renames:
     def _take(self, path: Path) -> PublishedFile | None:
         try:
             file = self._front.take(path)
-        except (FrontFullError, UnavailableError) as error:
+        except UnavailableError as error:
             log.warning("group %r: member %r waits: %s", self.group, self.name, error)
             return None
         if file is not None:

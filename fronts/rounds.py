@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tracker.client.errors import LowmarkError
+from tracker.errors import Code, LowmarkError, TrackingError
 
 log = logging.getLogger("lowmark.front")
 
@@ -49,7 +49,7 @@ class Rounds:
             while not self.stopping.wait(self._interval_s):
                 self._work()
         except Exception as error:
-            self.failure = LowmarkError(f"{self._fails}: {error}")
+            self.failure = TrackingError(f"{self._fails}: {error}", Code.TRACKING_FRONT)
             self.failure.__cause__ = error
             log.error("%s", self.failure)
         finally:

@@ -23,12 +23,7 @@ from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, newest_progress
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit, compose, fingerprint
-from local_tracker.spark.query.follow import (
-    MAX_BATCHES_BEHIND,
-    Followed,
-    Follower,
-    TrackingError,
-)
+from local_tracker.spark.query.follow import MAX_BATCHES_BEHIND, Followed, Follower
 from local_tracker.spark.query.labels import FrontLabels, Promises
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.starting import StartingQuery, check_planned
@@ -39,6 +34,7 @@ from tracker.core.log import Joined
 from tracker.core.model import Refusal, RefusalCode, TickContent
 from tracker.core.model.slots import slot_of
 from tracker.core.model.units import file_name
+from tracker.errors import TrackingError
 
 _DRAIN_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 60.0

@@ -12,11 +12,16 @@ import threading
 import time
 from collections.abc import Callable
 
-from fronts.core import FrontHeldError
 from fronts.files import FileFront
-from fronts.front import JOIN_TIMEOUT_S, FrontFailedError, FrontFullError
-from tracker.client.errors import LowmarkError, UnavailableError
-from tracker.files import STORES, AwayError, child, text_of
+from fronts.front import JOIN_TIMEOUT_S
+from tracker.errors import (
+    Code,
+    FencedError,
+    StateError,
+    TrackingError,
+    UnavailableError,
+)
+from tracker.files import STORES, child, text_of
 
 FILES_PER_LOOK = 1_000
 """Files that are taken at most before the source is listed again."""
@@ -50,7 +55,7 @@ class Turns:
         front = self._make()
         try:
             front.start(timeout_s, lock_timeout_s=0.0)
-        except FrontHeldError:
+        except FencedError:
             front.close()
         except BaseException:
             front.close()
@@ -67,10 +72,10 @@ class Turns:
                     self.begin()
             else:
                 self._take_all(self._front, stopping)
-        except FrontFailedError as error:
+        except TrackingError as error:
             self._report(f"starts the front again: {error}")
             self.close()
-        except (AwayError, UnavailableError, FrontFullError) as error:
+        except UnavailableError as error:
             self._report(f"waits: {error}")
 
     def _take_all(self, front: FileFront, stopping: threading.Event) -> None:
@@ -97,8 +102,9 @@ class Turns:
     def leave(self) -> None:
         """The group's front leaves for good; this member's turn or not, it must be running it."""
         if self._front is None:
-            raise LowmarkError(
-                f"{self._who} does not run the group's front, so it cannot leave for it"
+            raise StateError(
+                f"{self._who} does not run the group's front, so it cannot leave for it",
+                Code.STATE_ORDER,
             )
         self._front.leave()
         self._front = None

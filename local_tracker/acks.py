@@ -45,20 +45,19 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from local_tracker.core.merge import merge_cells
 from local_tracker.worker import route
-from local_tracker.worker.collector import AckError, Collector
+from local_tracker.worker.collector import Collector
 from local_tracker.worker.handle import Handle
-from local_tracker.worker.protocol import HandOverError
 from local_tracker.worker.route import Route
-from local_tracker.worker.settings import SettingsError
 from tracker.core.log import Grant
 from tracker.core.model import Cells, Heartbeat, HoldMove
 from tracker.core.model.rounds import Rounds
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, HandOverError, InvalidError
 
 __all__ = [
-    "AckError", "Collector", "HandOverError", "Held", "Recorded", "SettingsError", "consume", "create",
-    "current", "heartbeat", "hold", "holds", "join_front", "leave_front", "min_time", "operator",
-    "pandas_udf_operator", "recording", "rounds", "step", "udf_operator",
+    "Collector", "HandOverError", "Held", "InvalidError", "Recorded", "consume", "create", "current", "heartbeat", "hold",
+    "holds", "join_front", "leave_front", "min_time", "operator", "pandas_udf_operator", "recording", "rounds", "step",
+    "udf_operator",
 ]  # fmt: skip
 
 _P = ParamSpec("_P")
@@ -76,7 +75,7 @@ def consume(segment: str, slots: Any, values: Any) -> None:
 
     slots: global times, integers; values: ack values, 64-bit integers (as int64, their bits count).
     An int and an int, an array and an array of one length, or one slot for an array of values; arrays
-    are whatever NumPy reads: Series, Arrow arrays, lists. Raises AckError for anything else, or outside
+    are whatever NumPy reads: Series, Arrow arrays, lists. Raises InvalidError for anything else, or outside
     of operators and steps; HandOverError for an unknown segment.
     """
     current().consume(segment, slots, values)
@@ -89,12 +88,13 @@ def create(segment: str, slots: Any, values: Any) -> None:
 
 def current() -> Collector:
     """The running operator or step, for code that acknowledges from threads of its own. Raises
-    AckError outside of them."""
+    InvalidError outside of them."""
     collector = _current.get()
     if collector is None:
-        raise AckError(
+        raise InvalidError(
             "acks belong to a step: call them within a function decorated with acks.operator(...) or "
-            "within `with acks.step():`; in a thread of your own, call the methods of acks.current()"
+            "within `with acks.step():`; in a thread of your own, call the methods of acks.current()",
+            Code.INVALID_ACKS,
         )
     return collector
 
@@ -105,9 +105,10 @@ def step(name: str = "step") -> Iterator[Collector]:
     well. Raises HandOverError; after code `deadline` or `unreachable` they may still become so."""
     destination = _destination()
     if destination.task is not None:
-        raise AckError(
+        raise InvalidError(
             f"step {name!r}: acks of a micro-batch are handed over by operators, at the end of a "
-            f"partition; decorate the function with acks.operator(...)"
+            f"partition; decorate the function with acks.operator(...)",
+            Code.INVALID_ACKS,
         )
     collector = Collector(name, destination.segment_number)
     with _as_current(collector):
@@ -132,11 +133,12 @@ class Held:
     slot: int
 
     def move_to(self, slot: int) -> None:
-        """Moves it up. Raises AckError for a slot below the one where it stands; HandOverError."""
+        """Moves it up. Raises InvalidError for a slot below the one where it stands; HandOverError."""
         if slot < self.slot:
-            raise AckError(
+            raise InvalidError(
                 f"hold {self.name!r} stands at slot {self.slot} of segment {self.segment!r}, and cannot move "
-                f"back to {slot}: a hold only moves up"
+                f"back to {slot}: a hold only moves up",
+                Code.INVALID_ACKS,
             )
         _hold(self.segment, slot, self.name)
         self.slot = slot
@@ -166,7 +168,7 @@ def hold(segment: str, slot: int, name: str) -> Held:
                 acks.create("index", slot, results)
 
     name: the hold's own on this host, the same when the work is done again. Not in micro-batches. Raises
-    AckError, HandOverError.
+    InvalidError, HandOverError.
     """
     _hold(segment, slot, name)
     return Held(segment, name, slot)
@@ -262,10 +264,11 @@ class _Operator:
         if isinstance(result, Iterator):
             return self._drive(result, collector, destination)
         if destination.task is not None:
-            raise AckError(
+            raise InvalidError(
                 f"operator {self._name!r} got one batch, not the iterator of a whole partition: there "
                 f"is no end at which its acks could be handed over; use mapInArrow or mapInPandas, or "
-                f"acks.pandas_udf_operator or acks.udf_operator for scalar UDFs"
+                f"acks.pandas_udf_operator or acks.udf_operator for scalar UDFs",
+                Code.INVALID_ACKS,
             )
         _hand_over(destination, collector)
         return result
@@ -411,9 +414,10 @@ def _hand_over(destination: Recorded | Route | _Nowhere, collector: Collector) -
     """Hands over what an operator or step has acknowledged, and holds, since the last time."""
     holds = collector.take_holds()
     if holds and destination.task is not None:
-        raise AckError(
+        raise InvalidError(
             f"operator {collector.name!r} holds time in a micro-batch, whose tasks may run again: hold it in "
-            "plain Python programs and long-running tasks (mode eager)"
+            "plain Python programs and long-running tasks (mode eager)",
+            Code.INVALID_ACKS,
         )
     destination.hand_over(collector.name, *collector.take(), holds)
 
@@ -421,7 +425,10 @@ def _hand_over(destination: Recorded | Route | _Nowhere, collector: Collector) -
 def _handle() -> Handle:
     destination = _destination()
     if not isinstance(destination, Route):
-        raise SettingsError("there is no local tracker: LOWMARK_MODE is off, or acks are recorded")
+        raise InvalidError(
+            "there is no local tracker: LOWMARK_MODE is off, or acks are recorded",
+            Code.INVALID_SETTINGS,
+        )
     return destination.handle
 
 
@@ -436,7 +443,9 @@ def _as_current(collector: Collector) -> Iterator[None]:
 
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name:
-        raise AckError(f"an operator is named by a text that is not empty, not by {name!r}")
+        raise InvalidError(
+            f"an operator is named by a text that is not empty, not by {name!r}", Code.INVALID_ACKS
+        )
 
 
 def _iterator_function(function: Callable[..., Any], call: _Operator, column: Any) -> Any:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tracker.client.connection import SecureTarget as SecureTarget
     from tracker.client.credentials import Credentials as Credentials
     from tracker.client.embedded import embedded as embedded
-    from tracker.client.errors import LowmarkError as LowmarkError
     from tracker.client.history import history as history
     from tracker.client.pipeline_file import load_pipeline as load_pipeline
     from tracker.client.subscriber import AsyncSubscriber as AsyncSubscriber
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from tracker.core.model import PipelineSpec as PipelineSpec
     from tracker.core.model.slots import FOREVER as FOREVER
     from tracker.core.model.slots import slot_of as slot_of
+    from tracker.errors import LowmarkError as LowmarkError
 else:
     __all__, __getattr__, __dir__ = _face.of(__name__)
 

@@ -21,12 +21,12 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from tracker.client.errors import UnavailableError
 from tracker.consumers.periods.cut import Period
 from tracker.consumers.periods.due import Due, Plan, partition_key
 from tracker.consumers.periods.made import Made, judge
 from tracker.consumers.periods.position import from_record, to_record
 from tracker.core.model.slots import FOREVER
+from tracker.errors import UnavailableError
 
 MOST_RUNS = 24
 """Runs that one evaluation asks for; those beyond come at the next ones."""

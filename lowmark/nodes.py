@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tracker.core.model.ack_values import string_key as string_key
     from tracker.core.model.ack_values import unit_value as unit_value
     from tracker.core.model.rounds import Rounds as Rounds
+    from tracker.core.model.rounds import RoundsExceededError as RoundsExceededError
     from tracker.core.model.slots import DEFAULT_SLACK_NS as DEFAULT_SLACK_NS
     from tracker.core.model.slots import HIGHEST_SLOT as HIGHEST_SLOT
     from tracker.core.model.slots import LOWEST_SLOT as LOWEST_SLOT

@@ -19,6 +19,7 @@ CHECKS: dict[str, list[str]] = {
     "ruff": [str(BIN / "ruff"), "check", "."],
     "format": [str(BIN / "ruff"), "format", "--check", "."],
     "lengths": [sys.executable, "-m", "scripts.function_lengths"],
+    "waits": [sys.executable, "-m", "scripts.lint_waits"],
     "imports": [str(BIN / "lint-imports")],
     "buf": [str(BIN / "buf"), "lint", "proto"],
     "stubs": [sys.executable, "-m", "scripts.generate_stubs", "--check"],

@@ -19,8 +19,10 @@ from tracker.core.log import (
     KeyClosed,
     KeyOpened,
     LimitsChanged,
+    PipelineDeleted,
     PipelineRegistered,
     PipelineRestarted,
+    PipelinesOver,
     Record,
     Staged,
     WrittenOff,
@@ -173,7 +175,8 @@ def pending(process: Process) -> Collection[tuple[int, Record, Hashable | None]]
 
 
 _ASKED_FOR = (
-    KeyOpened, KeyClosed, LimitsChanged, PipelineRegistered, PipelineRestarted, WrittenOff,
+    KeyOpened, KeyClosed, LimitsChanged, PipelineDeleted, PipelineRegistered, PipelineRestarted,
+    PipelinesOver, WrittenOff,
 )  # fmt: skip
 
 

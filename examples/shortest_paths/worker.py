@@ -24,8 +24,7 @@ from examples.shortest_paths.pipeline import (
     value,
 )
 from lowmark import FOREVER, Subscriber
-from lowmark.errors import RoundsExceededError
-from lowmark.nodes import Batch, Cells, NodeClient, TickContent
+from lowmark.nodes import Batch, Cells, NodeClient, RoundsExceededError, TickContent
 from lowmark.periods import write_durably
 
 LOOK_S = 0.05

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from examples.children import tell
+from lowmark.errors import InvalidError
 from lowmark.periods import signing
 
 
@@ -58,7 +59,7 @@ def main(port: str, secret_file: str, taken_file: str) -> None:
                 return 503
             try:
                 taken.take(signing.verify(secret, headers, body, time.time()), body)
-            except signing.SignatureError:
+            except InvalidError:
                 return 401
             if mood == "die":
                 os._exit(1)

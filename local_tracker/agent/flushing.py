@@ -19,10 +19,10 @@ from local_tracker.agent.spool import MAX_SENDERS, Spool
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import ClosedError, Uplink
 from local_tracker.core.window import Flush, FlushWindow, Step, merged_content
-from local_tracker.worker.protocol import MAX_CELLS, Deadline, HandOverError, pack_cells
+from local_tracker.worker.protocol import MAX_CELLS, Deadline, pack_cells
 from tracker.core.model import TickContent
+from tracker.errors import Code, HandOverError
 
-UNKNOWN_OUTCOME = "unknown_outcome"
 """Code of an error: it is not known whether a step is durable."""
 MAX_GATHERED_CELLS = 16 * MAX_CELLS
 _RETRY_S = 0.2
@@ -70,7 +70,7 @@ class Flusher:
         for sender, last in spool.senders.items():
             future: Future[None] = Future()
             if last.settled and last.error is not None:
-                future.set_exception(HandOverError(*last.error))
+                future.set_exception(HandOverError(last.error[1], last.error[0]))
             elif last.settled:
                 future.set_result(None)
             self._outcomes[sender] = last.number, future
@@ -114,7 +114,9 @@ class Flusher:
             if self._failure is not None:
                 raise self._failure
             if self._closing:
-                raise HandOverError("unreachable", "the local tracker is ending; try again")
+                raise HandOverError(
+                    "the local tracker is ending; try again", Code.HAND_OVER_UNREACHABLE
+                )
             deadline.left_s()
             known = self._known(step, again, first_to)
             if known is not None:
@@ -122,7 +124,7 @@ class Flusher:
             try:
                 self._window.add(step, time.monotonic_ns())
             except ValueError as error:
-                raise HandOverError("full", str(error)) from None
+                raise HandOverError(str(error), Code.REFUSED_FULL) from None
             future: Future[None] = Future()
             self._outcomes[step.sender] = step.number, future
             self._outcomes.move_to_end(step.sender)
@@ -151,9 +153,9 @@ class Flusher:
             lost = first_to != self._spool.identity if first_to else self._spool.fresh
             if again and lost:
                 raise HandOverError(
-                    UNKNOWN_OUTCOME,
                     "this step was handed over before, to a local tracker whose spool is gone: "
                     "whether it is durable cannot be told; go on from the program's own record",
+                    Code.HAND_OVER_UNKNOWN,
                 )
             return None
         number, future = found
@@ -161,8 +163,8 @@ class Flusher:
             return future
         if step.number < number:
             raise HandOverError(
-                "protocol",
                 f"step {step.number} of {step.sender} comes after its step {number}: numbers grow",
+                Code.HAND_OVER_PROTOCOL,
             )
         return None
 
@@ -186,7 +188,7 @@ class Flusher:
             self._fail(error)
         except Exception as error:
             log.exception("flushing failed")
-            self._fail(HandOverError("internal", f"the local tracker failed: {error!r}"))
+            self._fail(HandOverError(f"the local tracker failed: {error!r}", Code.FAILED))
 
     def _next_steps(self) -> tuple[Step, ...] | None:
         """Waits until a flush is due, and records what can be recorded ahead of it; None when all is flushed
@@ -231,7 +233,7 @@ class Flusher:
             raise
         except HandOverError as error:
             self._stats.flush_refused()
-            if len(steps) == 1 or error.code == UNKNOWN_OUTCOME:
+            if len(steps) == 1 or error.code == Code.HAND_OVER_UNKNOWN:
                 self._spool.done(number, (error.code, str(error)))
                 for step in steps:
                     self._resolve(step, error)
@@ -256,7 +258,7 @@ class Flusher:
             except TimeoutError as error:
                 log.warning("flush %d is not durable yet: %s", number, error)
             except HandOverError as error:
-                if error.code != "unreachable":
+                if error.code != Code.HAND_OVER_UNREACHABLE:
                     raise
                 log.warning("flush %d is not durable yet: %s", number, error)
             with self._changed:
@@ -283,9 +285,9 @@ class Flusher:
             pending = self._spool.pending.values()
             recorded = {(step.sender, step.number) for steps in pending for step in steps}
         later = HandOverError(
-            "unreachable",
             "the local tracker has ended with the step in its spool, and the next one with that spool goes on "
             f"with it: {error}",
+            Code.HAND_OVER_UNREACHABLE,
         )
         with self._changed:
             self._failure = error

@@ -20,10 +20,11 @@ from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import LocalTrackerUplink, TrackerUplink, Uplink
 from local_tracker.core.window import Flush
-from local_tracker.worker.protocol import HandOverError, is_local_tracker
+from local_tracker.worker.protocol import is_local_tracker
 from local_tracker.worker.settings import EAGER, TRANSACTIONAL
 from local_tracker.worker.starting import READY, java_ancestor
 from tracker.client.credentials import is_loopback
+from tracker.errors import Code, HandOverError
 
 LOOK_INTERVAL_S = 0.5
 """How often a local tracker looks whether its socket is still there."""
@@ -202,7 +203,8 @@ def _serve_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:
         from local_tracker.agent import metrics
     except ImportError as missing:  # an executor installs the client alone
         raise HandOverError(
-            "invalid", f"--metrics-listen needs {missing.name}: pip install 'lowmark[server]'"
+            f"--metrics-listen needs {missing.name}: pip install 'lowmark[server]'",
+            Code.REFUSED_INVALID,
         ) from None
     try:
         served = metrics.listen(

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from local_tracker.worker.protocol import (
     LENGTHS_BYTES,
     Deadline,
-    HandOverError,
     Header,
     frame_header,
     frame_lengths,
 )
+from tracker.errors import Code, HandOverError
 
 FRAME_TIMEOUT_S = 10.0
 """How long a frame may take from its first byte to its last, and its answer to be taken."""
@@ -57,9 +57,9 @@ class Room:
             left_s = deadline.end() - time.monotonic()
             if not self._changed.wait_for(lambda: self._left >= size, left_s):
                 raise HandOverError(
-                    "full",
                     f"a frame of {header_bytes + body_bytes} bytes found no room beside others within "
                     f"{deadline.seconds:g} s, the limit is {MAX_BYTES_IN_FLIGHT}; hand over in smaller steps",
+                    Code.REFUSED_FULL,
                 )
             self._left -= size
         try:
@@ -136,7 +136,7 @@ def received(connection: socket.socket, size: int, deadline: Deadline) -> bytes:
             chunks += chunk
     except TimeoutError:
         raise HandOverError(
-            "deadline",
             f"a frame that was begun was not whole within {deadline.seconds:g} s; connect again, and repeat it",
+            Code.HAND_OVER_DEADLINE,
         ) from None
     return bytes(chunks)

@@ -36,13 +36,13 @@ from local_tracker.worker.protocol import (
     Deadline,
     Fields,
     HandedOver,
-    HandOverError,
     Header,
     checked_text,
     parse_address,
     send_frame,
 )
 from tracker.core.model import Heartbeat, HoldMove
+from tracker.errors import Code, HandOverError
 
 MAX_CONTRIBUTIONS_PER_FRAME = 1_024
 MAX_HEARTBEATS_PER_STEP = 1_000
@@ -95,7 +95,7 @@ class Listener:
                 # One whose socket was removed is about to end; one that listens is there to stay.
                 if time.monotonic() > deadline or os.path.exists(path):
                     raise HandOverError(
-                        "conflict", f"another local tracker listens at {path}"
+                        f"another local tracker listens at {path}", Code.REFUSED_CONFLICT
                     ) from None
                 time.sleep(_OWNER_POLL_S)
         with suppress(FileNotFoundError):
@@ -247,7 +247,7 @@ class Server:
     def _turn_away(self, connection: socket.socket, message: str) -> None:
         connection.settimeout(0)  # whoever does not take it is not waited for
         with connection, suppress(OSError):
-            send_frame(connection, {"error": "full", "message": message})
+            send_frame(connection, {"error": Code.REFUSED_FULL, "message": message})
 
     def _serve(self, connection: socket.socket, peer: str) -> None:
         try:
@@ -284,7 +284,7 @@ class Server:
             self._busy[connection] = True
         answer = self._answer(*frame)
         if "error" in answer:
-            self._stats.refuse(str(answer["error"]))
+            self._stats.refuse(str(answer["error"]).rpartition(".")[2])
         connection.settimeout(FRAME_TIMEOUT_S)
         send_frame(connection, answer)
         with self._changed:
@@ -296,18 +296,20 @@ class Server:
             fields = Fields(header)
             kind = fields.text("type")
             if kind not in self._requests:
-                raise HandOverError("protocol", f"there is no request of type {kind!r}")
+                raise HandOverError(
+                    f"there is no request of type {kind!r}", Code.HAND_OVER_PROTOCOL
+                )
             return self._requests[kind](fields, CellReader(body))
         except HandOverError as error:
             return {"error": error.code, "message": str(error)}
         except TimeoutError as error:
             return {
-                "error": "deadline",
+                "error": Code.HAND_OVER_DEADLINE,
                 "message": f"the tracker has not confirmed it: {error}; it may be durable or not",
             }
         except Exception as error:
             log.exception("a request failed")
-            return {"error": "internal", "message": f"the local tracker failed: {error!r}"}
+            return {"error": Code.FAILED, "message": f"the local tracker failed: {error!r}"}
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -315,8 +317,8 @@ class Server:
         asked = fields.text("pipeline")
         if asked != self._uplink.pipeline:
             raise HandOverError(
-                "unknown_pipeline",
                 f"this local tracker is of pipeline {self._uplink.pipeline!r}, not {asked!r}",
+                Code.REFUSED_UNKNOWN_PIPELINE,
             )
         return {
             "pipeline": asked,
@@ -333,8 +335,8 @@ class Server:
         items = fields.items("contributions")
         if len(items) > MAX_CONTRIBUTIONS_PER_FRAME:
             raise HandOverError(
-                "protocol",
                 f"{len(items)} contributions are over the limit of {MAX_CONTRIBUTIONS_PER_FRAME}",
+                Code.HAND_OVER_PROTOCOL,
             )
         contributions = [HandedOver.of(item, cells) for item in items]
         cells.end()
@@ -347,9 +349,9 @@ class Server:
         cells.end()
         if len(created) + len(consumed) > MAX_CELLS:
             raise HandOverError(
-                "full",
                 f"a step of {len(created) + len(consumed)} cells is over the limit of {MAX_CELLS}; "
                 f"acknowledge in smaller steps",
+                Code.REFUSED_FULL,
             )
         for part in (created, consumed):
             self._check_segments(part.segments.tolist() if len(part) < 8 else
@@ -357,7 +359,8 @@ class Server:
         items = fields.items("heartbeats")
         if len(items) > MAX_HEARTBEATS_PER_STEP:
             raise HandOverError(
-                "protocol", f"{len(items)} promises are over the limit of {MAX_HEARTBEATS_PER_STEP}"
+                f"{len(items)} promises are over the limit of {MAX_HEARTBEATS_PER_STEP}",
+                Code.HAND_OVER_PROTOCOL,
             )
         step = Step(
             fields.text("sender"), fields.integer("number"), created, consumed,
@@ -374,7 +377,8 @@ class Server:
         items = fields.items("holds", [])
         if len(items) > MAX_HOLDS_PER_STEP:
             raise HandOverError(
-                "protocol", f"{len(items)} holds are over the limit of {MAX_HOLDS_PER_STEP} a step"
+                f"{len(items)} holds are over the limit of {MAX_HOLDS_PER_STEP} a step",
+                Code.HAND_OVER_PROTOCOL,
             )
         moves = tuple(_hold(item) for item in items)
         self._check_segments([move.segment for move in moves])
@@ -409,9 +413,9 @@ class Server:
     def _required_flusher(self) -> Flusher:
         if self._flusher is None:
             raise HandOverError(
-                "invalid",
                 "this local tracker is transactional: it takes acks of micro-batches only; start one "
                 "with --mode eager for steps and fronts",
+                Code.REFUSED_INVALID,
             )
         if self._flusher.failure is not None:
             raise self._flusher.failure
@@ -433,8 +437,8 @@ class Server:
         for number in numbers:
             if not 0 <= number < len(self._uplink.segments):
                 raise HandOverError(
-                    "unknown_segment",
                     f"pipeline {self._uplink.pipeline!r} has no segment number {number}",
+                    Code.REFUSED_UNKNOWN_SEGMENT,
                 )
 
 
@@ -446,7 +450,9 @@ def _hold(item: object) -> HoldMove:
     match item:
         case [str(name), int(segment), int(slot)] if -(2**63) <= slot < 2**63:
             return HoldMove(checked_text("a hold's name", name), segment, slot)
-    raise HandOverError("protocol", f"{item!r} is not a hold's name, a segment's number and a slot")
+    raise HandOverError(
+        f"{item!r} is not a hold's name, a segment's number and a slot", Code.HAND_OVER_PROTOCOL
+    )
 
 
 def _heartbeat(item: object) -> Heartbeat:
@@ -458,4 +464,4 @@ def _heartbeat(item: object) -> Heartbeat:
         and -(2**63) <= item[1] < 2**63
     ):
         return Heartbeat(checked_text("a front's name", item[0]), item[1])
-    raise HandOverError("protocol", f"{item!r} is not a front's name and a slot")
+    raise HandOverError(f"{item!r} is not a front's name and a slot", Code.HAND_OVER_PROTOCOL)

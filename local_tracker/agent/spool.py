@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from local_tracker.core.window import Step
-from local_tracker.worker.protocol import CellReader, HandOverError, pack_cells
+from local_tracker.worker.protocol import CellReader, pack_cells
 from tracker.core.model import Heartbeat, HoldMove
+from tracker.errors import Code, HandOverError
 
 MAX_SENDERS = 10_000
 """Senders whose last step is remembered; the longest silent are forgotten."""
@@ -148,7 +149,8 @@ class Spool:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise HandOverError(
-                "conflict", f"another local tracker uses the spool {self._path}; give each its own"
+                f"another local tracker uses the spool {self._path}; give each its own",
+                Code.REFUSED_CONFLICT,
             ) from None
 
     def _read(self) -> None:
@@ -157,9 +159,9 @@ class Spool:
                 self._take(header, body)
             except (AttributeError, HandOverError, LookupError, TypeError, ValueError) as error:
                 raise HandOverError(
-                    "invalid",
                     f"the spool {self._path} has a record that this version cannot read "
                     f"({error!r}); start the version that wrote it",
+                    Code.REFUSED_INVALID,
                 ) from None
 
     def _take(self, header: dict[str, Any], body: bytes) -> None:
@@ -233,9 +235,9 @@ class Spool:
                 os.fdatasync(self._file)
         except OSError as error:
             raise HandOverError(
-                self._take_back(before),
                 f"the spool {self._path} cannot be written ({error}): nothing more is taken; make "
                 "room and start the local tracker again, which goes on from what is in it",
+                self._take_back(before),
             ) from error
 
     def _take_back(self, size_bytes: int) -> str:
@@ -246,8 +248,8 @@ class Spool:
             os.lseek(self._file, size_bytes, os.SEEK_SET)
             os.fsync(self._file)
         except OSError:
-            return "unknown_outcome"
-        return "full"
+            return Code.HAND_OVER_UNKNOWN
+        return Code.REFUSED_FULL
 
 
 def _records(content: bytes, path: str) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -283,9 +285,9 @@ def _records(content: bytes, path: str) -> Iterator[tuple[dict[str, Any], bytes]
 
 def _damaged(content: bytes, at: int, path: str) -> HandOverError:
     return HandOverError(
-        "invalid",
         f"the spool {path} is damaged at byte {at} of {len(content)}; restore it, or remove it and "
         "restart the workers whose steps it held",
+        Code.REFUSED_INVALID,
     )
 
 

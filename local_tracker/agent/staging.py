@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import Uplink
-from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
+from local_tracker.worker.protocol import Deadline, HandedOver
+from tracker.errors import Code, HandOverError
 
 MAX_REMEMBERED = 100_000
 """Hand-overs whose marks are remembered, to tell a repeat from a second one."""
@@ -74,11 +75,11 @@ class Stager:
         mark = self._marks.setdefault(key, handed.nonce)
         if mark != handed.nonce:
             raise HandOverError(
-                "conflict",
                 f"operator {contribution.operator!r} handed over twice in one task attempt (batch "
                 f"{contribution.batch}, stage {contribution.stage}, partition "
                 f"{contribution.partition} of query {contribution.query!r}): its acks would count "
                 f"for rows it saw twice, or not; give each use of it a name of its own",
+                Code.REFUSED_CONFLICT,
             )
         while len(self._marks) > MAX_REMEMBERED:
             self._marks.popitem(last=False)
@@ -99,9 +100,9 @@ class Stager:
     def _lane(self, node_id: str) -> _Lane:
         if node_id not in self._lanes and len(self._lanes) >= MAX_NODES:
             raise HandOverError(
-                "full",
                 f"contributions for node {node_id!r}: this local tracker has staged for {MAX_NODES} "
                 f"nodes, the limit; start one for each application",
+                Code.REFUSED_FULL,
             )
         return self._lanes[node_id]
 
@@ -114,7 +115,7 @@ class Stager:
             self._uplink.stage(node_id, together, deadline)
             self._stats.staged(len(together), time.monotonic() - start)
         except HandOverError as error:
-            if len(group) > 1 and error.code != "unreachable":
+            if len(group) > 1 and error.code != Code.HAND_OVER_UNREACHABLE:
                 # One of them was refused, and all with it: each by itself, to find out which.
                 for waiting in group:
                     self._send(node_id, [waiting])

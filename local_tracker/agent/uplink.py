@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from local_tracker.worker.handle import Handle, Relayed
-from local_tracker.worker.protocol import RESTARTED, Deadline, HandedOver, HandOverError
+from local_tracker.worker.protocol import Deadline, HandedOver
 from tracker.client import (
     Admin,
     LowmarkError,
@@ -18,8 +18,9 @@ from tracker.client import (
     UnavailableError,
 )
 from tracker.core.log import Grant
-from tracker.core.model import Batch, HoldMove, NodeKind, RefusalCode, TickContent
+from tracker.core.model import Batch, HoldMove, NodeKind, TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, HandOverError
 
 FLUSHES = "flushes"
 """The scope of the batch keys of a local tracker's ticks: the numbers of its flushes."""
@@ -28,13 +29,14 @@ _OPEN_TIMEOUT_S = 20.0
 _COMMIT_TIMEOUT_S = 60.0
 _MIN_TIMES_WAIT_S = 20.0
 _RECONNECT_S = 1.0
+_UNDECIDED = (Code.HAND_OVER_DEADLINE, Code.HAND_OVER_UNREACHABLE, Code.REFUSED_FENCED)
 
 
 class ClosedError(HandOverError):
     """The local tracker's own key is closed: another one runs under its node id. It must end."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(RefusalCode.FENCED.value, message)
+        super().__init__(message, Code.REFUSED_FENCED)
 
 
 class Uplink(Protocol):
@@ -123,8 +125,8 @@ class MinTimes:
             values = [value for value in self._values if value is not None]
             if len(values) < len(self._values):
                 raise HandOverError(
-                    "unreachable",
                     "min time has not been heard from the tracker yet; is it running?",
+                    Code.HAND_OVER_UNREACHABLE,
                 )
             return Relayed(self._version, tuple(values[:-1]), values[-1])
 
@@ -219,13 +221,15 @@ class TrackerUplink:
         try:
             yield
         except RefusedError as error:
-            if error.refusal.code is RefusalCode.FENCED:
+            if error.code == Code.REFUSED_FENCED:
                 raise ClosedError(error.refusal.message) from None
-            raise HandOverError(error.refusal.code.value, error.refusal.message) from None
+            raise HandOverError(error.refusal.message, error.code) from None
         except LowmarkError as error:
             if self._node.failure is not None:
                 raise ClosedError(str(error)) from None
-            raise HandOverError("unreachable", f"the tracker at {self._target}: {error}") from None
+            raise HandOverError(
+                f"the tracker at {self._target}: {error}", Code.HAND_OVER_UNREACHABLE
+            ) from None
 
 
 class LocalTrackerUplink:
@@ -259,11 +263,11 @@ class LocalTrackerUplink:
         try:
             self._flushing.step_as(self._sender, number, content, again, above, _COMMIT_TIMEOUT_S)
         except HandOverError as error:
-            if error.code in ("deadline", "unreachable", RefusalCode.FENCED.value):
+            if error.code in _UNDECIDED:
                 # It may be in the record above, also of one that ends since another has its node: the next
                 # with that record knows it by its number.
                 raise TimeoutError(str(error)) from None
-            if error.code == RESTARTED:
+            if error.code == Code.HAND_OVER_RESTARTED:
                 raise ClosedError(str(error)) from None
             raise
 

@@ -12,8 +12,8 @@ import logging
 import os
 from typing import Any
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.scala import class_name, methods_of, optional
+from tracker.errors import TrackingError
 
 SUPPORTED_PYSPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """The minor versions whose logs have been tried out."""

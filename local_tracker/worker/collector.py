@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from local_tracker.core.merge import merge_acks, merge_cells
-from local_tracker.worker.protocol import MAX_CELLS, HandOverError
+from local_tracker.worker.protocol import MAX_CELLS
 from tracker.core.model import Cells, HoldMove
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.errors import Code, HandOverError, InvalidError
 
 _MERGE_AT_ACKS = 1 << 20
 """So many acks of one segment are merged before more are kept."""
-
-
-class AckError(ValueError):
-    """An ack call with arguments that make no sense; names the operator and the value."""
 
 
 class _Acks:
@@ -108,10 +105,10 @@ class Collector:
         for what, cells in (("created", created), ("consumed", consumed)):
             if len(cells) > MAX_CELLS:
                 raise HandOverError(
-                    "full",
                     f"operator {self.name!r} {what} items in {len(cells)} different cells (segment "
                     f"and slot) at once; the limit is {MAX_CELLS}: make the batches smaller, use more "
                     f"partitions, or register the pipeline with a wider slack",
+                    Code.REFUSED_FULL,
                 )
         return created, consumed
 
@@ -197,5 +194,5 @@ class Collector:
         words = np.array([number % 2**64 for number in numbers], np.uint64)
         return words.reshape(array.shape)
 
-    def _error(self, message: str) -> AckError:
-        return AckError(f"operator {self.name!r}: {message}")
+    def _error(self, message: str) -> InvalidError:
+        return InvalidError(f"operator {self.name!r}: {message}", Code.INVALID_ACKS)

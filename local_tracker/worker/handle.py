@@ -15,10 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from local_tracker.worker.protocol import (
-    RESTARTED,
     Deadline,
     HandedOver,
-    HandOverError,
     Header,
     connect,
     pack_cells,
@@ -28,6 +26,7 @@ from local_tracker.worker.protocol import (
 from tracker.core.log import Grant
 from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
 from tracker.core.model.rounds import Rounds
+from tracker.errors import Code, HandOverError
 
 _RETRY_S = 0.05
 _MARGIN_S = 1.0
@@ -101,9 +100,9 @@ class Handle:
         segments = self.welcome().segments
         if name not in segments:
             raise HandOverError(
-                "unknown_segment",
                 f"pipeline {self.pipeline!r} has no segment {name!r}; its segments are: "
                 f"{', '.join(segments)}",
+                Code.REFUSED_UNKNOWN_SEGMENT,
             )
         return segments.index(name)
 
@@ -135,7 +134,7 @@ class Handle:
         holds: tuple[HoldMove, ...] = (),
     ) -> None:
         """Hands over a whole step; returns when it is durable. Raises HandOverError; after one with
-        code `deadline` or `unreachable` the step may still become durable."""
+        code `hand_over.deadline` or `hand_over.unreachable` the step may still become durable."""
         with self._lock:
             self._check_process()
             self._number += 1
@@ -240,7 +239,7 @@ class Handle:
             except TimeoutError as error:
                 self._drop()
                 raise HandOverError(
-                    "deadline", self._late(what, deadline, trouble or error)
+                    self._late(what, deadline, trouble or error), Code.HAND_OVER_DEADLINE
                 ) from None
             except OSError as error:
                 self._drop()
@@ -260,17 +259,19 @@ class Handle:
             self._generation = now
         elif now not in (None, self._generation) and request in _OF_ONE_GENERATION:
             raise HandOverError(
-                RESTARTED,
                 f"pipeline {self.pipeline!r} was restarted: this process began in its generation "
                 f"{self._generation}, and generation {now} goes on without what it does; start it again, "
                 "over input from the slot on at which that one begins (lowmark explain)",
+                Code.HAND_OVER_RESTARTED,
             )
 
     def _pause(self, deadline: Deadline, what: str, trouble: Exception) -> None:
         try:
             time.sleep(min(_RETRY_S, deadline.left_s()))
         except TimeoutError:
-            raise HandOverError("deadline", self._late(what, deadline, trouble)) from None
+            raise HandOverError(
+                self._late(what, deadline, trouble), Code.HAND_OVER_DEADLINE
+            ) from None
 
     def _late(self, what: str, deadline: Deadline, trouble: Exception) -> str:
         return (
@@ -309,7 +310,7 @@ class Handle:
         if answer is None:
             raise ConnectionError("it has closed the connection")
         if "error" in answer[0]:
-            raise HandOverError(str(answer[0]["error"]), str(answer[0].get("message", "")))
+            raise HandOverError(str(answer[0].get("message", "")), str(answer[0]["error"]))
         return answer
 
     def _drop(self) -> None:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from tracker.errors import Code, FilesError
 from tracker.files import STORES, Files, Stores, child
 
 MAX_NOTE_BYTES = 64 * 2**20
 """The largest note that is read: of some hundred thousand units."""
-
-
-class NoteError(Exception):
-    """A note cannot be read; names its file."""
 
 
 def note_commit(directory: str, batch: int, names: Iterable[str]) -> None:
@@ -28,7 +25,7 @@ def note_commit(directory: str, batch: int, names: Iterable[str]) -> None:
 
 
 def recorded_units(directory: str, batch: int, stores: Stores = STORES) -> tuple[str, ...]:
-    """The units of a batch; none if none were recorded. Raises NoteError, FilesError."""
+    """The units of a batch; none if none were recorded. Raises FilesError."""
     files, path = _note(directory, batch, stores)
     text = files.read_whole(path, MAX_NOTE_BYTES)
     if text is None:
@@ -36,7 +33,7 @@ def recorded_units(directory: str, batch: int, stores: Stores = STORES) -> tuple
     try:
         return tuple(str(name) for name in json.loads(text)["units"])
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise NoteError(f"{path} is not a note of a commit: {error!r}") from None
+        raise FilesError(f"{path} is not a note of a commit: {error!r}", Code.FILES_LOG) from None
 
 
 def is_recorded(directory: str, batch: int, stores: Stores = STORES) -> bool:

@@ -23,7 +23,7 @@ Requests, by `type`, and the fields of their answers:
 - `holds` {}: {holds: [[name, segment, slot]]}, those of the local tracker's node that are durable
 - `join_front` {front, segment: name, deadline_ms}: {slot, heartbeat}; `leave_front` {front}.
 
-An answer with `error` (a word, see `HandOverError.code`) and `message` says that nothing was done.
+An answer with `error` (a code, as in `HandOverError.code`) and `message` says that nothing was done.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracker.core.model import Cells, StagedContribution
+from tracker.errors import Code, HandOverError
 
 MAX_HEADER_BYTES = 1 << 20
 MAX_BODY_BYTES = 1 << 24
@@ -57,28 +58,6 @@ _COLUMNS = (("<i4", 4), ("<i8", 8), ("<u8", 8), ("<i8", 8))
 _CELL_BYTES = sum(width for _, width in _COLUMNS)
 
 Header = dict[str, Any]
-
-
-RESTARTED = "restarted"
-"""Code of an error: the pipeline was restarted since whoever hands over began."""
-
-
-class HandOverError(Exception):
-    """Acks could not be handed over, or the local tracker refused something.
-
-    code: `unreachable` (no local tracker, or no route from it to the tracker), `deadline`, `protocol`
-    (a frame that can't be read), `invalid`, `conflict` (two hand-overs of one operator in one task
-    attempt), `restarted` (the pipeline, since this process began), or one of the tracker's own refusals
-    (docs/errors.md).
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-    def __reduce__(self) -> tuple[type[HandOverError], tuple[str, str]]:
-        # Errors of tasks are pickled on their way to the driver.
-        return HandOverError, (self.code, str(self))
 
 
 class Deadline:
@@ -153,10 +132,12 @@ class CellReader:
     def read(self, count: object) -> Cells:
         """The next `count` cells; raises HandOverError if the body doesn't hold them."""
         if not isinstance(count, int) or not 0 <= count <= MAX_CELLS:
-            raise HandOverError("protocol", f"{count!r} is not a number of cells up to {MAX_CELLS}")
+            raise HandOverError(
+                f"{count!r} is not a number of cells up to {MAX_CELLS}", Code.HAND_OVER_PROTOCOL
+            )
         if self._at + count * _CELL_BYTES > len(self._body):
             raise HandOverError(
-                "protocol", f"a body of {len(self._body)} bytes ends within its cells"
+                f"a body of {len(self._body)} bytes ends within its cells", Code.HAND_OVER_PROTOCOL
             )
         columns: list[Any] = []
         for code, width in _COLUMNS:
@@ -168,7 +149,8 @@ class CellReader:
         """Raises HandOverError if the body holds more than was read."""
         if self._at != len(self._body):
             raise HandOverError(
-                "protocol", f"{len(self._body) - self._at} bytes follow the cells of a body"
+                f"{len(self._body) - self._at} bytes follow the cells of a body",
+                Code.HAND_OVER_PROTOCOL,
             )
 
 
@@ -209,25 +191,31 @@ class Fields:
 
     def __init__(self, header: object) -> None:
         if not isinstance(header, dict):
-            raise HandOverError("protocol", f"{_shown(header)} is not a JSON object")
+            raise HandOverError(f"{_shown(header)} is not a JSON object", Code.HAND_OVER_PROTOCOL)
         self._header = header
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._header.get(name, default)
         if not isinstance(value, str):
-            raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not a text")
+            raise HandOverError(
+                f"field {name!r} is {_shown(value)}, not a text", Code.HAND_OVER_PROTOCOL
+            )
         return checked_text(f"field {name!r}", value)
 
     def integer(self, name: str) -> int:
         value = self._header.get(name)
         if type(value) is not int or not -(2**63) <= value < 2**63:
-            raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not an int64")
+            raise HandOverError(
+                f"field {name!r} is {_shown(value)}, not an int64", Code.HAND_OVER_PROTOCOL
+            )
         return value
 
     def items(self, name: str, default: list[object] | None = None) -> list[object]:
         value = self._header.get(name, default)
         if not isinstance(value, list):
-            raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not a list")
+            raise HandOverError(
+                f"field {name!r} is {_shown(value)}, not a list", Code.HAND_OVER_PROTOCOL
+            )
         return value
 
     def flag(self, name: str) -> bool:
@@ -238,12 +226,15 @@ def checked_text(what: str, value: str) -> str:
     """A text that can travel on: not too long, and no half of a character. Raises HandOverError."""
     if len(value) > MAX_TEXT_CHARACTERS:
         raise HandOverError(
-            "protocol", f"{what} has {len(value)} characters; the limit is {MAX_TEXT_CHARACTERS}"
+            f"{what} has {len(value)} characters; the limit is {MAX_TEXT_CHARACTERS}",
+            Code.HAND_OVER_PROTOCOL,
         )
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise HandOverError("protocol", f"{what} is {value!r}, which is no Unicode text") from None
+        raise HandOverError(
+            f"{what} is {value!r}, which is no Unicode text", Code.HAND_OVER_PROTOCOL
+        ) from None
     return value
 
 
@@ -284,9 +275,11 @@ def frame_header(text: bytes) -> Header:
     try:
         header = json.loads(text)
     except (RecursionError, ValueError) as error:
-        raise HandOverError("protocol", f"the header of a frame is not JSON: {error}") from None
+        raise HandOverError(
+            f"the header of a frame is not JSON: {error}", Code.HAND_OVER_PROTOCOL
+        ) from None
     if not isinstance(header, dict):
-        raise HandOverError("protocol", "the header of a frame is not a JSON object")
+        raise HandOverError("the header of a frame is not a JSON object", Code.HAND_OVER_PROTOCOL)
     return header
 
 
@@ -297,7 +290,8 @@ def _check_lengths(header_bytes: int, body_bytes: int) -> None:
     ):
         if size > limit:
             raise HandOverError(
-                "protocol", f"a frame's {what} of {size} bytes is over the limit of {limit}"
+                f"a frame's {what} of {size} bytes is over the limit of {limit}",
+                Code.HAND_OVER_PROTOCOL,
             )
 
 

@@ -11,17 +11,11 @@ from dataclasses import dataclass, replace
 from local_tracker.worker import settings as settings_module
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import HandedOver
-from local_tracker.worker.settings import (
-    EAGER,
-    OFF,
-    TRANSACTIONAL,
-    Settings,
-    SettingsError,
-    require,
-)
+from local_tracker.worker.settings import EAGER, OFF, TRANSACTIONAL, Settings, require
 from local_tracker.worker.starting import endpoint_of, ensure_started
 from local_tracker.worker.task import SparkTask, TaskAttempt, current_task
 from tracker.core.model import Cells, HoldMove, StagedContribution
+from tracker.errors import Code, InvalidError
 
 _MAX_HANDLES = 64
 """Handles that one thread keeps; a worker serves one application, so there are few."""
@@ -68,7 +62,7 @@ class Route:
 
 
 def current() -> Route | None:
-    """The way for the acks of the running code; None if they are turned off. Raises SettingsError if
+    """The way for the acks of the running code; None if they are turned off. Raises InvalidError if
     they have nowhere to go."""
     task = current_task()
     settings = settings_module.load(None if task is None else task.local_property)
@@ -81,7 +75,7 @@ def current() -> Route | None:
 
 def relayed(properties: Mapping[str, str]) -> Handle:
     """The local tracker of this host, for code that asks it for min time and acknowledges nothing, such
-    as a Spark driver's; properties: those that a task of the query would have. Raises SettingsError."""
+    as a Spark driver's; properties: those that a task of the query would have. Raises InvalidError."""
     settings = settings_module.load(properties.get)
     return _handle(replace(settings, mode=settings.mode or TRANSACTIONAL))
 
@@ -89,17 +83,19 @@ def relayed(properties: Mapping[str, str]) -> Handle:
 def _mode(settings: Settings, task: SparkTask | None) -> str:
     in_batch = task is not None and task.attempt is not None
     if settings.mode == TRANSACTIONAL and not in_batch:
-        raise SettingsError(
+        raise InvalidError(
             "mode is transactional, but this code does not run in a micro-batch of a tracked query, "
-            "which its acks could be committed with; set LOWMARK_MODE=eager, or off"
+            "which its acks could be committed with; set LOWMARK_MODE=eager, or off",
+            Code.INVALID_SETTINGS,
         )
     if settings.mode:
         return settings.mode
     if task is not None and not in_batch:
-        raise SettingsError(
+        raise InvalidError(
             "this Spark job is not a micro-batch of a tracked query: Spark may run its tasks again, "
             "and nothing says when they count; start a query with tracked.start(...), or set "
-            "lowmark.mode to eager (each step counts at once) or off (acks go nowhere)"
+            "lowmark.mode to eager (each step counts at once) or off (acks go nowhere)",
+            Code.INVALID_SETTINGS,
         )
     return TRANSACTIONAL if in_batch else EAGER
 

@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from local_tracker.core.window import Flush
+from tracker.errors import Code, InvalidError
 
 TRANSACTIONAL, EAGER, OFF = "transactional", "eager", "off"
 MODES = (TRANSACTIONAL, EAGER, OFF)
-
-
-class SettingsError(Exception):
-    """A setting is missing or makes no sense; names it, and how to set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ def load(
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
     """The settings of this moment. `local_property` reads one of the running task's local properties.
-    Raises SettingsError where a value makes no sense."""
+    Raises InvalidError where a value makes no sense."""
 
     def read(name: str, default: str = "") -> str:
         value = local_property(f"lowmark.{name}") if local_property is not None else None
@@ -69,8 +66,9 @@ def load(
 
     mode = read("mode")
     if mode and mode not in MODES:
-        raise SettingsError(
-            f"mode is {mode!r}; it must be one of {', '.join(MODES)}, or not be set"
+        raise InvalidError(
+            f"mode is {mode!r}; it must be one of {', '.join(MODES)}, or not be set",
+            Code.INVALID_SETTINGS,
         )
     return Settings(
         target=read("target"),
@@ -94,8 +92,8 @@ def _flush(text: str) -> Flush:
         return Flush(text or Flush.WHEN_IDLE.value)
     except ValueError:
         names = ", ".join(flush.value for flush in Flush)
-        raise SettingsError(
-            f"flush is {text!r}; it must be one of {names}, or not be set"
+        raise InvalidError(
+            f"flush is {text!r}; it must be one of {names}, or not be set", Code.INVALID_SETTINGS
         ) from None
 
 
@@ -112,14 +110,15 @@ def _credentials(
 
 
 def require(settings: Settings, *names: str) -> None:
-    """Raises SettingsError if one of the settings is missing."""
+    """Raises InvalidError if one of the settings is missing."""
     missing = [name for name in names if not getattr(settings, name)]
     if missing:
-        raise SettingsError(
+        raise InvalidError(
             f"acks have nowhere to go: {', '.join(missing)} not set; in Spark, call "
             f"tracked.track(acks) and start the query with tracked.start(...); elsewhere set "
             f"{', '.join('LOWMARK_' + name.upper() for name in missing)}; or set LOWMARK_MODE=off "
-            f"to run without tracking"
+            f"to run without tracking",
+            Code.INVALID_SETTINGS,
         )
 
 
@@ -131,5 +130,7 @@ def _positive(name: str, text: str, default: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 86_400_000:
-        raise SettingsError(f"{name} is {text!r}; it must be a number above 0")
+        raise InvalidError(
+            f"{name} is {text!r}; it must be a number above 0", Code.INVALID_SETTINGS
+        )
     return value

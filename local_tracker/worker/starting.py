@@ -22,8 +22,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 import local_tracker
-from local_tracker.worker.protocol import Deadline, HandOverError, connect
+from local_tracker.worker.protocol import Deadline, connect
 from local_tracker.worker.settings import EAGER, Settings
+from tracker.errors import Code, HandOverError
 
 READY = b"ready\n"
 IDLE_EXIT_S = 30
@@ -92,9 +93,9 @@ def private_directory(path: str) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise HandOverError(
-            "unreachable",
             f"{path} is not a directory that only this user can write to; remove it, or set "
             f"LOWMARK_DIRECTORY to another place",
+            Code.HAND_OVER_UNREACHABLE,
         )
 
 
@@ -162,18 +163,18 @@ def _start(settings: Settings, endpoint: Endpoint, deadline: Deadline) -> None:
             process.kill()
             process.wait()
             raise HandOverError(
-                "unreachable",
                 f"the local tracker did not start within {deadline.seconds:g} s: has this host a "
                 f"route to the tracker at {settings.target}? (log: {log_path})",
+                Code.HAND_OVER_UNREACHABLE,
             ) from None
         if report != READY:
             process.kill()
             process.wait()
             tail = Path(log_path).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
             raise HandOverError(
-                "unreachable",
                 f"the local tracker did not start: {report.decode(errors='replace') or tail.strip()} "
                 f"(log: {log_path})",
+                Code.HAND_OVER_UNREACHABLE,
             )
     finally:
         os.close(reading)

@@ -10,7 +10,7 @@ from airflow.sdk import BaseHook
 from tracker.client.admin import Admin
 from tracker.client.connection import SecureTarget
 from tracker.client.credentials import Credentials
-from tracker.client.errors import LowmarkError
+from tracker.errors import LowmarkError
 
 DEFAULT_PORT = 7070
 TEST_TIMEOUT_S = 5.0

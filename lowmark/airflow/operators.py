@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from airflow.sdk import Asset, BaseOperator
@@ -11,13 +10,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tracker.consumers.periods.releases import reported, to_release
 
 LOOKED_AT = 100
-"""Events of each asset, the newest and the oldest, among which the last of this operator's own and those of the watcher
-are looked for: somebody may have made some by hand."""
+"""The newest events of each asset, among which the last of this operator's own and of the watcher's is looked for:
+somebody may have made some by hand."""
 
 
 class ReleasePeriods(BaseOperator):
-    """Gives `periods` one event for each period that `watched`, the asset of a `PeriodTrigger`, has reported, with
-    the period's start as its partition key: a Dag that is scheduled by partitions of it runs once for each period.
+    """Gives `periods` one event for each period up to the one that `watched`, the asset of a `PeriodTrigger`, has
+    reported last, with the period's start as its partition key: a Dag that is scheduled by partitions of it runs once for each period.
 
     *Exactly once*: Airflow writes the events of a task in the transaction that makes it a success, and the next run
     reads the position there. A report that comes twice, as after the triggerer was killed,
@@ -34,14 +33,9 @@ class ReleasePeriods(BaseOperator):
     def execute(self, context: Any) -> list[str]:
         """Returns the partition keys. Skipped where there is nothing new: a task that succeeds without a key would
         give the asset an event of no partition."""
-        before, watched = (
-            context["inlet_events"][self.periods],
-            context["inlet_events"][self.watched],
-        )
         due = to_release(
-            released=_extras(before.ascending(False).limit(LOOKED_AT)),
-            oldest=reported(_extras(watched.ascending(True).limit(LOOKED_AT))),
-            newest=reported(_extras(watched.ascending(False).limit(LOOKED_AT))),
+            _extras(context["inlet_events"][self.periods]),
+            reported(_extras(context["inlet_events"][self.watched])),
         )
         if not due.keys:
             raise AirflowSkipException("every period that was reported is released")
@@ -51,5 +45,6 @@ class ReleasePeriods(BaseOperator):
         return due.keys
 
 
-def _extras(events: Iterable[Any]) -> list[dict[str, Any]]:
-    return [event.extra or {} for event in events]
+def _extras(events: Any) -> list[dict[str, Any]]:
+    """Of an asset's events, the newest first."""
+    return [event.extra or {} for event in events.ascending(False).limit(LOOKED_AT)]

@@ -160,7 +160,7 @@ class BarrierRun:
         self._wait(began_s + seconds)
 
     def _wait(self, until_s: float) -> None:
-        time.sleep(max(0.0, until_s - time.monotonic()))
+        time.sleep(max(0.0, until_s - time.monotonic()))  # paces: the load
         for front in self._fronts:
             assert front.failure is None, f"a front has failed: {front.failure!r}"
         assert not self._barrier.has_ended(), f"the barrier has ended: {self._barrier.errors()}"

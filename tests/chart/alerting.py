@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tests.chart.rendering import CHART
+from tests.waits import HANG_S
 
 RULES_FILE = CHART / "files" / "alerts.yaml"
 ALERT_TESTS = Path(__file__).parent / "alerts" / "alerts_test.yaml"
@@ -25,7 +26,7 @@ def promtool(*words: str) -> str:
     """What promtool says if it is not content; else nothing."""
     done = subprocess.run(
         [os.environ.get("PROMTOOL", "promtool"), *words],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     return "" if done.returncode == 0 else done.stdout + done.stderr
 

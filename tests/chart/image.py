@@ -254,7 +254,7 @@ def inside(stage: Stage, *words: str, mounts: Mapping[str, Path] | None = None) 
     return _run(stage.command(list(words), read_only=True, mounts=mounts))
 
 
-def _run(command: list[str], timeout_s: float = 300) -> str:
+def _run(command: list[str], timeout_s: float = PROGRAM_S) -> str:
     done = subprocess.run(
         command, check=False, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -119,5 +119,5 @@ def _probed(pod: Pod, process: subprocess.Popen[bytes], log: Path) -> list[str]:
         while not asked(pod, pod.container[probe]):
             if process.poll() is not None or time.monotonic() > deadline:
                 return [f"{probe} in the image: {log.read_text()[-2000:]}"]
-            time.sleep(0.2)
+            time.sleep(0.2)  # paces: its looks
     return []

@@ -181,7 +181,7 @@ class Pod:
         hook = self.container.get("lifecycle", {}).get("preStop", {})
         sleep_s = float(hook.get("sleep", {}).get("seconds", 0))
         grace_s = float(self.spec["terminationGracePeriodSeconds"])
-        time.sleep(sleep_s)
+        time.sleep(sleep_s)  # paces: the hook of the pod
         begun = time.monotonic()
         process.signal(signal.SIGTERM)
         process.ends_well(grace_s - sleep_s)

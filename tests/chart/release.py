@@ -31,6 +31,7 @@ from tests.cluster.children import Running, discard, now_slot
 from tests.cluster.network import Loopback, Place
 from tests.faults import nodes
 from tests.faults.system import System
+from tests.waits import HANG_S
 from tracker.client.credentials import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 
 SHARDS, STANDBYS = 2, 1
@@ -226,7 +227,7 @@ class Release(System):
         self.local_tracker = self._local_process()
         self.local_tracker.start()
 
-    def finish(self, timeout_s: float = 120.0) -> None:
+    def finish(self, timeout_s: float = HANG_S) -> None:
         """As of the load; then `helm test`, and the pods are ended as an uninstall does."""
         assert "faults" in self.job("Pod", f"{self.fullname}-test")
         values = self.rendered.values
@@ -258,5 +259,5 @@ class Release(System):
 
 def fetched(address: str, port: int, path: str) -> str:
     """What a pod tells by HTTP. Raises OSError."""
-    with urlopen(f"http://{address}:{port}{path}", timeout=30) as answer:
+    with urlopen(f"http://{address}:{port}{path}", timeout=HANG_S) as answer:
         return str(answer.read().decode())

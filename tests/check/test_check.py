@@ -24,6 +24,7 @@ from tests.check.sound import (
     sound_run,
     tick,
 )
+from tests.waits import HANG_S
 
 
 def check(lines: list[Line]) -> list[str]:
@@ -293,7 +294,7 @@ def test_the_shortest_way_counts_also_around_a_cycle() -> None:
 
 def run_check(path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.check", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S)
 
 
 @pytest.mark.parametrize(

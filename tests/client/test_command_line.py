@@ -236,7 +236,7 @@ def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeCl
     done(node.commit(promise(base + 100)))
     waiting.join(HANG_S)
     assert result[0].exit_code == 0
-    assert run(running, *words, "1970-01-01", "--timeout", "5").exit_code == 0
+    assert run(running, *words, "1970-01-01", "--timeout", str(HANG_S)).exit_code == 0
     assert run(running, *words, "now", "--timeout", "0.05").exit_code == EXIT_TIMED_OUT
     bad = run(running, *words, "yesterday")
     assert bad.exit_code == WRONG_USAGE and "not a moment" in bad.stderr

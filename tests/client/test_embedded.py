@@ -27,7 +27,8 @@ def test_shards_join_and_leave_while_ticks_flow(kind: str, tmp_path: Path) -> No
         running.start_shard(2)
         running.rescale(1, evacuate=True)
         assert sorted(running.servers) == [0] and len(running.addresses) == 1
-        assert not subscriber.wait_until(2000, timeout_s=0.05), "what was handed over is open"
+        # expires: what was handed over is open
+        assert not subscriber.wait_until(2000, timeout_s=0.05)
         for slot in range(0, 2000, 64):
             done(node.commit(consume(slot, slot + 1)))
         assert subscriber.wait_until(2000, timeout_s=HANG_S)

@@ -11,7 +11,7 @@ import pytest
 import tracker
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.waits import HANG_S
-from tracker.client import Admin, LowmarkError, NodeClient, RefusedError, TickRefusedError
+from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import HOLD_FRONT, Cells, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
@@ -91,7 +91,7 @@ def test_a_hold_begins_by_a_front_where_nothing_is_announced(
         timers = NodeClient(running.target, pipeline, "timers")
         timers.join(HANG_S)
         with pytest.raises(
-            TickRefusedError, match=r"'early' cannot begin at slot 49.*below slot 50"
+            RefusedError, match=r"'early' cannot begin at slot 49.*below slot 50"
         ) as low:
             timers.hold(FED, 49, "early")
         assert low.value.refusal.code is RefusalCode.BELOW_MIN_TIME
@@ -107,11 +107,9 @@ def test_it_only_moves_up(running: EmbeddedTracker, pipeline: str) -> None:
     with NodeClient(running.target, pipeline, "n") as node:
         joined_front(node)
         hold = node.hold(FED, 20, "own")
-        with pytest.raises(
-            TickRefusedError, match=r"'own' stands at slot 20 of segment.*back to 19"
-        ):
+        with pytest.raises(RefusedError, match=r"'own' stands at slot 20 of segment.*back to 19"):
             hold.move_to(19)
-        with pytest.raises(TickRefusedError, match="stands at slot 20"):
+        with pytest.raises(RefusedError, match="stands at slot 20"):
             node.hold(FED, 19, "own")
         assert hold.slot == 20
 
@@ -123,7 +121,7 @@ def test_who_asks_again_gets_it_as_it_stands(running: EmbeddedTracker, pipeline:
         assert node.hold(FED, 25, "own") is hold and hold.slot == 20
         assert hold.release() is hold.release()
         done(hold.release())
-        with pytest.raises(TickRefusedError, match="was let go of"):
+        with pytest.raises(RefusedError, match="was let go of"):
             hold.move_to(30)
         assert node.hold(FED, 30, "own") is not hold
 
@@ -171,7 +169,7 @@ def test_a_refused_tick_moves_no_hold_nor_do_those_behind_it(
         refused = hold.move_to(30, create(2_000_000, 8))
         behind = hold.move_to(40)
         for future in (refused, behind):
-            with pytest.raises(TickRefusedError):
+            with pytest.raises(RefusedError):
                 done(future)
         node.flush(HANG_S)
         assert hold.slot == hold.durable_slot == 20
@@ -221,10 +219,10 @@ def test_one_that_min_time_has_passed_begins_anew_by_a_front(
     with NodeClient(running.target, pipeline, "worker") as again:
         again.join(HANG_S)
         hold = again.holds["own"]
-        with pytest.raises(TickRefusedError, match=r"hold 'own'.*stands at slot 20.*holds nothing"):
+        with pytest.raises(RefusedError, match=r"hold 'own'.*stands at slot 20.*holds nothing"):
             done(hold.move_to(150))
         assert hold.is_late and hold.slot == 20
-        with pytest.raises(TickRefusedError, match="below slot 100"):
+        with pytest.raises(RefusedError, match="below slot 100"):
             again.hold(FED, 99, "own")
         anew = again.hold(FED, 120, "own")
         assert (anew.slot, anew.is_late) == (120, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,12 +14,12 @@ from typer.testing import CliRunner
 import tracker
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, FencedError, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import RefusalCode
+from tracker.core.model import PipelineSpec, RefusalCode
 
 
 @pytest.fixture
@@ -251,3 +252,37 @@ def test_a_restart_that_cannot_be_is_refused(running: EmbeddedTracker, front: No
     done(front.commit(promise(21)))
     later = run_json(running, "pipelines", "restart", "-p", "two", "--from", "slot:5", "--yes")
     assert later == {"pipeline": "two", "generation": 1, "from_slot": 5}
+
+
+def test_a_pipeline_is_deleted_and_its_name_given_again(
+    running: EmbeddedTracker, front: NodeClient
+) -> None:
+    assert reached(running, 3)
+    kept = run(running, "pipelines", "delete", "-p", "two", "--yes")
+    assert kept.exit_code == EXIT_REFUSED and "open slots in 'first'" in kept.stderr
+    assert "--drop-open" in kept.stderr
+    with Subscriber(running.target, "two") as subscriber:
+        updates = subscriber.updates()
+        next(updates)
+        gone = run(running, "pipelines", "delete", "-p", "two", "--drop-open", "--yes")
+        assert gone.exit_code == 0, gone.output
+        with pytest.raises(RefusedError, match="'two' was deleted"):
+            for _ in updates:
+                pass
+    with pytest.raises(RefusedError, match="'two' was deleted"):
+        done(front.commit(promise(22)))
+    assert [info.spec.name for info in running.admin().pipelines()] == []
+    with pytest.raises(RefusedError, match="'two' was deleted"):
+        running.admin().pipeline("two")
+    until(lambda: registers(running, replace(TWO_SEGMENTS, start_slot=40)), "the name is free")
+    assert reached(running, 40)
+
+
+def registers(running: EmbeddedTracker, spec: PipelineSpec) -> bool:
+    """Whether a pipeline is registered; not while a shard has not let go of one that was deleted."""
+    try:
+        running.admin().register(spec)
+    except RefusedError as error:
+        assert error.refusal.code is RefusalCode.NOT_READY, error
+        return False
+    return True

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tracker.client.moments import parse_duration_ns, parse_slot
-from tracker.client.pipeline_file import PipelineFileError, load_pipeline
+from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import Edge, PipelineSpec, SilentFront
 from tracker.core.model.slots import HIGHEST_SLOT
+from tracker.errors import InvalidError
 
 SMALL = "name: p\nsegments: [a, b]\nfronts: 1\n"
 
@@ -72,7 +73,7 @@ def test_a_start_is_a_moment_however_yaml_reads_it(start: str) -> None:
     ],
 )
 def test_what_cannot_be_is_said_with_its_place(text: str, says: str) -> None:
-    with pytest.raises(PipelineFileError, match=f"(?s)^file.yaml.*{says}"):
+    with pytest.raises(InvalidError, match=f"(?s)^file.yaml.*{says}"):
         load_pipeline(text, "file.yaml")
 
 

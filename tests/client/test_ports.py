@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import socket
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 
 from tracker.client.ports import LOWEST, MAX_RESERVED, RESERVED, PortReservations, free_ports
 
-FIRST, LAST = 21_000, 21_060
+FIRST = random.SystemRandom().randrange(LOWEST, RESERVED.end - 60)
+LAST = FIRST + 59
+"""Others than those of a run of the same tests beside this one."""
 TAKE_ALL = f"""
 import sys
 from tracker.client.ports import PortReservations

@@ -10,8 +10,8 @@ import pytest
 
 from tests.waits import HANG_S
 from tracker.client.connection import MAX_REDIRECTS, Connection
-from tracker.client.errors import UnavailableError
 from tracker.core.model import Refusal, RefusalCode
+from tracker.errors import UnavailableError
 from tracker.wire.refusals import REFUSAL_KEY, refusal_to_pb
 
 A, B = "127.0.0.1:1", "127.0.0.1:2"

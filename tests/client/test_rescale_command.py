@@ -15,10 +15,10 @@ from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE
 from tracker.client import rescaling
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.errors import RefusedError
 from tracker.client.rescaling import Rescaling, RoutingInfo
 from tracker.core.insight.describe import RoutingDescription
 from tracker.core.model import Refusal, RefusalCode
+from tracker.errors import RefusedError
 
 BLOCK_SLOTS = 1
 OPEN_SLOT = 21
@@ -108,6 +108,6 @@ def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTr
     assert [s["shard"] for s in json.loads(gone.stdout)["shards"]] == [0]
     # What was open has moved, and is done where it is now.
     with running.subscriber("two") as subscriber:
-        assert not subscriber.wait_until(OPEN_SLOT + 1, timeout_s=0.2)
+        assert not subscriber.wait_until(OPEN_SLOT + 1, timeout_s=0.2)  # expires: it is open
         done(node.commit(consume(OPEN_SLOT, 7)))
         assert subscriber.wait_until(OPEN_SLOT + 1, timeout_s=HANG_S)

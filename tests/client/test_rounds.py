@@ -20,10 +20,11 @@ from tracker.cli.common import EXIT_TIMED_OUT
 from tracker.client import AsyncSubscriber, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.moments import parse_slot
-from tracker.client.pipeline_file import PipelineFileError, load_pipeline
+from tracker.client.pipeline_file import load_pipeline
 from tracker.consumers.periods.cut import Cut
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.rounds import Rounds, RoundsExceededError
+from tracker.errors import InvalidError
 from tracker.view.pipelines import time_text
 
 FILE = """
@@ -80,7 +81,7 @@ def test_an_edge_raises_the_round_in_either_way_of_writing_it(edge: str) -> None
     ],
 )  # fmt: skip
 def test_rounds_that_cannot_be_are_refused(before: str, after: str, says: str) -> None:
-    with pytest.raises(PipelineFileError, match=f"(?s){says}"):
+    with pytest.raises(InvalidError, match=f"(?s){says}"):
         load_pipeline(FILE.replace(before, after))
 
 
@@ -204,7 +205,7 @@ def test_commands_say_the_round_and_wait_for_it(
     assert run(*words, "--round", "2").exit_code == 0
     assert run(*words, "--round", "3").exit_code == EXIT_TIMED_OUT
     assert "its rounds are 0 to 63" in run(*words, "--round", "64").stderr
-    assert run("wait", "--until", f"time:{FIRST}", "--timeout", "5").exit_code == 0
+    assert run("wait", "--until", f"time:{FIRST}", "--timeout", str(HANG_S)).exit_code == 0
 
 
 def test_a_front_labels_and_promises_whole_times(running: EmbeddedTracker) -> None:

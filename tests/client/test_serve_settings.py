@@ -19,7 +19,8 @@ from tests.cluster.tracker import asked
 from tests.waits import until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
-from tracker.client.settings import MAX_FILE_CHARACTERS, SettingsError
+from tracker.client.settings import MAX_FILE_CHARACTERS
+from tracker.errors import InvalidError
 from tracker.service.settings import (
     TYPED,
     ServeSettings,
@@ -133,7 +134,7 @@ def test_a_client_and_a_process_have_certificates_of_their_own(
 def test_what_a_file_must_not_say_is_named_with_the_file(
     tmp_path: Path, text: str, said: str
 ) -> None:
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(InvalidError) as error:
         read_settings(text, "lowmark.yaml", {})
     assert str(error.value).startswith("lowmark.yaml") and said in str(error.value)
     path = tmp_path / "lowmark.yaml"
@@ -162,7 +163,7 @@ def test_a_variable_that_says_what_cannot_be_is_named(monkeypatch: pytest.Monkey
 
 
 def test_a_file_that_is_too_large_or_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="1000001 characters; the limit is 1000000"):
+    with pytest.raises(InvalidError, match="1000001 characters; the limit is 1000000"):
         read_settings("#" * (MAX_FILE_CHARACTERS + 1), "lowmark.yaml", {})
     assert "cannot be read" in refused("--config", str(tmp_path / "none"))
     (tmp_path / "latin").write_bytes(b"store: \xe9")

@@ -55,7 +55,7 @@ def test_it_is_heard_at_whatever_line_of_the_wait_it_comes() -> None:
     while raised:
         told = ToldToEnd([NUMBER])
         with RaisedAt(line, signals.__file__, threading.__file__) as at:
-            heard = told.wait(timeout_s=0.01)
+            heard = told.wait(timeout_s=0.01)  # expires: at a line of it the signal comes
         raised = at.raised
         # One that comes as the time is up is heard at the next look.
         assert (heard or told.is_set()) == raised

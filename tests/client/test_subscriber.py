@@ -200,7 +200,7 @@ def test_waiting_ends_when_it_is_true_and_when_time_is_up(
     running: EmbeddedTracker, node: NodeClient
 ) -> None:
     subscriber = running.subscriber("two")
-    assert not subscriber.wait_until(10, timeout_s=0.05)
+    assert not subscriber.wait_until(10, timeout_s=0.05)  # expires: it is not so yet
     outcome: list[bool] = []
     waiting = threading.Thread(
         target=lambda: outcome.append(subscriber.wait_until(10, "second", timeout_s=HANG_S))
@@ -208,7 +208,7 @@ def test_waiting_ends_when_it_is_true_and_when_time_is_up(
     waiting.start()
     done(node.commit(create(9, 1)))
     done(node.commit(promise(10)))
-    assert not subscriber.wait_until(10, "second", timeout_s=0.05)
+    assert not subscriber.wait_until(10, "second", timeout_s=0.05)  # expires: it is not so yet
     assert outcome == []
     node.commit(consume(9, 1))
     waiting.join(HANG_S)
@@ -222,7 +222,9 @@ def test_waiting_for_a_moment_means_all_slots_that_begin_before_it(
     moved_to(node, 100)
     second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert subscriber.wait_until(second, timeout_s=HANG_S)
-    assert not subscriber.wait_until(second.replace(microsecond=1), timeout_s=0.05)
+    assert not subscriber.wait_until(
+        second.replace(microsecond=1), timeout_s=0.05
+    )  # expires: it is not so yet
     assert subscriber.wait_until(second.replace(tzinfo=None), timeout_s=HANG_S)
 
 
@@ -231,7 +233,7 @@ def test_waiting_outlives_its_process(running: EmbeddedTracker, node: NodeClient
     done(node.commit(promise(10)))
     for shard in range(len(running.addresses)):
         running.stop_shard(shard)
-    assert not subscriber.wait_until(500, timeout_s=0.2)
+    assert not subscriber.wait_until(500, timeout_s=0.2)  # expires: it is not so yet
     for shard in range(len(running.addresses)):
         running.start_shard(shard)
     assert subscriber.wait_until(10, timeout_s=HANG_S)
@@ -305,7 +307,7 @@ def test_the_asyncio_subscriber_hears_waits_and_ends(
                 heard.append(update)
                 if reaches(0)(update):
                     break
-            assert not await subscriber.wait_until(10, timeout_s=0.05)
+            assert not await subscriber.wait_until(10, timeout_s=0.05)  # expires: it is not so yet
             await asyncio.to_thread(lambda: done(node.commit(promise(100))))
             assert await subscriber.wait_until(100, timeout_s=HANG_S)
             # Another process may be asked, which has to hear of it first.

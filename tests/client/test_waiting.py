@@ -20,7 +20,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.client.waiting import Outcome, Waited, wait_complete, wait_complete_async
 from tracker.core.model import FrontJoin, PipelineSpec, SilentFront, TickContent
 
-BRIEFLY_S = 0.2
+BRIEFLY_S = 0.2  # expires: nothing comes
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_wait_ends_by_what_happens(running: EmbeddedTracker) -> None:
         assert wait_complete(running.target, "two", 100, timeout_s=HANG_S) == Waited(
             Outcome.REACHED, 100
         )
-        late = wait_complete(running.target, "two", 150, timeout_s=0.05)
+        late = wait_complete(running.target, "two", 150, timeout_s=0.05)  # expires: it is open
         assert late.outcome is Outcome.TIMED_OUT
 
         # The front has promised no more, and says nothing.
@@ -81,7 +81,11 @@ def test_a_wait_ends_by_what_happens(running: EmbeddedTracker) -> None:
         # It has promised enough, so its silence does not matter: an item is open, which may take long.
         done(node.commit(promise(160)))
         open_item = wait_complete(
-            running.target, "two", 155, timeout_s=1.5, silent_after_s=BRIEFLY_S
+            running.target,
+            "two",
+            155,
+            timeout_s=1.5,
+            silent_after_s=BRIEFLY_S,  # expires: it is open
         )
         assert open_item.outcome is Outcome.TIMED_OUT
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tests.cluster.relay import Relay
-from tests.waits import until
+from tests.waits import HANG_S, until
 from tracker.client.ports import free_ports
 
 PORT = 7070
@@ -84,7 +84,10 @@ def _allowed() -> bool:
     script = "ip link add trial type bridge && unshare --net true && nsenter --version >/dev/null"
     try:
         tried = subprocess.run(
-            ["unshare", "--net", "sh", "-c", script], capture_output=True, check=False, timeout=20
+            ["unshare", "--net", "sh", "-c", script],
+            capture_output=True,
+            check=False,
+            timeout=HANG_S,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
@@ -92,7 +95,7 @@ def _allowed() -> bool:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=HANG_S)
 
 
 @dataclass
@@ -122,7 +125,7 @@ class Namespaces:
             ("link", "set", "eth0", "up"),
             ("link", "set", "lo", "up"),
         ):
-            subprocess.run([*inside, "ip", *arguments], check=True, timeout=20)
+            subprocess.run([*inside, "ip", *arguments], check=True, timeout=HANG_S)
         return Place(name, f"{address}:{PORT}", f"{address}:{PORT}", inside)
 
     def _wait_for_namespace(self, pid: int) -> None:

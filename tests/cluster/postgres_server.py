@@ -94,6 +94,7 @@ class PostgresServer(PartProcess):
 
     def _answers(self) -> bool:
         try:
+            # expires: asked again until it is ready
             with psycopg.connect(self.dsn(), connect_timeout=5) as connection:
                 return connection.execute("SELECT 1").fetchone() is not None
         except psycopg.OperationalError:

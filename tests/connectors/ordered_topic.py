@@ -20,8 +20,8 @@ from tests.connectors.parts.kafka import KafkaBroker
 from tests.consumers.barrier.conformance import BARRIER
 from tests.waits import HANG_S, until
 from tracker.client.brokers import KafkaTopic
-from tracker.client.topics import TopicError
 from tracker.consumers.reorder import Released
+from tracker.errors import StateError
 
 _numbers = itertools.count(1)
 
@@ -52,7 +52,7 @@ class OrderedTopic:
     def _is_gone(self) -> bool:
         try:
             KafkaTopic(self.topic, self.broker.bootstrap).ends()
-        except TopicError:
+        except StateError:
             return True
         return False
 

@@ -22,7 +22,7 @@ from tests.connectors.parts.s3 import S3Server
 from tests.connectors.s3_requests import S3Client
 from tests.spark_matrix.places import StoreAway
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 10.0  # expires: of a store that is away
 _NS_IN_MS = 1_000_000
 
 

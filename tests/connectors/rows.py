@@ -9,18 +9,18 @@ from dataclasses import asdict, dataclass
 
 from pyspark.errors import StreamingQueryException
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.connectors.connector import Connector, How
 from tests.connectors.driver import Run, Started
 from tests.spark_matrix.faults import at_the_end, once
 from tests.spark_matrix.world import World
 from tests.waits import PROGRAM_S
+from tracker.errors import TrackingError
 
 SLOTS, MORE = (10, 20, 30, 40), (50, 60)
 KILLED_AT = 1
 """The batch at which a driver is killed: not the first, and not the last."""
-AWAY_S = 20.0
+AWAY_S = 20.0  # paces: how long a store is away
 
 
 @dataclass

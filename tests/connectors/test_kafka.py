@@ -18,7 +18,6 @@ from examples.kafka import pipeline, queries
 from examples.kafka.front import label
 from fronts.kafka import KafkaFront, KafkaGroup
 from local_tracker.spark.formats.kafka import topic_ranges
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.cluster.children import now_slot
@@ -26,9 +25,9 @@ from tests.connectors.parts.kafka import KafkaBroker
 from tests.waits import HANG_S, until
 from tracker.client import Admin, Subscriber
 from tracker.client.brokers import KafkaTopic
-from tracker.client.topics import TopicError
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError, TrackingError
 
 
 class World:
@@ -161,7 +160,7 @@ def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
         until(lambda: front.ends.get(f"{world.topic}/0") == 1)
         assert front.wait_durable(HANG_S)
         front.leave()
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
+        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
         query = world.start()
         query.processAllAvailable()
         assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
@@ -256,7 +255,7 @@ def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
         forward.stop()
         front.leave()
         assert subscriber.wait_until(FOREVER, segment="parse", timeout_s=HANG_S)
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
+        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
         copy = world.start_second()
         copy.processAllAvailable()
         assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
@@ -355,7 +354,7 @@ def test_another_query_does_not_write_a_topic_that_has_a_writer(world: World) ->
     )  # fmt: skip
     reads, creates = {world.topic: "parse"}, ["enrich"]
     other = writer.option("checkpointLocation", f"{world.directory}/cp-other")
-    with pytest.raises(TopicError, match=f"topic '{world.second}' .* belongs to query"):
+    with pytest.raises(StateError, match=f"topic '{world.second}' .* belongs to query"):
         world.tracked.start(other, node_id="other", reads=reads, creates=creates)
     weak = other.option("kafka.acks", "1")
     with pytest.raises(TrackingError, match=r"kafka\.acks must be all"):
@@ -454,13 +453,13 @@ def test_a_topic_that_was_made_anew_is_refused(world: World) -> None:
     world.broker.delete_topic(world.topic)
     until(lambda: _is_gone(KafkaTopic(world.topic, world.broker.bootstrap)))
     world.broker.create_topic(world.topic, 2)
-    with pytest.raises(TopicError, match="was deleted and made anew"):
+    with pytest.raises(StateError, match="was deleted and made anew"):
         world.front().start()
 
 
 def _is_gone(topic: KafkaTopic) -> bool:
     try:
         topic.ends()
-    except TopicError:
+    except StateError:
         return True
     return False

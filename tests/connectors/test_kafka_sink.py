@@ -19,15 +19,19 @@ from tests.consumers.barrier.conformance import (
     OrderedSinkSuite,
     Place,
     batch,
+    kill_writers,
     rows_up_to,
     sink_at,
 )
-from tests.consumers.barrier.killed import kill_writers_behind_each_step
 from tests.consumers.barrier.shown import KEYS, run_shown
 from tests.waits import HANG_S, until
 from tracker.consumers.barrier.kafka import KafkaSink
-from tracker.consumers.barrier.sink import Position, SinkAwayError, SinkRefusedError
+from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released
+from tracker.errors import StateError, UnavailableError
+
+KILLED = 20
+"""Writers, behind each step in turn."""
 
 
 class Rows(list[Released]):
@@ -52,7 +56,7 @@ class TestKafkaSink(OrderedSinkSuite):
 
     @pytest.mark.long
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
-        kill_writers_behind_each_step(place)
+        kill_writers(place, "steps", KILLED)
 
 
 @pytest.fixture
@@ -83,11 +87,9 @@ def test_rows_of_a_key_are_in_order_in_the_partition_of_the_key(broker: KafkaBro
         [row for row in rows if zlib.crc32(row.key.encode()) % 3 == number] for number in range(3)
     ]
     assert all(found[:3]) and not any(found[3:]), "partitions that are added are not used"
-    with pytest.raises(
-        SinkRefusedError, match="writes 3 partitions, and 5 would put keys elsewhere"
-    ):
+    with pytest.raises(StateError, match="writes 3 partitions, and 5 would put keys elsewhere"):
         KafkaSink(place.topic, broker.bootstrap, partitions=5).open(BARRIER, BUFFER)
-    with pytest.raises(SinkRefusedError, match="has 5 partitions, and 6 are to be written"):
+    with pytest.raises(StateError, match="has 5 partitions, and 6 are to be written"):
         KafkaSink(place.topic, broker.bootstrap, partitions=6).open(BARRIER, BUFFER)
 
 
@@ -105,14 +107,12 @@ def test_a_position_outlives_the_rows(place: OrderedTopic) -> None:
 def test_a_topic_that_was_made_anew_is_refused(place: OrderedTopic) -> None:
     written(place)[0].close()
     place.make_anew()
-    with pytest.raises(
-        SinkRefusedError, match="the 7 rows of barrier 'orders' are in the one with id"
-    ):
+    with pytest.raises(StateError, match="the 7 rows of barrier 'orders' are in the one with id"):
         sink_at(place).open(BARRIER, BUFFER)
 
 
 def test_a_topic_that_is_not_there_is_refused(broker: KafkaBroker) -> None:
-    with pytest.raises(SinkRefusedError, match="there is no topic 'nowhere': create it first"):
+    with pytest.raises(StateError, match="there is no topic 'nowhere': create it first"):
         KafkaSink("nowhere", broker.bootstrap).open(BARRIER, BUFFER)
 
 
@@ -120,15 +120,13 @@ def test_positions_that_could_get_lost_are_refused(place: OrderedTopic) -> None:
     """A topic that lets go of what is old, or that holds something else."""
     positions = OrderedTopic(place.broker)
     sink = KafkaSink(place.topic, place.broker.bootstrap, positions=positions.topic)
-    with pytest.raises(SinkRefusedError, match=r"has cleanup\.policy=delete"):
+    with pytest.raises(StateError, match=r"has cleanup\.policy=delete"):
         sink.open(BARRIER, BUFFER)
     positions.configure("cleanup.policy", "compact")
     producer = Producer({"bootstrap.servers": place.broker.bootstrap})
     producer.produce(positions.topic, b"something else", BARRIER.encode(), 0)
     producer.flush(HANG_S)
-    with pytest.raises(
-        SinkRefusedError, match=r"offset 0 of topic .* is not the position of a barrier"
-    ):
+    with pytest.raises(StateError, match=r"offset 0 of topic .* is not the position of a barrier"):
         sink.open(BARRIER, BUFFER)
     with pytest.raises(ValueError, match="the topic of the rows: name another"):
         KafkaSink(place.topic, place.broker.bootstrap, positions=place.topic)
@@ -149,7 +147,7 @@ def test_a_position_behind_the_open_transaction_of_another_is_waited_for(
     again = sink_at(place)
     opening = threading.Thread(target=lambda: found.append(again.open(BARRIER, BUFFER)))
     opening.start()
-    with pytest.raises(SinkAwayError):  # it is fenced by what waits
+    with pytest.raises(UnavailableError):  # it is fenced by what waits
         while True:
             at = len(place.rows())
             sink.write(*batch(at))
@@ -168,9 +166,7 @@ def test_a_row_that_is_too_large_is_refused_by_name_and_nothing_is_written(
     sink, position = written(place)
     rows, after = batch(position.next)
     large = Released(rows[3].position, rows[3].slot, rows[3].key, b"x" * 3_000)
-    with pytest.raises(
-        SinkRefusedError, match=r"'k0005' at position 10 has 3000 bytes .* 2000 in all"
-    ):
+    with pytest.raises(StateError, match=r"'k0005' at position 10 has 3000 bytes .* 2000 in all"):
         sink.write([*rows[:3], large, *rows[4:]], after)
     assert place.rows() == rows_up_to(position.next)
     assert sink.open(BARRIER, BUFFER) == position
@@ -182,6 +178,7 @@ def test_a_write_that_takes_too_long_is_not_written_and_may_be_done_again(
     place: OrderedTopic,
 ) -> None:
     """The brokers abort it, as they do to a process that stood still."""
+    # expires: the rows come when it is over
     sink = KafkaSink(place.topic, place.broker.bootstrap, transaction_timeout_s=1.0)
     sink.open(BARRIER, BUFFER)
     rows, position = batch(0)
@@ -189,7 +186,7 @@ def test_a_write_that_takes_too_long_is_not_written_and_may_be_done_again(
     def until_aborted() -> None:
         until(lambda: len(place.rows()) == 0 and committed_end(place) > 0, "not aborted")
 
-    with pytest.raises(SinkAwayError, match="took more than 1 s"):
+    with pytest.raises(UnavailableError, match="took more than 1 s"):
         sink.write(Rows(rows, until_aborted), position)
     assert place.rows() == []
     assert sink.open(BARRIER, BUFFER) is None

@@ -15,7 +15,7 @@ from tests.connectors.parts.s3 import S3Server
 from tests.connectors.places import HdfsPath, HdfsPlace, S3Place
 from tests.connectors.s3_requests import S3Client
 from tests.spark_matrix.places import StoreAway
-from tests.waits import until
+from tests.waits import HANG_S, until
 
 RACES, RACERS = 40, 8
 HDFS_CLOCK_NS = 1_000_000
@@ -62,7 +62,7 @@ def test_objects_outlive_a_killed_server(s3: S3Server) -> None:
     before = s3.requests()
     s3.kill()
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(s3.url, timeout=5)
+        urllib.request.urlopen(s3.url, timeout=HANG_S)
     s3.start()
     assert client.get("kept") == b"text"
     until(lambda: s3.requests() > before, "the request was not counted")
@@ -79,7 +79,7 @@ def test_what_is_put_on_s3_can_be_looked_at(s3: S3Server) -> None:
 
 def test_a_request_without_the_secret_is_refused(s3: S3Server) -> None:
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(f"{s3.url}/lowmark/kept", timeout=5)
+        urllib.request.urlopen(f"{s3.url}/lowmark/kept", timeout=HANG_S)
 
 
 # --- HDFS -----------------------------------------------------------------------------------------

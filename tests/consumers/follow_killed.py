@@ -1,10 +1,8 @@
-"""`lowmark`, which dies as by kill -9 right behind a point of marking a period.
+"""`lowmark`, which dies as by kill -9 at a point of marking a period.
 
     python -m tests.consumers.follow_killed POINT ARGUMENTS...
 
-The points, in their order within one period: `partition`, `delta` (that place is marked), `metadata` (those
-of the Iceberg table are written, and its catalog does not know), `iceberg`, `openlineage` (a receiver has both
-events), `record`. The record is written once before the first period, too.
+The points are in their order within one period. The record is written once before the first period, too.
 """
 
 from __future__ import annotations
@@ -13,8 +11,9 @@ import inspect
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
+from openlineage.client.transport.http import HttpTransport
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tracker import cli
@@ -23,27 +22,46 @@ from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.iceberg import IcebergMark
 from tracker.consumers.periods.openlineage import LineageMark
+from tracker.consumers.periods.position import Position
 
-POINTS: dict[str, tuple[type, str]] = {
-    "partition": (PartitionMark, "do"),
-    "delta": (DeltaMark, "do"),
-    "metadata": (SqlCatalog, "_write_metadata"),
-    "iceberg": (IcebergMark, "do"),
-    "openlineage": (LineageMark, "do"),
-    "record": (StateFile, "write"),
+
+class Point(NamedTuple):
+    """Behind a call of a method, the first unless it is said, or right before it."""
+
+    owner: type
+    method: str
+    call: int = 1
+    behind: bool = True
+
+
+POINTS = {
+    "partition marked": Point(PartitionMark, "do"),
+    "delta marked": Point(DeltaMark, "do"),
+    "iceberg written": Point(SqlCatalog, "_write_metadata"),  # and its catalog does not know
+    "iceberg marked": Point(IcebergMark, "do"),
+    "lineage not sent": Point(HttpTransport, "emit", behind=False),
+    "lineage started": Point(HttpTransport, "emit"),
+    "lineage sent": Point(LineageMark, "do"),
+    "lineage filed": Point(LineageMark, "do", call=2),
+    "not recorded": Point(Position, "done", behind=False),
+    "recorded": Point(StateFile, "write"),
 }
 
 
-def main(point: str, *arguments: str) -> None:
-    owner, name = POINTS[point]
-    original = getattr(owner, name)
+def main(name: str, *arguments: str) -> None:
+    point, calls = POINTS[name], 0
+    original = getattr(point.owner, point.method)
 
-    def die_behind(*args: Any, **options: Any) -> None:
-        original(*args, **options)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def dies(*args: Any, **options: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if point.behind or calls < point.call:
+            original(*args, **options)
+        if calls == point.call:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
-    setattr(owner, name, staticmethod(die_behind) if is_static else die_behind)
+    is_static = isinstance(inspect.getattr_static(point.owner, point.method), staticmethod)
+    setattr(point.owner, point.method, staticmethod(dies) if is_static else dies)
     sys.argv = ["lowmark", *arguments]
     cli.main()
 

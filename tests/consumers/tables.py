@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+
+from tracker.consumers.periods.cut import Cut
+from tracker.consumers.periods.delta import DeltaMark
+from tracker.consumers.periods.iceberg import IcebergMark
 
 ROWS = pa.table({"row": [1, 2]})
 ICEBERG_TABLE = "db.orders"
@@ -25,8 +30,13 @@ def iceberg_configuration(directory: Path) -> dict[str, str]:
 class DeltaPlace:
     """A Delta table, written and read by delta-rs."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, rows: bool = False) -> None:
         self.location = str(directory / "delta")
+        if rows:
+            self.append()
+
+    def mark(self, cut: Cut, table: str | None = None) -> DeltaMark:
+        return DeltaMark(cut, self.location if table is None else f"{self.location}/{table}")
 
     def append(self) -> None:
         from deltalake import write_deltalake
@@ -57,7 +67,7 @@ class DeltaPlace:
 class IcebergPlace:
     """An Iceberg table, written and read by pyiceberg."""
 
-    def __init__(self, directory: Path, **properties: str) -> None:
+    def __init__(self, directory: Path, *, rows: bool = False, **properties: Any) -> None:
         """properties: of the catalog, beside or instead of its usual ones."""
         from pyiceberg.catalog import load_catalog
 
@@ -67,6 +77,11 @@ class IcebergPlace:
         if not self.catalog.table_exists(self.name):
             self.catalog.create_namespace_if_not_exists("db")
             self.catalog.create_table(self.name, ROWS.schema)
+        if rows:
+            self.append()
+
+    def mark(self, cut: Cut, table: str | None = None, **options: Any) -> IcebergMark:
+        return IcebergMark(cut, table or self.name, self.catalog, **options)
 
     def table(self) -> Any:
         return self.catalog.load_table(self.name)
@@ -115,3 +130,15 @@ def environment_of(directory: Path) -> dict[str, str]:
         for name, value in iceberg_configuration(directory).items()
     }
     return {**os.environ, **configured}
+
+
+def synced_files(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The files and directories that are synced from now on."""
+    sync, synced = os.fsync, set[str]()
+
+    def record(file: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{file}"))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return synced

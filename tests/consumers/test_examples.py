@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.waits import PROGRAM_S
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from tests.docs.pages import ROOT
 def test_it_comes_out_right_whoever_is_killed(example: str, outcome: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", f"examples.{example}"], check=False, cwd=ROOT, capture_output=True,
-        text=True, timeout=390,
+        text=True, timeout=PROGRAM_S,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"example-{example}: {outcome}" in ran.stdout

@@ -12,12 +12,13 @@ import pytest
 
 from tests.client.support import SECOND, consume, create, done, promise
 from tests.waits import HANG_S
-from tracker.client import LowmarkError, NodeClient, TickRefusedError
+from tracker.client import LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods import functions as callbacks
 from tracker.consumers.periods.functions import Notificator
 from tracker.core.model import TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.errors import RefusedError
 
 
 def test_functions_run_in_the_order_of_times(running: EmbeddedTracker, node: NodeClient) -> None:
@@ -174,7 +175,7 @@ def test_a_time_that_is_over_can_be_held_no_more(
     done(node.commit(promise(100)))
     assert running.subscriber("two").wait_until(100, "second", HANG_S)
     with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
-        with pytest.raises(TickRefusedError, match=r"cannot begin at slot 20.*below slot 100"):
+        with pytest.raises(RefusedError, match=r"cannot begin at slot 20.*below slot 100"):
             times.at(20, print)
         assert times.waiting == 0
 

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.consumers.tables import ROWS, DeltaPlace, IcebergPlace, keys
+from tests.consumers.tables import ROWS, DeltaPlace, IcebergPlace, keys, synced_files
 from tests.files.s3 import s3_bucket
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.delta import DeltaMark
-from tracker.consumers.periods.folders import PartitionMark, partition_mark
+from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.iceberg import IcebergMark, default_tag
 from tracker.consumers.periods.names import PeriodNames
-from tracker.consumers.periods.once import Action, ActionError, ConflictError, do_once
+from tracker.consumers.periods.once import Action, ConflictError, do_once
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 SECONDS = 10**9
 HOURS = Cut(slots=3_600, slack_ns=SECONDS)
@@ -35,42 +36,39 @@ def hour(number: int, pipeline: str = "orders", periods: Cut = HOURS) -> Period:
     return periods.period(pipeline, "load", MIDNIGHT + number * 3_600)
 
 
-def delta_place(directory: Path) -> tuple[DeltaPlace, Callable[[], Action]]:
-    place = DeltaPlace(directory)
-    place.append()
-    return place, lambda: DeltaMark(HOURS, place.location)
+Place = DeltaPlace | IcebergPlace
 
 
-def iceberg_place(directory: Path) -> tuple[IcebergPlace, Callable[[], Action]]:
-    place = IcebergPlace(directory)
-    place.append()
-    return place, lambda: IcebergMark(HOURS, place.name, place.catalog)
+@pytest.fixture
+def delta(tmp_path: Path) -> DeltaPlace:
+    return DeltaPlace(tmp_path, rows=True)
 
 
-BOTH = pytest.mark.parametrize("made", [delta_place, iceberg_place])
+@pytest.fixture
+def iceberg(tmp_path: Path) -> IcebergPlace:
+    return IcebergPlace(tmp_path, rows=True)
 
 
-@BOTH
-def test_a_period_is_marked_once_however_often_it_is_asked_for(
-    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
-) -> None:
-    place, mark = made(tmp_path)
-    first = mark()
+@pytest.fixture(params=["delta", "iceberg"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """A table with rows."""
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_period_is_marked_once_however_often_it_is_asked_for(place: Place) -> None:
+    first = place.mark(HOURS)
     for number in (0, 0, 1):
         do_once(first, hour(number), AT)
     place.append()
     for number in (1, 2, 2):
-        do_once(mark(), hour(number), AT)
+        do_once(place.mark(HOURS), hour(number), AT)
     assert keys(place.marks()) == [hour(number).key for number in range(3)]
     assert place.rows() == 4, "a mark is no row, and takes none away"
 
 
-@BOTH
-def test_of_those_who_mark_one_period_at_once_one_does(
-    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
-) -> None:
-    place, mark = made(tmp_path)
-    marks, together = [mark() for _ in range(WRITERS)], threading.Barrier(WRITERS)
+def test_of_those_who_mark_one_period_at_once_one_does(place: Place) -> None:
+    marks, together = [place.mark(HOURS) for _ in range(WRITERS)], threading.Barrier(WRITERS)
 
     def run(each: Action) -> None:
         together.wait()
@@ -81,13 +79,12 @@ def test_of_those_who_mark_one_period_at_once_one_does(
     assert keys(place.marks()) == [hour(0).key]
 
 
-@BOTH
-def test_a_mark_goes_on_top_of_what_was_looked_at_and_nowhere_else(
-    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
-) -> None:
-    place, mark = made(tmp_path)
-    others: list[Callable[[], object]] = [lambda: do_once(mark(), hour(0), AT), place.append]
-    late = mark()
+def test_a_mark_goes_on_top_of_what_was_looked_at_and_nowhere_else(place: Place) -> None:
+    others: list[Callable[[], object]] = [
+        lambda: do_once(place.mark(HOURS), hour(0), AT),
+        place.append,
+    ]
+    late = place.mark(HOURS)
     for number, other in enumerate(others):
         assert not late.is_done(hour(number))
         other()
@@ -97,11 +94,7 @@ def test_a_mark_goes_on_top_of_what_was_looked_at_and_nowhere_else(
     assert keys(place.marks()) == [hour(0).key, hour(1).key]
 
 
-@BOTH
-def test_others_may_write_rows_meanwhile(
-    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
-) -> None:
-    place, mark = made(tmp_path)
+def test_others_may_write_rows_meanwhile(place: Place) -> None:
     started = threading.Event()
 
     def write() -> None:
@@ -113,63 +106,42 @@ def test_others_may_write_rows_meanwhile(
         writing = pool.submit(write)
         started.wait()
         for number in range(4):
-            do_once(mark(), hour(number), AT)
+            do_once(place.mark(HOURS), hour(number), AT)
         writing.result()
     assert keys(place.marks()) == [hour(number).key for number in range(4)]
     assert place.rows() == 2 + 6 * 2
 
 
-@BOTH
-def test_followers_of_other_periods_have_marks_of_their_own(
-    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
-) -> None:
-    place, mark = made(tmp_path)
-    do_once(mark(), hour(0), AT)
+def test_followers_of_other_periods_have_marks_of_their_own(place: Place) -> None:
+    do_once(place.mark(HOURS), hour(0), AT)
     days = Cut(slots=86_400, slack_ns=SECONDS)
     day = hour(0, periods=days)
-    other: Action
-    if isinstance(place, DeltaPlace):
-        other = DeltaMark(days, place.location)
-    else:
-        other = IcebergMark(days, place.name, place.catalog)
-    do_once(other, day, AT)
-    do_once(mark(), hour(1), AT)
+    do_once(place.mark(days), day, AT)
+    do_once(place.mark(HOURS), hour(1), AT)
     assert keys(place.marks()) == [hour(0).key, day.key, hour(1).key]
 
 
-@BOTH
-def test_a_place_that_is_not_there_is_refused_at_once(
-    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
-) -> None:
-    place, _ = made(tmp_path)
-    with pytest.raises(ActionError, match=r"table .*nowhere cannot be marked"):
-        if isinstance(place, DeltaPlace):
-            DeltaMark(HOURS, str(tmp_path / "nowhere"))
-        else:
-            IcebergMark(HOURS, "db.nowhere", place.catalog)
+def test_a_place_that_is_not_there_is_refused_at_once(place: Place) -> None:
+    with pytest.raises(StateError, match=r"table .*nowhere cannot be marked"):
+        place.mark(HOURS, "db.nowhere")
 
 
-@BOTH
-def test_the_last_period_of_a_pipeline_has_no_end(
-    made: Callable[[Path], tuple[Any, Callable[[], Action]]], tmp_path: Path
-) -> None:
-    place, mark = made(tmp_path)
+def test_the_last_period_of_a_pipeline_has_no_end(place: Place) -> None:
     last = HOURS.period("orders", "load", MIDNIGHT, FOREVER)
     for _ in range(2):
-        do_once(mark(), last, None)
+        do_once(place.mark(HOURS), last, None)
     assert keys(place.marks()) == [last.key] and last.key.endswith("..end")
 
 
 # --- Delta ----------------------------------------------------------------------------------------
 
 
-def test_a_delta_mark_is_a_transaction_without_files(tmp_path: Path) -> None:
-    place, mark = delta_place(tmp_path)
-    do_once(mark(), hour(0), AT)
-    commit = place.commits()[-1]
+def test_a_delta_mark_is_a_transaction_without_files(delta: DeltaPlace) -> None:
+    do_once(delta.mark(HOURS), hour(0), AT)
+    commit = delta.commits()[-1]
     assert commit.keys() == {"commitInfo", "txn"}
     assert commit["txn"] == {"appId": "lowmark:orders/load/3600", "version": MIDNIGHT}
-    assert place.marks() == [hour(0).completed(AT)]
+    assert delta.marks() == [hour(0).completed(AT)]
     shown = commit["commitInfo"]["operationParameters"]
     assert (shown["lowmark.pipeline"], shown["lowmark.end"]) == (
         "orders",
@@ -178,75 +150,65 @@ def test_a_delta_mark_is_a_transaction_without_files(tmp_path: Path) -> None:
 
 
 def test_a_mark_on_a_local_disk_is_synced_before_the_position_moves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    delta: DeltaPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is found, too: whoever has made it may have died before that."""
-    place, mark = delta_place(tmp_path)
-    sync, synced = os.fsync, set[str]()
-
-    def record(file: int) -> None:
-        synced.add(os.readlink(f"/proc/self/fd/{file}"))
-        sync(file)
-
-    monkeypatch.setattr(os, "fsync", record)
+    synced = synced_files(monkeypatch)
     for _ in range(2):
         synced.clear()
-        do_once(mark(), hour(0), AT)
-        log = Path(place.location, "_delta_log")
+        do_once(delta.mark(HOURS), hour(0), AT)
+        log = Path(delta.location, "_delta_log")
         assert synced >= {str(path) for path in log.glob("*.json")} | {str(log)}
-    assert keys(place.marks()) == [hour(0).key]
+    assert keys(delta.marks()) == [hour(0).key]
 
 
-def test_a_delta_table_with_later_marks_is_asked_for_the_period_itself(tmp_path: Path) -> None:
-    place, mark = delta_place(tmp_path)
+def test_a_delta_table_with_later_marks_is_asked_for_the_period_itself(delta: DeltaPlace) -> None:
     for number in (1, 2):
-        do_once(mark(), hour(number), AT)
-    do_once(mark(), hour(1), AT)  # by a follower whose record was lost
-    with pytest.raises(ActionError, match=f"up to the period from slot {MIDNIGHT + 7_200}"):
-        do_once(mark(), hour(0), AT)
-    assert keys(place.marks()) == [hour(1).key, hour(2).key]
+        do_once(delta.mark(HOURS), hour(number), AT)
+    do_once(delta.mark(HOURS), hour(1), AT)  # by a follower whose record was lost
+    with pytest.raises(StateError, match=f"up to the period from slot {MIDNIGHT + 7_200}"):
+        do_once(delta.mark(HOURS), hour(0), AT)
+    assert keys(delta.marks()) == [hour(1).key, hour(2).key]
 
 
 # --- Iceberg --------------------------------------------------------------------------------------
 
 
 def test_an_iceberg_mark_is_a_snapshot_with_a_tag_that_has_all_of_the_period(
-    tmp_path: Path,
+    iceberg: IcebergPlace,
 ) -> None:
-    place, mark = iceberg_place(tmp_path)
-    do_once(mark(), hour(13), AT)
-    place.append()
-    (found,) = place.marks()
-    assert place.tags() == {"lowmark-2026-03-02T13": found["id"]}
-    assert (place.rows("lowmark-2026-03-02T13"), place.rows()) == (2, 4)
+    do_once(iceberg.mark(HOURS), hour(13), AT)
+    iceberg.append()
+    (found,) = iceberg.marks()
+    assert iceberg.tags() == {"lowmark-2026-03-02T13": found["id"]}
+    assert (iceberg.rows("lowmark-2026-03-02T13"), iceberg.rows()) == (2, 4)
     assert found["lowmark.end"] == "2026-03-02T14:00:00+00:00"
     assert found["lowmark.complete_at"] == AT.isoformat(timespec="milliseconds")
-    table = place.table()
+    table = iceberg.table()
     assert table.snapshot_by_id(found["id"]).summary.operation.value == "append"
     assert "commit.retry.num-retries" not in table.metadata.properties
 
 
 def test_a_table_without_rows_is_marked_too(tmp_path: Path) -> None:
     place = IcebergPlace(tmp_path)
-    do_once(IcebergMark(HOURS, place.name, place.catalog, keep_ms=5), hour(0), AT)
+    do_once(place.mark(HOURS, keep_ms=5), hour(0), AT)
     assert keys(place.marks()) == [hour(0).key]
     assert place.table().metadata.refs["lowmark-2026-03-02T00"].max_ref_age_ms == 5
 
 
-def test_a_tag_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    place, mark = iceberg_place(tmp_path)
-    do_once(mark(), hour(0), AT)
-    with pytest.raises(ActionError, match=r"mark of period orders/load/.*\(--set tag=TEMPLATE\)"):
-        do_once(mark(), hour(0, "others"), AT)
-    table = place.table()
+def test_a_tag_of_somebody_else_is_refused(iceberg: IcebergPlace) -> None:
+    do_once(iceberg.mark(HOURS), hour(0), AT)
+    with pytest.raises(StateError, match=r"mark of period orders/load/.*\(--set tag=TEMPLATE\)"):
+        do_once(iceberg.mark(HOURS), hour(0, "others"), AT)
+    table = iceberg.table()
     table.manage_snapshots().create_tag(
         table.current_snapshot().parent_snapshot_id, "lowmark-2026-03-02T01"
     ).commit()
-    with pytest.raises(ActionError, match="made by somebody else"):
-        do_once(mark(), hour(1), AT)
-    own = IcebergMark(HOURS, place.name, place.catalog, "{pipeline}-{start:%Y%m%d%H}")
+    with pytest.raises(StateError, match="made by somebody else"):
+        do_once(iceberg.mark(HOURS), hour(1), AT)
+    own = iceberg.mark(HOURS, tag="{pipeline}-{start:%Y%m%d%H}")
     do_once(own, hour(0, "others"), AT)
-    assert "others-2026030200" in place.tags()
+    assert "others-2026030200" in iceberg.tags()
 
 
 @pytest.mark.parametrize(
@@ -273,7 +235,7 @@ def test_tags_are_as_short_as_tells_periods_apart(
 
 
 def test_a_success_file_is_of_its_period_and_stays_as_it_is(tmp_path: Path) -> None:
-    mark = partition_mark(HOURS, f"{tmp_path}/t/dt={{start:%Y-%m-%d}}/hour={{start:%H}}")
+    mark = PartitionMark(HOURS, f"{tmp_path}/t/dt={{start:%Y-%m-%d}}/hour={{start:%H}}")
     do_once(mark, hour(5), AT)
     marker = tmp_path / "t/dt=2026-03-02/hour=05/_SUCCESS"
     before = marker.read_bytes()
@@ -284,7 +246,7 @@ def test_a_success_file_is_of_its_period_and_stays_as_it_is(tmp_path: Path) -> N
     marker.write_bytes(b"")  # another writer's
     do_once(mark, hour(5), AT)
     assert marker.read_bytes() == b""
-    with pytest.raises(ActionError, match="is the mark of period orders"):
+    with pytest.raises(StateError, match="is the mark of period orders"):
         for pipeline in ("orders", "others"):
             do_once(mark, hour(6, pipeline), AT)
 
@@ -296,7 +258,7 @@ def test_a_success_file_is_of_its_period_and_stays_as_it_is(tmp_path: Path) -> N
 def test_a_folder_of_two_periods_is_refused(tmp_path: Path, layout: str) -> None:
     """It would say of the second that it is complete when the first one is."""
     with pytest.raises(ValueError, match="each needs its own"):
-        PartitionMark(HOURS, tmp_path, layout)
+        PartitionMark(HOURS, f"{tmp_path}/{layout}")
 
 
 @pytest.mark.parametrize(
@@ -305,15 +267,14 @@ def test_a_folder_of_two_periods_is_refused(tmp_path: Path, layout: str) -> None
         ("{hour}", "names nothing"),
         ("{start:%Y", "names nothing"),
         ("{start.nothing}", "names nothing"),
-        ("../{slot}", "leads out of the table"),
-        ("/{slot}", "leads out of the table"),
+        ("{slot}/../../{slot}", "leads out of the table"),
     ],
 )
 def test_what_names_no_folder_of_the_table_is_refused(
     tmp_path: Path, layout: str, told: str
 ) -> None:
     with pytest.raises(ValueError, match=told):
-        do_once(PartitionMark(HOURS, tmp_path, layout), hour(0), AT)
+        do_once(PartitionMark(HOURS, f"{tmp_path}/{layout}"), hour(0), AT)
 
 
 def test_numbers_are_no_moments() -> None:
@@ -328,7 +289,7 @@ def test_numbers_are_no_moments() -> None:
 def test_a_location_without_a_folder_below_it_is_refused() -> None:
     for template in ("{slot}", "/{slot}", "/{start:%Y-%m-%dT%H}"):
         with pytest.raises(ValueError, match="no location with a partition folder"):
-            partition_mark(HOURS, template)
+            PartitionMark(HOURS, template)
 
 
 # --- what is installed ----------------------------------------------------------------------------
@@ -337,7 +298,7 @@ def test_a_location_without_a_folder_below_it_is_refused() -> None:
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, mark in (("deltalake", DeltaMark), ("pyiceberg.catalog", IcebergMark)):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(ActionError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
+        with pytest.raises(StateError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
             mark(HOURS, "db.orders")
 
 
@@ -347,10 +308,13 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tables_in_a_bucket_are_marked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     with s3_bucket() as bucket, ThreadPoolExecutor(WRITERS) as pool:
-        properties = {"warehouse": bucket, "s3.endpoint": os.environ["AWS_ENDPOINT_URL"]}
+        properties: dict[str, Any] = {
+            "warehouse": bucket,
+            "s3.endpoint": os.environ["AWS_ENDPOINT_URL"],
+        }
         orders = IcebergPlace(tmp_path, **properties)
         orders.append()
-        do_once(IcebergMark(HOURS, orders.name, orders.catalog), hour(0), AT)
+        do_once(orders.mark(HOURS), hour(0), AT)
         write_deltalake(f"{bucket}/delta", ROWS)
         marks = [DeltaMark(HOURS, f"{bucket}/delta") for _ in range(WRITERS)]
         for number in range(2):

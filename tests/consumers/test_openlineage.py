@@ -16,7 +16,7 @@ from tests.consumers.receiver import taking_posts
 from tests.consumers.test_marks import AT, HOURS, hour
 from tracker import __version__
 from tracker.consumers.periods.cut import Cut
-from tracker.consumers.periods.once import ActionError, do_once
+from tracker.consumers.periods.once import do_once
 from tracker.consumers.periods.openlineage import (
     API_KEY_VARIABLE,
     FACET,
@@ -25,6 +25,7 @@ from tracker.consumers.periods.openlineage import (
     run_id,
 )
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 
 class Lineage:
@@ -146,7 +147,7 @@ def test_a_receiver_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch)
 def test_a_receiver_that_does_not_take_a_run_is_named(statuses: tuple[int, ...], sent: int) -> None:
     with lineage(*statuses) as (receiver, url):
         mark = LineageMark(HOURS, url, attempts=2)
-        with pytest.raises(ActionError, match=rf"{url} has not taken run .* tried again when"):
+        with pytest.raises(StateError, match=rf"{url} has not taken run .* tried again when"):
             do_once(mark, hour(9), AT)
         assert len(receiver.paths) == sent
         do_once(mark, hour(9), AT)
@@ -154,7 +155,7 @@ def test_a_receiver_that_does_not_take_a_run_is_named(statuses: tuple[int, ...],
 
 
 def test_a_receiver_that_is_not_there_is_named() -> None:
-    with pytest.raises(ActionError, match="has not taken run"):
+    with pytest.raises(StateError, match="has not taken run"):
         do_once(LineageMark(HOURS, "http://127.0.0.1:1", attempts=1), hour(9), AT)
 
 
@@ -175,6 +176,6 @@ def test_a_url_with_a_password_is_refused() -> None:
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
     with pytest.raises(
-        ActionError, match=r"needs openlineage.*pip install 'lowmark\[openlineage\]'"
+        StateError, match=r"needs openlineage.*pip install 'lowmark\[openlineage\]'"
     ):
         LineageMark(HOURS, str(tmp_path))

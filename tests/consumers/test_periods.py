@@ -15,18 +15,19 @@ from typer.testing import CliRunner
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
+from tests.consumers.exactly import run_exactly
 from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.periods import LISTED_PERIODS
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
-from tracker.consumers.durable import StateError
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 HOUR = 3_600
 START = int(datetime(2026, 3, 2, 9, 30, tzinfo=UTC).timestamp())
@@ -229,10 +230,10 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
     done(node.commit(promise(TEN + 2 * HOUR)))
     table = tmp_path / "table"
     with follower(running, tmp_path / "record.json") as following:
-        mark = PartitionMark(HOURS, table, "date={start:%Y-%m-%d}/hour={start:%H}", "_COMPLETE")
-        assert following.run(mark, timeout_s=2.0) == 2
-    with pytest.raises(ValueError, match="leads out of the table"):
-        PartitionMark(HOURS, table, "../{slot}").folder(HOURS.period("two", "first", TEN))
+        mark = PartitionMark(
+            HOURS, f"{table}/date={{start:%Y-%m-%d}}/hour={{start:%H}}", "_COMPLETE"
+        )
+        run_exactly(2, following, mark)
     found = sorted(str(p.relative_to(table)) for p in table.rglob("*") if p.is_file())
     assert found == [f"date=2026-03-02/hour={hour}/_COMPLETE" for hour in (10, 11)]
     marker = json.loads((table / found[0]).read_text())

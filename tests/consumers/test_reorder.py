@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from tracker.client import LowmarkError
 from tracker.consumers import reorder
-from tracker.consumers.durable import StateError
-from tracker.consumers.reorder import (
-    BufferFullError,
-    ForeignPositionError,
-    LateItemError,
-    Released,
-    ReorderBuffer,
-)
+from tracker.consumers.reorder import Released, ReorderBuffer
 from tracker.core.model.slots import FOREVER
+from tracker.errors import LateError, StateError, UnavailableError
 
 
 def items(*slots: int) -> list[tuple[int, str, bytes]]:
@@ -65,7 +59,7 @@ def test_a_sink_that_dies_gets_the_same_again(
         buffer.add(items(3, 1, 2, 5, 4, 9))
         with pytest.raises(OSError, match="killed"):
             buffer.release(6, dies)
-        with pytest.raises(LateItemError, match="everything below 6 has been released"):
+        with pytest.raises(LateError, match="everything below 6 has been released"):
             buffer.add(items(7, 4))
     with ReorderBuffer(tmp_path / "b.db") as buffer:
         assert buffer.release(6, given_out.append) == 3
@@ -101,15 +95,15 @@ def test_what_a_sink_has_already_is_let_go_of_and_what_it_cannot_have_is_refused
         buffer.add(items(1, 2, 3, 4, 9))
         with pytest.raises(OSError, match="killed"):
             buffer.release(5, written_and_dies)
-        with pytest.raises(ForeignPositionError, match="has not given those out"):
+        with pytest.raises(StateError, match="has not given those out"):
             buffer.written(2, 7, "k7")
-        with pytest.raises(ForeignPositionError, match="has not given those out"):
+        with pytest.raises(StateError, match="has not given those out"):
             buffer.written(5, 9, "k9")  # min time has not passed it
     with ReorderBuffer(tmp_path / "b.db") as buffer:
         assert buffer.id == identity
         for count in (2, 0):
             assert buffer.written(2, 2, "k2") == count
-        with pytest.raises(ForeignPositionError, match="the sink was set back"):
+        with pytest.raises(StateError, match="the sink was set back"):
             buffer.written(1, 1, "k1")
         buffer.release(5, has.extend)
         assert len(buffer) == 1
@@ -131,7 +125,7 @@ def test_it_is_bounded_and_belongs_to_one_process(tmp_path: Path) -> None:
     path = tmp_path / "b.db"
     with ReorderBuffer(path, max_items=2) as buffer:
         buffer.add(items(1, 2))
-        with pytest.raises(BufferFullError, match="max_items is 2"):
+        with pytest.raises(UnavailableError, match="max_items is 2"):
             buffer.add(items(3))
         assert len(buffer) == 2, "nothing of it is in the buffer"
         with pytest.raises(StateError, match="another process"):

@@ -11,9 +11,9 @@ from tests.client.support import done, promise
 from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers.durable import StateError
 from tracker.consumers.periods.runs import Run, Runs
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 
 def reach(running: EmbeddedTracker, node: NodeClient, slot: int) -> None:

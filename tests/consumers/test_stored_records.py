@@ -9,18 +9,20 @@ from pathlib import Path
 import pytest
 
 import tracker
+from tests.consumers.exactly import run_exactly
 from tests.files.s3 import s3_bucket
 from tests.files.stores import EXCLUSIVE
 from tests.files.stores import STORES as OPENED
 from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
-from tracker.consumers.durable import StateError, StateFile, StoredState, state_at
+from tracker.consumers.durable import StateFile, StoredState, state_at
 from tracker.consumers.periods.cut import Period
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.once import Call
 from tracker.consumers.periods.runs import Runs
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.errors import StateError
 from tracker.files import STORES, Files, Stores
 
 TAKERS = 6
@@ -136,8 +138,8 @@ def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracke
             assert runs.begin() is None
         record = f"{bucket}/periods.json"
         with Periods(running.target, "p", "load", "100ms", record, since=0) as periods:
-            mark = PartitionMark(periods.cut, f"{bucket}/table", "slot={slot}")
-            assert periods.run(mark, timeout_s=0.5) == 2
+            mark = PartitionMark(periods.cut, f"{bucket}/table/slot={{slot}}")
+            run_exactly(2, periods, mark)
         files = STORES.files(bucket)
         assert files.walk(f"{bucket}/table") == ["slot=0/_SUCCESS", "slot=10/_SUCCESS"]
 
@@ -154,7 +156,7 @@ def test_whoever_had_the_record_before_does_nothing_more(running: EmbeddedTracke
             first.append(period.from_slot)
             with Periods(running.target, "p", "load", "100ms", record) as other:
                 taking = Call(lambda period: second.append(period.from_slot))
-                assert other.run(taking, timeout_s=0.2) == 3
+                run_exactly(3, other, taking)
 
         with Periods(running.target, "p", "load", "100ms", record, since=0) as periods:
             for _ in range(2):

@@ -8,11 +8,9 @@ import pytest
 
 from tests.core.driver import Cluster, HandNode
 from tracker.core.home.home import KEPT_SCOPES, MAX_SCOPES
-from tracker.core.log import FrontsGranted, Pinned, PipelineReport, SegmentLow
+from tracker.core.log import Pinned, PipelineReport, SegmentLow
 from tracker.core.model import Batch, FrontPin, PipelineSpec, RefusalCode
-from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import LOWEST_SLOT
-from tracker.core.process import ProcessConfig
 
 SPEC = PipelineSpec("p", ("a", "b"), fronts=("x", "y"), open=True)
 """Two segments that have nothing to do with each other."""
@@ -141,18 +139,6 @@ def test_a_front_that_waits_for_its_grant_waits_on_after_a_restart_of_its_home(
     apart.late.commit(created=[(1, 70, 9)])
 
 
-def test_a_front_keeps_its_grant_while_its_home_has_not_heard_the_others_since_a_restart(
-    snapshot: bool,
-) -> None:
-    apart = Apart()
-    granted = apart.late.join_front("f", 1).slot
-    apart.cluster.held = {(apart.other, apart.home)}
-    apart.restart_home(snapshot)
-    assert [grant.slot for grant in apart.late.grants] == [granted, granted]
-    apart.late.begin(created=[(1, granted, 9)])
-    assert apart.late.refused(created=[(1, granted - 1, 8)]).code is RefusalCode.BELOW_MIN_TIME
-
-
 def test_a_grant_is_not_said_before_it_is_durable() -> None:
     apart = Apart()
     late, cluster = apart.late, apart.cluster
@@ -186,44 +172,6 @@ def test_a_store_without_grants_goes_on_and_its_fronts_are_granted_again() -> No
     apart.late.attach()
     assert apart.late.grants[-1].slot == granted
     apart.late.commit(created=[(1, granted, 9)])
-
-
-def test_a_front_takes_its_grant_along_to_a_new_home() -> None:
-    spec = replace(SPEC, fronts=(), front_count=1)
-    cluster = Cluster(1, config=ProcessConfig(rescale_margin_ms=40))
-    cluster.register(spec)
-    nodes = [cluster.node(spec, f"front{number}") for number in range(8)]
-    slots = {node.key: node.join_front("f").slot for node in nodes}
-    cluster.join_shard()
-    cluster.rescale(2)
-    (moved, *_) = [n for n in nodes if cluster.routing.home("p", n.key.node_id) == 1]
-    cluster.held = {(0, 1)}
-    cluster.restart(1)
-    moved.home = 1
-    moved.attach()
-    assert moved.grants[-1].slot == slots[moved.key], "nobody has to be heard to know it"
-    again = cluster.processes[1].snapshot().pipelines[0]
-    assert all(len(node.grants) == 1 for node in again.nodes)
-
-
-def test_a_front_that_its_new_home_has_granted_is_not_granted_again_after_a_restart() -> None:
-    spec = replace(SPEC, fronts=(), front_count=1)
-    cluster = Cluster(1, config=ProcessConfig(rescale_margin_ms=40, report_burst=1))
-    cluster.register(spec)
-    cluster.join_shard()
-    two = RoutingTable.uniform(2)
-    name = next(f"front{n}" for n in range(20) if two.home("p", f"front{n}") == 1)
-    cluster.node(spec, name).begin(joins={"f": 0})
-
-    def grants_of(shard: int) -> list[FrontsGranted]:
-        return [record for _, record in cluster.stored[shard] if isinstance(record, FrontsGranted)]
-
-    cluster.rescale(2)
-    assert not grants_of(0), "it was still waiting when it moved"
-    (granted,) = grants_of(1)
-    cluster.restart(1)
-    cluster.settle()
-    assert grants_of(1) == [granted]
 
 
 def test_a_promise_below_the_pin_may_grow_after_a_restart_as_it_might_have_before() -> None:

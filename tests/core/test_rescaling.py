@@ -477,23 +477,6 @@ def test_two_shards_leave_and_one_never_hears_the_last_words_of_the_other() -> N
     assert cluster.gone == {1, 2}
 
 
-def test_evacuation_takes_names_of_units_and_ledgers_along() -> None:
-    cluster = Cluster(2, config=CONFIG)
-    load = Load(cluster)
-    keeper = cluster.routing.names_keeper("p", 0)
-    unit = Unit(0, "file-1", 5)
-    load.front.commit(created=[(0, 5, 99)], units_created=[unit])
-    kept = cluster.processes[keeper].resolve_units("p", 0, ["file-1"])
-    assert kept == [5]
-    cluster.rescale(1, evacuate=True)
-    cluster.crash(1)
-    load.follow_all()
-    assert cluster.processes[0].resolve_units("p", 0, ["file-1"]) == [5]
-    load.worker.commit(consumed=[(0, 5, 99)], units_consumed=[unit])
-    assert cluster.processes[0].resolve_units("p", 0, ["file-1"]) == [None]
-    load.finish()
-
-
 def test_a_unit_that_is_consumed_by_the_older_table_and_created_by_the_newer_is_not_left_open() -> (
     None
 ):

@@ -189,26 +189,6 @@ def test_what_cannot_be_is_refused() -> None:
     refused(restart(cluster), RefusalCode.COMPLETE)
 
 
-def test_a_shard_may_hear_of_a_generation_by_its_first_key() -> None:
-    """A home that has begun it opens a key, and its log arrives before the registrar's does."""
-    cluster, *_ = running(3)
-    registrar = cluster.routing.registrar("p")
-    home, away = (shard for shard in range(3) if shard != registrar)
-    cluster.held = {(registrar, away)}
-    cluster.handle(registrar, RestartPipeline("r", "p", 0, None, AT_MS))
-    cluster.settle()
-    assert cluster.pipeline(home).generation == 1
-    assert cluster.pipeline(away).generation == 0
-    node = cluster.node(SPEC, next(cluster.ids_at(home)))
-    assert cluster.pipeline(away).generation == 1
-    slot = next(cluster.slots_of(away, 50))
-    node.commit(created=[(0, slot, 8)])
-    cluster.reconnect()
-    assert cluster.answers("r")
-    cells = cluster.pipeline(away).shard.cells
-    assert cells.value(0, slot) == (8, 1), "the restart itself came later and changed nothing"
-
-
 def test_a_node_that_joins_while_it_restarts_is_told_to_join_again() -> None:
     cluster, *_ = running(1)
     cluster.handle(0, RestartPipeline("r", "p", 0, None, AT_MS))

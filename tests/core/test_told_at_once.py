@@ -3,13 +3,10 @@ find it again (rule 8)."""
 
 from __future__ import annotations
 
-import pytest
-
-from tests.core.driver import Cluster, HandNode, content
+from tests.core.driver import Cluster, HandNode
 from tracker.core.log import Announced, Announcement, Append, JoinShard, RestartPipeline
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
-from tracker.core.process import Process
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
 BEFORE, AFTER = (5, 6), (50, 51)
@@ -64,12 +61,6 @@ def test_what_a_crash_has_lost_of_it_is_there_before_anything_is_asked() -> None
     assert cluster.pending[0], "it was found, not read"
 
 
-def test_it_is_found_again_behind_a_snapshot_too() -> None:
-    cluster, *_ = told()
-    cluster.take_snapshot(0)
-    assert cluster.restart(0).min_times("p") == AFTER
-
-
 def test_what_comes_first_after_a_crash_is_judged_by_it() -> None:
     cluster, front, worker = told()
     cluster.restart(0)
@@ -78,17 +69,6 @@ def test_what_comes_first_after_a_crash_is_judged_by_it() -> None:
     assert worker.refused(created=[(0, 49, 7)]).code is RefusalCode.BELOW_MIN_TIME
     other = cluster.front(SPEC, "other", b=0)
     assert other.grants[-1].slot >= 50
-
-
-def test_a_process_that_takes_over_while_the_older_one_goes_on_says_no_less() -> None:
-    """The older one has told what the newer one has not read: neither its store nor anybody says so."""
-    cluster, _, worker = running()
-    worker.begin(consumed=[(0, 5, 1)])
-    cluster.commit(0, records=1)
-    newer = Process(0, cluster.first_table, 2, cluster.config)
-    newer.recover(None, cluster.stored[0], cluster.now_ns)
-    cluster.pass_time_without_commits()
-    assert cluster.processes[0].min_times("p") == newer.min_times("p") == AFTER
 
 
 def test_its_history_is_known_when_it_is_durable() -> None:
@@ -175,12 +155,6 @@ def test_while_another_shard_joins_it_waits() -> None:
     waits(cluster)
 
 
-def test_what_was_told_before_another_shard_joined_is_known_there() -> None:
-    cluster, *_ = told()
-    shard = cluster.join_shard()
-    assert cluster.processes[shard].min_times("p") == AFTER
-
-
 def test_while_a_restart_is_not_durable_it_waits() -> None:
     cluster, _, worker = running()
     worker.begin(consumed=[(0, 5, 1)])
@@ -188,13 +162,6 @@ def test_while_a_restart_is_not_durable_it_waits() -> None:
     cluster.commit(0, records=1)
     cluster.pass_time_without_commits()
     waits(cluster)
-
-
-def test_a_generation_begins_no_lower_than_what_was_told() -> None:
-    cluster, *_ = told()
-    cluster.handle(0, RestartPipeline("again", "p", 0, None, 0))
-    cluster.settle()
-    assert cluster.pipeline(0).floor == 50
 
 
 def test_where_an_open_pipeline_waits_for_its_next_front_it_waits() -> None:
@@ -218,17 +185,3 @@ def test_that_all_is_complete_its_registrar_says_first() -> None:
     cluster.pass_time_without_commits()
     assert cluster.processes[0].min_times("p") == AFTER
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
-
-
-@pytest.mark.parametrize("ticks", [1, 2, 5])
-def test_each_of_several_in_a_row_is_found_again(ticks: int) -> None:
-    """None of their records is durable, since nothing else is written in between."""
-    cluster, front, worker = running()
-    for number in range(ticks):
-        front.send(front.last + 1, content(heartbeats={"a": 60 + number}))
-        front.last += 1
-    cluster.commit(0)
-    consume(cluster, worker)
-    said = cluster.processes[0].min_times("p")
-    assert said == (59 + ticks, 60 + ticks)
-    assert cluster.restart(0).min_times("p") == said

@@ -40,7 +40,7 @@ def of_the_demo(browser: Browser) -> None:
             elif line.startswith("replaying") and not taken:
                 taken = True
                 # Of a replay, this much is shown better when it has gone on for a while.
-                time.sleep(REPLAYED * SECONDS)
+                time.sleep(REPLAYED * SECONDS)  # paces: the load
                 page = browser.page(url, *WIDE)
                 page.until_says("slots with open items", "#strip")
                 # A picture names no directory of the machine that it was taken on.
@@ -118,7 +118,7 @@ def of_all(browser: Browser) -> None:
                 late = promised[name] = max(promised.get(name, here.start), newest)
                 ahead, back = Heartbeat("web", now_slot()), Heartbeat("web-report", late)
                 fronts[name].commit(TickContent(heartbeats=(ahead, back))).result(HANG_S)
-            time.sleep(1)
+            time.sleep(1)  # paces: the load
         page = browser.page(here.url, *WIDE)
         page.until_says("10 pipelines", "#place")
         page.until_says("query sessions-query is not connected", "#all-rows")

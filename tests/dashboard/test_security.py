@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tracker.client.credentials import Credentials, CredentialsError
+from tracker.client.credentials import Credentials
+from tracker.errors import InvalidError
 from tracker.service.config import ServerConfig
 from tracker.service.rpc.security import Security
 from tracker.service.run import _dashboard
@@ -15,10 +16,10 @@ def config(security: Security) -> ServerConfig:
 
 
 def test_it_needs_the_ca_and_a_token_where_clients_do() -> None:
-    with pytest.raises(CredentialsError, match="LOWMARK_TLS_CA"):
+    with pytest.raises(InvalidError, match="LOWMARK_TLS_CA"):
         _dashboard(config(Security("cert.pem", "key.pem")))
     peer = Credentials("ca.pem")
-    with pytest.raises(CredentialsError, match="LOWMARK_TOKEN_FILE"):
+    with pytest.raises(InvalidError, match="LOWMARK_TOKEN_FILE"):
         _dashboard(config(Security("cert.pem", "key.pem", tokens="tokens.yaml", peer=peer)))
     assert _dashboard(config(Security("cert.pem", "key.pem", peer=peer))) is not None
     assert _dashboard(ServerConfig(0, ("127.0.0.1:7070",))) is None

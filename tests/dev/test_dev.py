@@ -21,7 +21,8 @@ from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, RefusedError
 from tracker.client.subscriber import Subscriber
 from tracker.core.insight.describe import PipelineDescription
-from tracker.dev.server import DevServer, PortTakenError
+from tracker.dev.server import DevServer
+from tracker.errors import StateError
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_without_a_sample_there_is_no_pipeline() -> None:
 
 def test_a_port_that_is_taken_is_named_with_what_to_do(taken: int) -> None:
     for ports, option in (((taken, 0), "--port 0"), ((0, taken), "--dashboard-port 0")):
-        with pytest.raises(PortTakenError, match=f"port {taken} .*{option}"):
+        with pytest.raises(StateError, match=f"port {taken} .*{option}"):
             DevServer(*ports)
     done = CliRunner().invoke(app, ["dev", "--port", str(taken)])
     assert done.exit_code == EXIT_REFUSED

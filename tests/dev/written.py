@@ -56,6 +56,7 @@ class Written:
         with Subscriber(self.target, PIPELINE_NAME) as progress:
             moment = now_slot()
             until(
+                # expires: asked again while the programs live
                 lambda: self._live() and progress.wait_until(moment, timeout_s=1.0),
                 self.said,
                 HANG_S,

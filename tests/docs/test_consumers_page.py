@@ -1,4 +1,4 @@
-"""docs/consumers.md: its programs run as they stand there, on a real tracker."""
+"""docs/consumers.md and its reference: their programs run as they stand there, on a real tracker."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from tracker.client.history import history
 from tracker.client.pipeline_file import load_pipeline
 from tracker.consumers.barrier.sqlite import ordered_rows
 from tracker.consumers.periods.follow import Periods
-from tracker.consumers.periods.once import ActionError
 from tracker.consumers.periods.signing import new_secret
 from tracker.consumers.periods.webhook import Webhook
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 from tracker.core.model.units import unit_name
+from tracker.errors import StateError
 
 PAGE = ROOT / "docs" / "consumers.md"
+REFERENCE = ROOT / "docs" / "consumers-reference.md"
 TEN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 def _program(info: str) -> str:
-    (found,) = [block.text for block in blocks(PAGE) if block.info == info]
+    (found,) = [b.text for page in (PAGE, REFERENCE) for b in blocks(page) if b.info == info]
     return found
 
 
@@ -195,7 +196,7 @@ def test_the_reorder_buffer_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_barrier_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_shown("consumers.md", "python barrier", tmp_path, database=tmp_path / "sink.db")
+    run_shown("consumers-reference.md", "python barrier", tmp_path, database=tmp_path / "sink.db")
     assert capsys.readouterr().out == "3 rows\n"
     rows = ordered_rows(tmp_path / "sink.db", "orders-to-db")
     assert [row.key for row in rows] == KEYS
@@ -219,7 +220,7 @@ def test_the_receiver_of_a_webhook_runs(tmp_path: Path) -> None:
         Webhook(url, secret_file).deliver("msg_a", {"type": "test"})
         other = tmp_path / "other"
         other.write_text(new_secret())
-        with pytest.raises(ActionError, match="status 401"):
+        with pytest.raises(StateError, match="status 401"):
             Webhook(url, other).deliver("msg_b", {})
     finally:
         server.shutdown()

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.waits import HANG_S
+
 PLAIN = "__future__", "grpc", "google", "numpy"
 WORKER = "__future__", "numpy"
 OURS = "lowmark", "tracker", "local_tracker", "fronts", "acker"
@@ -58,7 +60,7 @@ def test_it_imports_where_nothing_more_is_installed(
     allowed = [*installed, *OURS, "typing_extensions"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(allowed=allowed, statement=statement)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -68,7 +70,7 @@ def test_the_command_line_says_what_to_install() -> None:
         allowed=[*PLAIN, *OURS], statement="import tracker.cli; tracker.cli.main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode != 0
     assert "pip install 'lowmark[server]'" in done.stderr
@@ -79,9 +81,9 @@ def test_periods_are_listed_and_followed_without_what_marks_and_telemetry_need()
         "import sys\n"
         "for name in ('deltalake', 'pyiceberg', 'pyarrow', 'sqlalchemy', 'fsspec', 'opentelemetry', 'openlineage'):\n"
         "    sys.modules[name] = None\n"
-        "import tracker.cli.periods, tracker.cli.export\n"
+        "import tracker.cli.periods, tracker.cli.otlp\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from examples.plain_python.pipeline import run
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S
 from tracker.client import Update
 
 LINES = ["to be or not to be", "that is the question", "to sleep, perchance to dream"]
@@ -40,7 +41,7 @@ def test_nothing_is_complete_while_a_line_is_to_come(tmp_path: Path) -> None:
 
     def lines() -> Iterator[str]:
         yield from LINES[:2]
-        assert moving.wait(60)
+        assert moving.wait(HANG_S)
         assert not any(update.complete for update in seen)
         yield LINES[2]
 
@@ -51,7 +52,7 @@ def test_nothing_is_complete_while_a_line_is_to_come(tmp_path: Path) -> None:
 def test_it_runs_from_the_command_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.plain_python"],
-        cwd=ROOT, check=True, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, check=True, capture_output=True, text=True, timeout=HANG_S,
     )  # fmt: skip
     *updates, last = done.stdout.splitlines()
     assert updates[-1] == "whole pipeline: complete"

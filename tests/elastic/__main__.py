@@ -184,7 +184,7 @@ def experiments(root: Path, found: Found, chosen: Sequence[str]) -> None:
 def sabotaged(root: Path, found: Found, sabotage: str) -> None:
     run = rescaled(
         fresh(root, "sabotaged"), 3.0, steps=((2, False), (1, True)), standing_cells=100,
-        sabotage=sabotage, finish_s=20.0,
+        sabotage=sabotage, finish_s=20.0  # expires: with a planted fault,
     )  # fmt: skip
     found.run(f"with {sabotage!r} planted", run)
 

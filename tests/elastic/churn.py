@@ -134,7 +134,7 @@ def _ended(came: Came, comers: Running) -> None:
 def _rescale(came: Came, system: System) -> None:
     fleet = system.fleet
     for shards, evacuate in STEPS:
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # paces: the load
         while len(fleet.addresses) < shards:
             fleet.join()
         came.moved_cells += fleet.changed(shards, evacuate=evacuate, by_command=True)

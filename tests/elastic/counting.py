@@ -67,7 +67,7 @@ class Worker(threading.Thread):
 
     def _take(self) -> list[dict[str, Any]]:
         """All that has come, after a short while."""
-        time.sleep(FLUSH_S)
+        time.sleep(FLUSH_S)  # paces: the load
         taken = []
         while True:
             try:

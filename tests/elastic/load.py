@@ -54,7 +54,7 @@ class Front(threading.Thread):
             load.waiting["in"].put(items)
             number += 1
             due_s = max(due_s + load.interval_s, time.monotonic() - load.interval_s)
-            time.sleep(max(0.0, due_s - time.monotonic()))
+            time.sleep(max(0.0, due_s - time.monotonic()))  # paces: the load
         load.steps.leave_front(self._node, self.name)
         self._node.leave(HANG_S)
 
@@ -85,7 +85,7 @@ class Worker(threading.Thread):
                 load.steps.commit(self._node, made, items)  # type: ignore[arg-type]
                 if self._next:
                     load.waiting[self._next].put(made)  # type: ignore[arg-type]
-            time.sleep(load.interval_s / 2)
+            time.sleep(load.interval_s / 2)  # paces: the load
         if self._next:
             load.waiting[self._next].put(END)
         self._node.leave(HANG_S)

@@ -109,7 +109,7 @@ def control(directory: Path, shards: int, seconds: float, **options: Any) -> Run
     run = Run(shards)
 
     def stay(system: System, clock: Clock) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # paces: the load
         clock.steady()
 
     return _run(run, directory, stay, None, options)
@@ -124,9 +124,9 @@ def grown(directory: Path, steps: Sequence[int], seconds: float, **options: Any)
             while len(system.fleet.addresses) < shards:
                 system.fleet.join()
             system.fleet.changed(shards)
-        time.sleep(WARM_S)
+        time.sleep(WARM_S)  # paces: the load
         clock.begin()
-        time.sleep(seconds)
+        time.sleep(seconds)  # paces: the load
         clock.steady()
 
     return _run(run, directory, change, None, options)
@@ -147,7 +147,7 @@ def rescaled(
         fleet = system.fleet
         clock.there_are(1)
         for shards, evacuate in steps:
-            time.sleep(pause_s)
+            time.sleep(pause_s)  # paces: the load
             while len(fleet.addresses) < shards:
                 clock.there_are(
                     len(fleet.addresses) + 1
@@ -161,7 +161,7 @@ def rescaled(
                 run.moved_cells += fleet.changed(shards, evacuate=evacuate)
             clock.there_are(len(fleet.addresses))
             run.rescales += 1
-        time.sleep(pause_s)
+        time.sleep(pause_s)  # paces: the load
 
     return _run(run, directory, change, standing_cells, options)
 
@@ -178,7 +178,7 @@ def _run(
             system.start()
             if standing_cells:
                 system.standing = Standing(system.fleet, directory / "standing")
-            time.sleep(WARM_S)
+            time.sleep(WARM_S)  # paces: the load
             clock = Clock(run, system)
             work(system, clock)
             to_ns = time.monotonic_ns()

@@ -20,8 +20,8 @@ from tracker.core.model import PipelineSpec
 
 PIPELINE = "shared"
 ANYONE_AFTER_MS = 3_000
-FILE_EVERY_S = 0.01
-POLL_S = 0.02
+FILE_EVERY_S = 0.01  # paces: the load
+POLL_S = 0.02  # paces: its looks
 WAYS_TO_GO = ("kill", "leave", "kill")
 """By turns, and each time another member comes."""
 

@@ -11,6 +11,7 @@ from tests.cluster.children import Running, discard, processor_s
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import FRONTS, PIPELINE, spec
 from tests.elastic.windows import Sample, samples
+from tests.waits import HANG_S
 from tracker.core.model import PipelineSpec
 
 INTERVAL_MS, ITEMS = 75.0, 4
@@ -29,7 +30,7 @@ class System:
         interval_ms: float = INTERVAL_MS,
         items: int = ITEMS,
         subscribers: int = 2,
-        finish_s: float = 120.0,
+        finish_s: float = HANG_S,
     ) -> None:
         self.directory = directory
         self.parts = directory / "parts"

@@ -10,6 +10,7 @@ import sys
 from examples.incremental.shops import LOOK_BACK, OUTAGE, sales
 from scripts.summary import BUILD
 from tests.docs.pages import ROOT
+from tests.waits import PROGRAM_S
 
 # Both in one process, so that the JVM is started once; the report of each is kept.
 PROGRAM = """
@@ -27,7 +28,7 @@ for arguments in ([], ["--sabotage", "early"]):
 def test_the_gated_job_takes_each_row_once_and_notices_an_early_tracker() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=False, cwd=ROOT, capture_output=True, text=True,
-        timeout=500,
+        timeout=PROGRAM_S,
     )  # fmt: skip
     reports = [json.loads(line) for line in re.findall(r"^REPORT (.*)$", ran.stdout, re.MULTILINE)]
     assert len(reports) == 2, ran.stdout[-3000:] + ran.stderr[-3000:]

@@ -10,6 +10,7 @@ from examples.windows.flights import BEGIN, Count, Replayed
 from examples.windows.run import Report
 from scripts.summary import BUILD
 from tests.docs.pages import ROOT
+from tests.waits import PROGRAM_S
 
 BURSTS = 4
 
@@ -19,7 +20,7 @@ def test_the_report_misses_no_hour() -> None:
     asked = ["--state", "hold", "--bursts", str(BURSTS)]
     ran = subprocess.run(
         [sys.executable, "-m", "examples.windows", *asked], check=False, cwd=ROOT,
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=PROGRAM_S,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     assert ran.stdout.splitlines()[-1].startswith("example-windows: OK windows=")

@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 
 from examples.word_count.run import newest_counts
 from examples.word_count.text import counted, lines, words
+from tests.waits import PROGRAM_S
 
 
 def test_every_word_is_counted_once_also_when_the_state_is_repartitioned() -> None:
     # In a process of its own: a JVM that is there already would not take the example's settings.
     command = [sys.executable, "-m", "examples.word_count", "--partitions", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     last = done.stdout.splitlines()[-1]
     assert done.returncode == 0, done.stdout + done.stderr
     assert "word_count: OK" in last

@@ -15,7 +15,9 @@ from tracker.view.explanations import explanation_json, explanation_text
 def first_cause(here: World) -> dict[str, Any]:
     """The cause that is named first for the pipeline's last segment, which everything holds."""
     explanation = here.tracker.admin().explain(
-        "p", silent_after_ms=here.silent_after_ms, shard_timeout_s=1.0
+        "p",
+        silent_after_ms=here.silent_after_ms,
+        shard_timeout_s=1.0,  # expires: of a shard that is away; asked again
     )
     causes = explanation_json(explanation)["segments"][-1]["causes"]
     return dict(causes[0]) if causes else {}

@@ -183,7 +183,7 @@ def front(target: str, name: str, directory: Path) -> None:
         items = [("in", slot, f"{name}-{number}-{k}") for k in range(1 + number % 2)]
         node.commit(node.record.step(items, [], promise=slot))
         node.wait_for_room()
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # paces: the load
     node.wait_for_room(0)
     node.client.leave_front(name).result(HANG_S)
     node.end()
@@ -230,7 +230,7 @@ def batches(record: Record, source: Source) -> Iterator[list[Item]]:
             yield items
         elif ended:
             return
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # paces: the load
 
 
 def query(

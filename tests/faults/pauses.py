@@ -46,7 +46,7 @@ def run_pauses(
             everything.goes_on()
             for kind, victims, span_s in _pauses(everything, count):
                 with paused(*victims):
-                    time.sleep(span_s)  # that time passes is what is tried
+                    time.sleep(span_s)  # paces: that time passes is what is tried
                 everything.goes_on()
                 _nobody_is_gone(everything)
                 if shown:

@@ -67,7 +67,7 @@ class Faults:
             getattr(self, f"_{PATTERN[number % len(PATTERN)]}")()
             self.system.check_alive()
             number += 1
-            time.sleep(max(0.0, start + fault_every_s - time.monotonic()))
+            time.sleep(max(0.0, start + fault_every_s - time.monotonic()))  # paces: the load
 
     def gaps(self, since_ns: int, most: int) -> list[dict[str, Any]]:
         """The longest times in which nothing new was heard, and the faults that lay in each, or ended
@@ -99,7 +99,7 @@ class Faults:
         redis = self.system.tracker.redis
         if chosen < 0.1 and redis is not None:
             redis.kill()
-            time.sleep(down_s)
+            time.sleep(down_s)  # paces: the fault
             redis.start()
             self._count("kill", "redis", start_ns)
             return
@@ -108,7 +108,7 @@ class Faults:
             victims = {**self.system.nodes, "local-tracker": self.system.local_tracker}
         name = self._random.choice(sorted(victims))
         victims[name].kill()
-        time.sleep(down_s)
+        time.sleep(down_s)  # paces: the fault
         victims[name].start()
         self._count("kill", name, start_ns)
 
@@ -117,7 +117,7 @@ class Faults:
         name = self._random.choice(names)
         start_ns = time.monotonic_ns()
         self.system.network.cut(name)
-        time.sleep(self._random.uniform(*CUT_S))
+        time.sleep(self._random.uniform(*CUT_S))  # paces: the fault
         self.system.network.join(name)
         self._count("cut", name, start_ns)
 
@@ -130,6 +130,6 @@ class Faults:
         name = self._random.choice(sorted(victims))
         start_ns = time.monotonic_ns()
         victims[name].pause()
-        time.sleep(self._random.uniform(*PAUSE_S))
+        time.sleep(self._random.uniform(*PAUSE_S))  # paces: the fault
         victims[name].go_on()
         self._count("pause", name, start_ns)

@@ -150,7 +150,7 @@ class System:
 
     # --- ending and judging -----------------------------------------------------------------------
 
-    def finish(self, timeout_s: float = 240.0) -> None:
+    def finish(self, timeout_s: float = HANG_S) -> None:
         """Lets the fronts leave, and waits until all is complete and everybody has heard it."""
         (self.work / "finish").touch()
         self.hears_of(FOREVER, timeout_s)

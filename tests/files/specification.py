@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.files.stores import Store
-from tracker.files import End, FilesError, NotExclusiveError, OpenedFile
+from tracker.files import End, FilesError, OpenedFile
 
 THREADS = 8
 RACES = 10
@@ -187,7 +187,7 @@ def test_an_empty_file_is_not_created_only_if_absent(store: Store) -> None:
 
 def test_a_store_that_cannot_exclude_says_so(store: Store) -> None:
     if not store.excludes:
-        with pytest.raises(NotExclusiveError):
+        with pytest.raises(FilesError):
             store.files.create_if_absent(store.at("one"), b"1")
     else:
         assert store.files.create_if_absent(store.at("one"), b"1")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from tests.waits import HANG_S
-from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError
 from tracker.core.log import Grant, Joined
 from tracker.core.model import (
     Batch,
@@ -19,6 +18,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.errors import LowmarkError, RefusedError
 
 SPEC = PipelineSpec("p", ("other", "in"), slack_ns=10)
 
@@ -119,7 +119,7 @@ class FakeNode:
         held, self.held = self.held, []
         for content, future in held:
             if self.tracker.refusals:
-                future.set_exception(TickRefusedError(self.tracker.refusals.pop(0)))
+                future.set_exception(RefusedError(self.tracker.refusals.pop(0), of_tick=True))
             else:
                 self.tracker.apply(content)
                 future.set_result(len(self.tracker.ticks))

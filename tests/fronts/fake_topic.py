@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fronts.kafka_times import TimedRecord
-from tracker.client.topics import BrokerAwayError, TopicEnds
+from tracker.client.topics import TopicEnds
+from tracker.errors import Code, UnavailableError
 
 
 class FakeTopic:
@@ -27,7 +28,9 @@ class FakeTopic:
     def _named(self, offsets: dict[int, int]) -> TopicEnds:
         self.asked += 1
         if self.is_away:
-            raise BrokerAwayError(f"topic {self.name!r}: no broker has answered: it is away")
+            raise UnavailableError(
+                f"topic {self.name!r}: no broker has answered: it is away", Code.UNAVAILABLE_BROKER
+            )
         return TopicEnds(self.topic_id, {f"{self.name}/{n}": end for n, end in offsets.items()})
 
 

@@ -13,13 +13,13 @@ import pytest
 from fronts import front as front_module
 from fronts.batches import PublishedBatch
 from fronts.clock import ClockFault
-from fronts.core import FrontStateError, RolledBackError
-from fronts.front import Front, FrontFailedError, FrontFullError, NotPublishedError, OpenBatch
+from fronts.front import Front, OpenBatch
 from tests.fronts.fake_node import SPEC, FakeTracker, refusal
 from tests.waits import HANG_S
 from tracker.client import LowmarkError, UnavailableError
 from tracker.core.model import RefusalCode
 from tracker.core.model.ack_values import root_value, root_values, unit_value
+from tracker.errors import NotPublishedError, StateError, TrackingError
 
 
 @dataclass
@@ -136,7 +136,7 @@ def test_a_batch_whose_sending_failed_is_sent_again_unchanged_before_the_next(wo
         front.publish(fail)
     world.now_ns = 30
     front.label()
-    with pytest.raises(FrontStateError, match="2 items are labelled and not published"):
+    with pytest.raises(StateError, match="2 items are labelled and not published"):
         front.publish_now(1, world.send)
     assert front.publish(world.send) == 1
     assert [slots.tolist() for slots, _ in world.record.values()] == [[0], [3]]
@@ -196,9 +196,9 @@ def test_a_front_that_is_refused_for_space_says_so_to_who_publishes(world: World
     front.publish_now(1, world.send)
     world.tracker.wait(lambda: len(world.tracker.refusals) < 1_000)
     said = "commits again until it is taken: refused as full"
-    with pytest.raises(FrontFullError, match=said):
+    with pytest.raises(UnavailableError, match=said):
         # The refusal is known to the front a moment after it was given.
-        front.publish_now(1, world.send, timeout_s=0.2)
+        front.publish_now(1, world.send, timeout_s=0.2)  # expires: there is no room
     world.tracker.refusals = []
     assert front.wait_durable(HANG_S), "it has not died of it"
 
@@ -212,12 +212,12 @@ def test_a_refusal_that_stays_ends_the_front_which_promises_no_more(
     world.now_ns = 70
     world.tracker.refusals = [refusal(code)]
     front.publish(world.send)
-    with pytest.raises(FrontFailedError, match=f"can go on no more .* refused as {code.value}"):
+    with pytest.raises(TrackingError, match=f"can go on no more .* refused as {code.value}"):
         front.wait_durable(HANG_S)
     for use in (front.label, lambda: front.publish(world.send), front.leave):
-        with pytest.raises(FrontFailedError):
+        with pytest.raises(TrackingError):
             use()
-    assert world.tracker.heartbeat <= 0 and isinstance(front.failure, FrontFailedError)
+    assert world.tracker.heartbeat <= 0 and isinstance(front.failure, TrackingError)
 
 
 def test_publishing_waits_for_the_tracker_and_fails_in_the_end(world: World) -> None:
@@ -225,8 +225,10 @@ def test_publishing_waits_for_the_tracker_and_fails_in_the_end(world: World) -> 
     front = world.start(max_waiting_batches=2)
     for _ in range(2):
         front.publish_now(1, world.send)
-    with pytest.raises(FrontFullError, match=r"2 published batches are not durable .* limit is 2"):
-        front.publish_now(1, world.send, timeout_s=0.01)
+    with pytest.raises(
+        UnavailableError, match=r"2 published batches are not durable .* limit is 2"
+    ):
+        front.publish_now(1, world.send, timeout_s=0.01)  # expires: there is no room
     assert len(world.record) == 2
     done = threading.Thread(target=lambda: front.publish_now(1, world.send))
     done.start()
@@ -254,12 +256,12 @@ def test_leaving_commits_everything_first_and_closes_the_node(world: World) -> N
 def test_leaving_with_unpublished_items_or_without_a_tracker_says_so(world: World) -> None:
     front = world.start()
     front.label()
-    with pytest.raises(FrontStateError, match="1 labelled items that are not published"):
+    with pytest.raises(StateError, match="1 labelled items that are not published"):
         front.leave()
     world.tracker.holding = True
     front.publish(world.send)
     with pytest.raises(UnavailableError, match=r"has not left after 0\.01 s"):
-        front.leave(timeout_s=0.01)
+        front.leave(timeout_s=0.01)  # expires: nobody answers
 
 
 def test_a_front_must_be_started(world: World) -> None:
@@ -290,7 +292,7 @@ def test_a_clock_that_fails_ends_the_front(world: World) -> None:
     front._clock = broken
     assert front._thread is not None
     front._thread.join(HANG_S)
-    with pytest.raises(FrontFailedError, match="no clock"):
+    with pytest.raises(TrackingError, match="no clock"):
         front.label()
 
 
@@ -324,7 +326,7 @@ def test_a_rewritten_record_is_refused_and_the_node_closed(world: World) -> None
     assert front.wait_durable(HANG_S)
     world.kill()
     world.record[0] = (np.array([3]), np.array([9], np.uint64))
-    with pytest.raises(RolledBackError, match="was rolled back or rewritten"):
+    with pytest.raises(StateError, match="was rolled back or rewritten"):
         world.start()
     assert world.tracker.node is not None and world.tracker.node.closed
 

@@ -13,10 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.clock import ClockFault
-from fronts.core import FrontCore, FrontStateError, RolledBackError
+from fronts.core import FrontCore
 from tracker.core.model import Batch, Heartbeat, TickContent
 from tracker.core.model.ack_values import root_values, unit_value
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.errors import StateError
 
 SEGMENT = 3
 SLACK_NS = 10_000_000
@@ -299,11 +300,11 @@ def test_promises_go_on_while_nothing_comes_in_and_labels_keep_them() -> None:
 def test_a_front_leaves_after_its_last_items() -> None:
     core = started()
     core.label(SLACK_NS)
-    with pytest.raises(FrontStateError, match="1 labelled items that are not published"):
+    with pytest.raises(StateError, match="1 labelled items that are not published"):
         core.leave()
     publish(core)
     core.leave()
-    with pytest.raises(FrontStateError, match="labels after it has left"):
+    with pytest.raises(StateError, match="labels after it has left"):
         core.label(SLACK_NS)
     tick = core.next_tick(0)
     assert tick is not None and len(tick.created) == 1 and tick.leaves == ()
@@ -360,10 +361,10 @@ def test_a_withdrawn_batch_gives_back_its_number_unless_a_later_one_has_labels()
 def test_a_batch_needs_the_number_and_the_slots_that_were_labelled() -> None:
     core = started()
     core.label(4 * SLACK_NS)
-    with pytest.raises(FrontStateError, match="batch 0, which is not sealed"):
+    with pytest.raises(StateError, match="batch 0, which is not sealed"):
         core.published(items_batch(SEGMENT, 0, [4], [1]))
     core.seal()
-    with pytest.raises(FrontStateError, match="slots 3 to 4, labelled were 4 to 4"):
+    with pytest.raises(StateError, match="slots 3 to 4, labelled were 4 to 4"):
         core.published(items_batch(SEGMENT, 0, [3, 4], [1, 1]))
     with pytest.raises(ValueError, match="one length"):
         items_batch(SEGMENT, 0, [4, 4], [1])
@@ -373,7 +374,7 @@ def test_an_open_batch_is_bounded() -> None:
     core = FrontCore("f", SEGMENT, SLACK_NS, max_open_items=10)
     core.grant(0, 0, 0)
     core.label_many(0, 9)
-    with pytest.raises(FrontStateError, match="2 more would pass the limit of 10; publish first"):
+    with pytest.raises(StateError, match="2 more would pass the limit of 10; publish first"):
         core.label_many(0, 2)
     assert core.open_items == 9
 
@@ -458,9 +459,9 @@ def test_what_the_tracker_has_may_be_gone_from_the_record() -> None:
 
 def test_a_record_that_was_rewritten_is_refused() -> None:
     core = FrontCore("f", SEGMENT, SLACK_NS)
-    with pytest.raises(RolledBackError, match=r"published batch 1 differs .* restore it"):
+    with pytest.raises(StateError, match=r"published batch 1 differs .* restore it"):
         core.recover(batches(3, 4), Batch("f", 1, b"other"))
-    with pytest.raises(FrontStateError, match="published batch 0 comes after 1"):
+    with pytest.raises(StateError, match="published batch 0 comes after 1"):
         core.recover(reversed(batches(3, 4)), None)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import tracker
 from fronts.files import FileFront
-from fronts.front import Front, FrontFailedError, OpenBatch
+from fronts.front import Front, OpenBatch
 from tests.cluster.children import now_slot
 from tests.fronts.support import consume, consume_cells, file_front, new_reader, reached, start_all
 from tests.waits import HANG_S, until
@@ -33,6 +33,7 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
 from tracker.core.model.units import file_name, unit_name
+from tracker.errors import TrackingError
 
 NAMES = ("a", "b", "c")
 SPEC = PipelineSpec("p", ("in",), fronts=NAMES, start_slot=now_slot())
@@ -87,7 +88,7 @@ def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
     fronts["b"].close()
     held = now_slot() + 1
     subscriber = embedded.subscriber("p")
-    assert not subscriber.wait_until(held, timeout_s=0.2)
+    assert not subscriber.wait_until(held, timeout_s=0.2)  # expires: nobody promises
     fronts["b"] = file_front(embedded, tmp_path, "b").start()
     assert subscriber.wait_until(held, timeout_s=HANG_S)
     second = fronts["b"].write(ROWS)
@@ -122,7 +123,7 @@ def test_files_published_while_the_home_was_away_are_committed_by_the_next_run(
     for shard in range(len(embedded.addresses)):
         embedded.kill_shard(shard)
     files = [front.write(ROWS) for _ in range(3)]
-    assert not front.wait_durable(0.05)
+    assert not front.wait_durable(0.05)  # expires: nobody answers
     front.front._node.close()
     front.close()
     for shard in range(len(embedded.addresses)):
@@ -144,7 +145,7 @@ def test_a_second_incarnation_ends_the_first(embedded: EmbeddedTracker, tmp_path
     """In another directory, as on another host, where no lock keeps it out."""
     first = file_front(embedded, tmp_path / "one", "a").start()
     second = file_front(embedded, tmp_path / "two", "a").start()
-    with pytest.raises(FrontFailedError) as refused:
+    with pytest.raises(TrackingError) as refused:
         while True:
             first.write(ROWS)
             first.wait_durable(HANG_S)
@@ -194,7 +195,7 @@ def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) 
 
         fronts[0].publish_now(1, send)
         if beyond != "its own promise":
-            assert not fronts[0].wait_durable(0.2)
+            assert not fronts[0].wait_durable(0.2)  # expires: it is ahead
             behind[0] = now_ns
         assert fronts[0].wait_durable(HANG_S)
         for each in fronts:
@@ -230,7 +231,7 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
         # Only without the silent one can min time come as far as this.
         later = now_slot() + 1
         assert embedded.subscriber("p").wait_until(later, timeout_s=HANG_S)
-        with pytest.raises(FrontFailedError, match="fenced"):
+        with pytest.raises(TrackingError, match="fenced"):
             silent.publish_now(1, lambda batch: None)
             silent.wait_durable(HANG_S)
         again = Front(embedded.target, "p", "b", "in", heartbeat_interval_ms=10).start()
@@ -303,7 +304,7 @@ def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path)
         )
 
         refused = front("b").start()
-        with pytest.raises(FrontFailedError, match="below_min_time"):
+        with pytest.raises(TrackingError, match="below_min_time"):
             refused.wait_durable(HANG_S)
         refused.close()
         again = front("b", pass_over_late=True).start()

@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from fronts import places
-from fronts.core import FrontStateError, RolledBackError
 from fronts.files import SLOT_COLUMN, VALUE_COLUMN, FileFront, PublishedFile
-from fronts.front import FrontFailedError
 from tests.fronts.fake_node import FakeTracker
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import root_values, unit_value
 from tracker.core.model.units import parse_file_name, slot_in_name, unit_name
+from tracker.errors import StateError, TrackingError
 
 
 class Directory:
@@ -160,11 +159,11 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
     """After the rename readers may have it: it is not withdrawn, and the next run commits it."""
     front = directory.start(format="json")
     monkeypatch.setattr(places, "sync", _fails_for_directories)
-    with pytest.raises(FrontFailedError, match="may not survive a power failure"):
+    with pytest.raises(TrackingError, match="may not survive a power failure"):
         front.write(ROWS)
     monkeypatch.undo()
     directory.now_ns = 90
-    with pytest.raises(FrontStateError, match="start the front again"):
+    with pytest.raises(StateError, match="start the front again"):
         front.write(ROWS)
     assert directory.visible() == ["s0-f-00000000.json"]
     assert directory.tracker.heartbeat <= 0
@@ -302,7 +301,7 @@ def test_a_file_that_is_gone_before_the_tracker_has_it_is_an_error(directory: Di
     directory.kill()
     assert files[1] is not None
     files[1].path.unlink()
-    with pytest.raises(RolledBackError, match="holds batch 2 where 1 was expected; the tracker"):
+    with pytest.raises(StateError, match="holds batch 2 where 1 was expected; the tracker"):
         directory.start(format="json")
     assert directory.tracker.created == []
 
@@ -313,13 +312,13 @@ def test_a_file_that_was_renamed_to_another_slot_is_an_error(directory: Director
     assert file is not None and front.wait_durable(HANG_S)
     directory.kill()
     file.path.rename(file.path.with_name("s9-f-00000000.json"))
-    with pytest.raises(RolledBackError, match="published batch 0 differs"):
+    with pytest.raises(StateError, match="published batch 0 differs"):
         directory.start(format="json")
 
 
 def test_a_second_run_waits_for_the_first_and_is_refused(directory: Directory) -> None:
     front = directory.start()
-    with pytest.raises(FrontStateError, match="'f' runs in another process, which holds"):
+    with pytest.raises(StateError, match="'f' runs in another process, which holds"):
         directory.start(timeout_s=0.0)
     front.close()
     assert directory.start().write(ROWS) is not None

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from fronts.core import FrontHeldError, RolledBackError
 from fronts.files import FileFront
-from fronts.front import FrontFailedError
 from tests.files.s3 import s3_bucket
 from tests.fronts.fake_node import FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
 from tests.waits import HANG_S
 from tracker.core.model.units import slot_in_name, unit_name
+from tracker.errors import FencedError, StateError, TrackingError
 from tracker.files import STORES, AwayError, child
 
 ROWS = [{"a": 1, "b": "x y"}, {"a": 2, "b": "ü"}]
@@ -186,7 +185,7 @@ def test_killed_while_ticks_are_out(make: Callable[[], InStore], arrived: bool) 
 def test_a_second_run_is_refused_while_the_first_has_a_session(make: Callable[[], InStore]) -> None:
     directory = make()
     front = directory.start()
-    with pytest.raises(FrontHeldError, match="'f' runs in another process"):
+    with pytest.raises(FencedError, match="'f' runs in another process"):
         directory.start(timeout_s=0.0)
     assert front.write(ROWS) is not None
     front.close()
@@ -206,7 +205,7 @@ def test_who_comes_back_after_another_run_began_publishes_nothing(
     node.owner = ""  # its session is gone, which it does not know
     second = directory.start()
     second.write(ROWS)
-    with pytest.raises(FrontFailedError, match="taken over by another process"):
+    with pytest.raises(TrackingError, match="taken over by another process"):
         first.write(ROWS)
     second.write(ROWS)
     assert second.wait_durable(HANG_S)
@@ -267,7 +266,7 @@ def test_a_store_that_stays_away_ends_the_run_where_it_is_not_known_what_it_took
             return None
         raise ConnectionError("no answer")
 
-    with requests_of(directory.where, away_after_staging), pytest.raises(FrontFailedError):
+    with requests_of(directory.where, away_after_staging), pytest.raises(TrackingError):
         front.write(ROWS, timeout_s=0.0)
     directory.kill()
     again = directory.start()
@@ -309,7 +308,7 @@ def test_files_that_the_tracker_has_may_be_cleaned_away_and_others_may_not(
     directory.kill()
     assert lost is not None
     directory.files.delete(lost.location)
-    with pytest.raises(RolledBackError, match=r"was published, and .* is gone"):
+    with pytest.raises(StateError, match=r"was published, and .* is gone"):
         directory.start()
 
 

@@ -11,20 +11,14 @@ import pytest
 from fronts.front import FrontOptions
 from fronts.kafka import KafkaFront
 from local_tracker.spark.formats.kafka import TopicLabels
-from local_tracker.spark.formats.ranges import (
-    NotYetPublished,
-    OffsetRanges,
-    RangesError,
-    range_cells,
-    ranges,
-)
+from local_tracker.spark.formats.ranges import OffsetRanges, RangesError, range_cells, ranges
 from tests.files.s3 import s3_bucket
 from tests.fronts.fake_node import FakeTracker
 from tests.fronts.fake_topic import FakeRecords, FakeTopic
 from tests.waits import HANG_S, until
-from tracker.client.errors import LowmarkError
-from tracker.client.topics import BrokerAwayError, TopicError, TopicPlace
+from tracker.client.topics import TopicPlace
 from tracker.core.model.ack_values import range_value
+from tracker.errors import LowmarkError, StateError, UnavailableError
 
 NEVER_MS = 3_600_000
 """So rarely a front looks by itself where the test says when."""
@@ -97,7 +91,7 @@ def test_it_promises_no_more_than_the_moment_at_which_the_brokers_answered(kafka
     kafka.tracker.wait(lambda: kafka.tracker.heartbeat == 9)
     kafka.topic.is_away = True
     kafka.now_ns = 200
-    with pytest.raises(BrokerAwayError):
+    with pytest.raises(UnavailableError):
         front.look()
     kafka.topic.is_away = False
     kafka.now_ns = 210
@@ -200,7 +194,7 @@ def test_a_topic_that_was_made_anew_is_refused(kafka: Kafka, now: dict[int, int]
     kafka.start().close()
     kafka.topic.topic_id, kafka.topic.now = "id-2", now
     with pytest.raises(
-        TopicError, match="has id id-2, and front f has labelled the one with id id-1"
+        StateError, match="has id id-2, and front f has labelled the one with id id-1"
     ):
         kafka.start()
     with pytest.raises(RangesError, match="has id id-2"):
@@ -209,13 +203,13 @@ def test_a_topic_that_was_made_anew_is_refused(kafka: Kafka, now: dict[int, int]
 
 def test_one_front_labels_a_topic_for_a_segment(kafka: Kafka) -> None:
     kafka.start("f").close()
-    with pytest.raises(TopicError, match="belongs to front f, so front g cannot label it too"):
+    with pytest.raises(StateError, match="belongs to front f, so front g cannot label it too"):
         kafka.start("g")
 
 
 def test_a_reader_waits_for_the_front(kafka: Kafka) -> None:
     reader = kafka.reader()
-    with pytest.raises(NotYetPublished, match="nobody labels for segment 'in'"):
+    with pytest.raises(UnavailableError, match="nobody labels for segment 'in'"):
         reader.slots("orders/0", 0, 1)
     front = kafka.start()
     kafka.topic.now = {0: 2}
@@ -224,7 +218,7 @@ def test_a_reader_waits_for_the_front(kafka: Kafka) -> None:
     def slots() -> list[tuple[int, int, int | None]] | None:
         try:
             return list(reader.slots("orders/0", 0, 2))
-        except NotYetPublished:
+        except UnavailableError:
             return None
 
     assert until(slots) == [(0, 2, 1)]

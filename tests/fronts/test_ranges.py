@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fronts.core import RolledBackError
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import (
-    NotYetPublished,
     OffsetRanges,
     PublishedRanges,
     RangesError,
@@ -27,6 +25,7 @@ from tests.fronts.fake_node import FakeTracker
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, note
+from tracker.errors import StateError, UnavailableError
 
 
 class Log:
@@ -90,7 +89,7 @@ def test_ends_do_not_go_back(log: Log) -> None:
 
 def test_a_reader_finds_the_slots_of_its_own_ranges(log: Log) -> None:
     reader = log.reader()
-    with pytest.raises(NotYetPublished):
+    with pytest.raises(UnavailableError):
         reader.slots("a", 0, 1)
     front = log.start()
     for slot, end in ((5, 3), (6, 4), (9, 10)):
@@ -99,7 +98,7 @@ def test_a_reader_finds_the_slots_of_its_own_ranges(log: Log) -> None:
     assert reader.slots("a", 0, 10) == [(0, 3, 5), (3, 4, 6), (4, 10, 9)]
     assert reader.slots("a", 2, 5) == [(2, 3, 5), (3, 4, 6), (4, 5, 9)]
     assert reader.slots("a", 5, 6) == [(5, 6, 9)]
-    with pytest.raises(NotYetPublished, match=r"offsets up to 11 .* those up to 10"):
+    with pytest.raises(UnavailableError, match=r"offsets up to 11 .* those up to 10"):
         reader.slots("a", 5, 11)
     log.now_ns = 110
     front.publish({"a": 12})
@@ -201,7 +200,7 @@ def test_a_journal_that_is_not_the_trackers_is_refused(log: Log, damage: str) ->
     assert front.wait_durable(HANG_S)
     log.kill()
     log.journal.write_text(damage)
-    with pytest.raises(RolledBackError, match=r"restore"):
+    with pytest.raises(StateError, match=r"restore"):
         log.start()
 
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from fronts.core import FrontHeldError, RolledBackError
-from fronts.front import FrontFailedError
 from fronts.ranges import RangeFront
-from local_tracker.spark.formats.ranges import NotYetPublished, PublishedRanges, RangesError
+from local_tracker.spark.formats.ranges import PublishedRanges, RangesError
 from tests.files.s3 import s3_bucket
 from tests.fronts.fake_node import FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
+from tracker.errors import FencedError, StateError, TrackingError, UnavailableError
 from tracker.files import STORES, child
 
 
@@ -68,7 +67,7 @@ def make(bucket: str, request: pytest.FixtureRequest) -> Iterator[Callable[[], L
 def test_readers_find_the_slots_at_a_known_price(make: Callable[[], Log]) -> None:
     log = make()
     reader = log.reader()
-    with pytest.raises(NotYetPublished):
+    with pytest.raises(UnavailableError):
         reader.slots("a", 0, 1)
     front = log.start()
     before = counted(log.where)
@@ -80,7 +79,7 @@ def test_readers_find_the_slots_at_a_known_price(make: Callable[[], Log]) -> Non
     assert reader.slots("a", 0, 10) == [(0, 3, 5), (3, 4, 6), (4, 10, 9)]
     assert counted(log.where) - before == 1 + 2 * 4, "a listing, two for each record"
     before = counted(log.where)
-    with pytest.raises(NotYetPublished, match=r"offsets up to 11 .* those up to 10"):
+    with pytest.raises(UnavailableError, match=r"offsets up to 11 .* those up to 10"):
         reader.slots("a", 5, 11)
     assert counted(log.where) - before == 1
     assert front.wait_durable(HANG_S)
@@ -111,12 +110,12 @@ def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], Log]) -> None
     log = make()
     first = log.start()
     first.publish({"a": 3})
-    with pytest.raises(FrontHeldError):
+    with pytest.raises(FencedError):
         log.start(timeout_s=0.0)
     assert log.tracker.node is not None and first.wait_durable(HANG_S)
     log.tracker.node.owner = ""  # it was cut off, which it does not know
     second = log.start()
-    with pytest.raises(FrontFailedError, match="taken over by another process"):
+    with pytest.raises(TrackingError, match="taken over by another process"):
         first.publish({"a": 5})
     second.publish({"a": 7})
     assert second.wait_durable(HANG_S)
@@ -182,5 +181,5 @@ def test_a_journal_that_is_not_the_trackers_is_refused(make: Callable[[], Log]) 
     assert front.wait_durable(HANG_S)
     log.kill()
     STORES.files(log.where).delete(child(log.where, "000000000003.json"))
-    with pytest.raises(RolledBackError, match="restore"):
+    with pytest.raises(StateError, match="restore"):
         log.start()

@@ -10,7 +10,6 @@ import pytest
 
 import tracker
 from fronts.files import FileFront, PublishedFile
-from fronts.front import FrontFailedError
 from fronts.ranges import RangeFront
 from tests.fronts.support import consume, consume_cells, file_front, new_reader, reached
 from tests.waits import HANG_S
@@ -19,6 +18,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import PipelineSpec
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.units import unit_name
+from tracker.errors import TrackingError
 
 SPEC = PipelineSpec("p", ("in",), fronts=("a",), slack_ns=1_000)
 START_SLOT = 1_000
@@ -54,7 +54,7 @@ def published(front: FileFront, clock: Clock, slot: int) -> PublishedFile:
 
 
 def ended(front: FileFront) -> None:
-    with pytest.raises(FrontFailedError, match="generation 1 begins at slot"):
+    with pytest.raises(TrackingError, match="generation 1 begins at slot"):
         while True:
             front.write([{}])
             front.wait_durable(HANG_S)

@@ -58,6 +58,7 @@ METHODS: dict[str, Any] = {
     ),
     "RetireNode": pipeline_pb.RetireNodeRequest(pipeline="p", node_id="w", write_off=OPEN),
     "RestartPipeline": pipeline_pb.RestartPipelineRequest(pipeline="p", generation=0, from_slot=9),
+    "DeletePipeline": pipeline_pb.DeletePipelineRequest(pipeline="p", generation=0),
     "ListPipelines": pipeline_pb.ListPipelinesRequest(),
     "ListShards": pipeline_pb.ListShardsRequest(),
     "GetMinTime": progress_pb.GetMinTimeRequest(pipeline="p"),
@@ -77,6 +78,7 @@ CHANGING = (
     "LeaveNode",
     "RetireNode",
     "RestartPipeline",
+    "DeletePipeline",
     "StageContributions",
     "RegisterPipeline",
 )

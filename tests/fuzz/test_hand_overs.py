@@ -28,7 +28,6 @@ from local_tracker.core.window import Step
 from local_tracker.worker.protocol import (
     Deadline,
     HandedOver,
-    HandOverError,
     Header,
     connect,
     pack_cells,
@@ -40,7 +39,6 @@ from tests.fuzz.mangling import damaged, int64s
 from tests.fuzz.wired import SPEC, Wired
 from tests.local_tracker.fakes import FakeUplink, one_cell
 from tests.waits import HANG_S
-from tracker.client.errors import RefusedError
 from tracker.client.node import _message
 from tracker.core.log import Grant, StageContributions, TickRefused
 from tracker.core.model import (
@@ -49,16 +47,16 @@ from tracker.core.model import (
     FrontJoin,
     Heartbeat,
     Refusal,
-    RefusalCode,
     StagedContribution,
     TickContent,
 )
+from tracker.errors import Code, HandOverError, RefusedError, refused_code
 from tracker.wire.ticks import content_from_pb, contribution_from_pb, contribution_to_pb
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where files are synced without a disk, so that there is time for more examples."""
 WINDOW_MS = 0.01
-CODES = {code.value for code in RefusalCode} | {"protocol", "deadline", "unknown_outcome"}
+CODES = {code.value for code in Code if code.partition(".")[0] in ("refused", "hand_over")}
 
 
 class HomeUplink(FakeUplink):
@@ -78,7 +76,7 @@ class HomeUplink(FakeUplink):
         home = self.cluster.routing.home("p", node_id)
         answer = self.cluster.ask(home, StageContributions, "p", node_id, told)
         if isinstance(answer, Refusal):
-            raise HandOverError(answer.code.value, answer.message)
+            raise HandOverError(answer.message, refused_code(answer.code))
 
     def record_above(self) -> str:
         return ""
@@ -91,7 +89,7 @@ class HomeUplink(FakeUplink):
 
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
         if segment not in self.segments:
-            raise HandOverError("unknown_segment", f"there is no segment {segment!r}")
+            raise HandOverError(f"there is no segment {segment!r}", Code.REFUSED_UNKNOWN_SEGMENT)
         number = self.segments.index(segment)
         self._commit(TickContent(joins=(FrontJoin(front, number),)))
         return Grant(front, number, 7, 7, True)
@@ -103,11 +101,11 @@ class HomeUplink(FakeUplink):
         try:
             told = content_from_pb(_message("p", content))
         except RefusedError as error:
-            raise HandOverError(error.refusal.code.value, error.refusal.message) from None
+            raise HandOverError(error.refusal.message, error.code) from None
         effects = self.node.send(self.node.last + 1, told)
         for refused in effects:
             if isinstance(refused, TickRefused):
-                raise HandOverError(refused.refusal.code.value, refused.refusal.message)
+                raise HandOverError(refused.refusal.message, refused_code(refused.refusal.code))
         self.node.last += 1
         self.cluster.settle()
         assert self.node.durable == self.node.last
@@ -271,7 +269,7 @@ def test_a_frame_is_answered_or_ends_its_connection_and_no_other(frames: list[by
                 if "error" in answer:
                     assert answer["error"] in CODES, answer
                     assert answer["message"]
-            if any(answer.get("error") == "deadline" for answer in answers):
+            if any(answer.get("error") == "hand_over.deadline" for answer in answers):
                 break  # it may be on its way still: `before` and what follows would be anything
             if all("error" in answer for answer in answers):
                 cluster.settle()
@@ -335,7 +333,7 @@ def written() -> bytes:
         spool.flush(1, steps)
         spool.split(1)
         spool.done(2)
-        spool.done(3, ("below_min_time", "too late"))
+        spool.done(3, ("refused.below_min_time", "too late"))
         spool.flush(4, (Step("v", 2, one_cell(1, 8, 7)),))
         spool.close()
         return Path(f"{directory}/spool").read_bytes()
@@ -352,7 +350,7 @@ def read_back(data: bytes) -> Any:
         try:
             spool = Spool(path)
         except HandOverError as error:
-            assert error.code == "invalid" and path in str(error)
+            assert error.code == "refused.invalid" and path in str(error)
             assert Path(path).read_bytes() == data, "it was left alone"
             return None
         said = plain(tuple(spool.pending.items())), dict(spool.senders), spool.last_number

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import strategies as st
 
 from acker.v1 import types_pb2 as pb
-from local_tracker.worker.protocol import MAX_CELLS, CellReader, HandOverError, pack_cells
+from local_tracker.worker.protocol import MAX_CELLS, CellReader, pack_cells
 from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
 from tests.fuzz.mangling import int64s, sent, uint64s
 from tracker.core.home.home import MAX_ITEMS_PER_CELL
 from tracker.core.model import Cells, RefusalCode, Refused
 from tracker.core.shard.cells import CellTable
+from tracker.errors import HandOverError
 from tracker.wire.cells import cells_from_pb, cells_to_pb
 
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -57,14 +58,14 @@ def test_a_body_is_read_as_far_as_it_goes_or_refused(body: bytes, counts: list[o
         try:
             cells = reader.read(count)
         except HandOverError as error:
-            assert error.code == "protocol"
+            assert error.code == "hand_over.protocol"
             return
         assert isinstance(count, int) and 0 <= count <= MAX_CELLS
         read += len(cells) * 28
     try:
         reader.end()
     except HandOverError as error:
-        assert error.code == "protocol"
+        assert error.code == "hand_over.protocol"
         assert read < len(body)
     else:
         assert read == len(body)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz.examples import fuzz
 from tests.fuzz.mangling import int64s
-from tracker.client.pipeline_file import MAX_FILE_CHARACTERS, PipelineFileError, load_pipeline
+from tracker.client.pipeline_file import MAX_FILE_CHARACTERS, load_pipeline
 from tracker.core.home.registration import check_spec
+from tracker.errors import InvalidError
 from tracker.wire.pipelines import spec_from_pb, spec_to_pb
 
 VALID: dict[str, Any] = {
@@ -44,7 +45,7 @@ odd = ODD | st.lists(ODD, max_size=3) | st.dictionaries(st.text(max_size=4), ODD
 def loads(text: str) -> None:
     try:
         spec = load_pipeline(text, "p.yaml")
-    except PipelineFileError as error:
+    except InvalidError as error:
         assert str(error).startswith("p.yaml")
         assert len(str(error)) < 4_000, "an error for people"
         return
@@ -114,6 +115,6 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_file_is_an_error_at_once(what: str) -> None:
-    with pytest.raises(PipelineFileError, match=r"^p\.yaml") as refused:
+    with pytest.raises(InvalidError, match=r"^p\.yaml") as refused:
         load_pipeline(HOSTILE[what], "p.yaml")
     assert len(str(refused.value)) < 4_000

@@ -173,6 +173,8 @@ entries = st.one_of(
     st.builds(m.KeyClosed, pipelines, keys, numbers, st.booleans(), st.booleans()),
     st.builds(m.KeyDropped, pipelines, keys),
     st.builds(m.PipelineRestarted, pipelines, st.builds(m.Restart, numbers, slots, numbers)),
+    st.builds(m.PipelineDeleted, pipelines, st.builds(m.Restart, numbers, slots, numbers)),
+    st.builds(m.PipelinesOver, some(st.tuples(pipelines, numbers))),
     st.builds(m.WrittenOff, pipelines, st.just("a"), cells(), numbers),
     st.builds(m.PipelineCompleted, pipelines, st.sampled_from((0, 0, 1)) | numbers, numbers),
     st.builds(m.PipelineRegistered, st.just(SPEC)),

@@ -30,14 +30,12 @@ from tests.cluster.children import now_slot
 from tests.dashboard.browser import Browser
 from tests.docs.pages import Block, blocks, blocks_below
 from tests.install.environments import Environment, InstallFailed, build, fresh, locked
-from tests.waits import until
+from tests.waits import PROGRAM_S, until
 
 SECTION = "Start in a minute"
 PAGE = ROOT / "docs" / "start.md"
 BOUND_S = 60
 """At most so long from `pip install` to the first min time."""
-STEP_S = 600.0
-"""Far more than a block takes on a busy machine."""
 WATCH_S = 10
 """How long somebody watches."""
 SAMPLE, OWN = "sample", "orders"
@@ -104,7 +102,7 @@ class Walk:
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         self._groups.append(process)
-        status = process.wait(STEP_S)
+        status = process.wait(PROGRAM_S)
         said = log.read_text(errors="replace")
         if status != 0:
             raise NewcomerLost(f"{command[-1]} ended with {status}: {said[-3000:]}")
@@ -121,7 +119,8 @@ class Walk:
         """Waits until a pipeline has passed this moment."""
         moment = now_slot()
         with Subscriber(self.target, pipeline) as progress:
-            until(lambda: progress.wait_until(moment, timeout_s=5.0), self.said, STEP_S)
+            # expires: asked again
+            until(lambda: progress.wait_until(moment, timeout_s=5.0), self.said)
 
     def front_has_begun(self) -> None:
         """Waits as long as a person takes to read on: until the front has let something in."""
@@ -130,7 +129,7 @@ class Walk:
             def something() -> bool:
                 return admin.pipeline(OWN).state.segments[0].open_items > 0
 
-            until(something, self.said, STEP_S)
+            until(something, self.said)
 
     def close(self) -> None:
         """Whoever has been started in the background is of its block's group."""
@@ -141,7 +140,7 @@ class Walk:
                 except ProcessLookupError:
                     continue
             if number is signal.SIGTERM:
-                time.sleep(2.0)
+                time.sleep(2.0)  # paces: they end by themselves, or are killed
 
 
 def gather_wheels(wheel: Path, directory: Path, constraints: Path) -> None:
@@ -150,7 +149,7 @@ def gather_wheels(wheel: Path, directory: Path, constraints: Path) -> None:
     environment.run(
         [str(environment.python), "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-input",
          "--wheel-dir", str(directory / "wheels"), "--constraint", str(constraints), f"{wheel}[server,spark]"],
-        2 * STEP_S,
+        PROGRAM_S,
     )  # fmt: skip
 
 

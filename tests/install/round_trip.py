@@ -31,7 +31,9 @@ def main(target: str, pins: list[str]) -> None:
         with front:
             file = front.write([{"order": 1}])
             assert file is not None
-            assert not progress.wait_until(file.slot + 1, timeout_s=0.2)  # it is open
+            assert not progress.wait_until(
+                file.slot + 1, timeout_s=0.2
+            )  # expires: it is open  # it is open
             item = (0, file.slot, unit_value(unit_name(str(file.path))), 1)
             worker.commit(TickContent(consumed=Cells.of([item]))).result(WAIT_S)
             assert progress.wait_until(file.slot + 1, timeout_s=WAIT_S)

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 
 from local_tracker.agent.uplink import MinTimes
-from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
+from local_tracker.worker.protocol import Deadline, HandedOver
 from tracker.core.log import Grant
 from tracker.core.model import Cells, HoldMove, TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, HandOverError
 
 Rows = list[tuple[int, int, int, int]]
 
@@ -66,7 +67,9 @@ class FakeUplink:
             self.flushes[number] = content, fingerprint
             self.order.append(number)
         elif known[1] != fingerprint:
-            raise HandOverError("rolled_back", f"flush {number} has other contents than before")
+            raise HandOverError(
+                f"flush {number} has other contents than before", Code.REFUSED_ROLLED_BACK
+            )
         self.flushed.set()
         self.after_flush(number)
 
@@ -103,6 +106,8 @@ def refusing(bad: int) -> Callable[[int, TickContent], None]:
     def check(number: int, content: TickContent) -> None:
         # A merged checksum is the XOR of several items: `bad` has a bit that no other item has.
         if any(checksum & bad for _, _, checksum, _ in content.created.rows()):
-            raise HandOverError("below_min_time", f"item {bad} was created below min time")
+            raise HandOverError(
+                f"item {bad} was created below min time", Code.REFUSED_BELOW_MIN_TIME
+            )
 
     return check

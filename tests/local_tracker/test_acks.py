@@ -18,8 +18,10 @@ from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.worker import route
 from tests.local_tracker.fakes import FakeUplink
+from tests.waits import until
 from tracker.core.model import HoldMove
 from tracker.core.model.slots import FOREVER
+from tracker.errors import InvalidError
 
 Rows = list[tuple[int, int, int, int]]
 BATCH = {
@@ -190,7 +192,7 @@ def test_a_function_without_an_end_of_the_partition_is_refused(
         acks.consume("a", 5, frame)
         return frame
 
-    with pytest.raises(acks.AckError, match=r"'each group' got one batch.*mapInPandas"):
+    with pytest.raises(InvalidError, match=r"'each group' got one batch.*mapInPandas"):
         each(1)
     assert contributions(uplink) == []
 
@@ -199,7 +201,7 @@ def test_a_job_that_is_no_micro_batch_is_told_what_to_do(
     uplink: FakeUplink, in_task: InTask
 ) -> None:
     in_task({})
-    with pytest.raises(acks.SettingsError, match=r"tracked\.start.*lowmark\.mode to eager"):
+    with pytest.raises(InvalidError, match=r"tracked\.start.*lowmark\.mode to eager"):
         list(copy(iter([1])))
 
 
@@ -207,7 +209,7 @@ def test_acks_can_be_turned_off(uplink: FakeUplink, in_task: InTask) -> None:
     in_task({"lowmark.mode": "off"})
     assert list(copy(iter([1]))) == [1]
     assert contributions(uplink) == []
-    with pytest.raises(acks.SettingsError, match="no local tracker"):
+    with pytest.raises(InvalidError, match="no local tracker"):
         acks.min_time()
 
 
@@ -269,12 +271,12 @@ def test_a_long_running_spark_task_may_be_eager(uplink: FakeUplink, in_task: InT
 
 def test_steps_have_no_place_in_a_micro_batch(uplink: FakeUplink, in_task: InTask) -> None:
     in_task(BATCH)
-    with pytest.raises(acks.AckError, match="decorate the function"), acks.step():
+    with pytest.raises(InvalidError, match="decorate the function"), acks.step():
         pass
 
 
 def test_acks_outside_of_a_step_are_refused(uplink: FakeUplink) -> None:
-    with pytest.raises(acks.AckError, match="acks belong to a step"):
+    with pytest.raises(InvalidError, match="acks belong to a step"):
         acks.consume("a", 5, 1)
 
 
@@ -360,7 +362,7 @@ def test_a_step_that_fails_holds_nothing(uplink: FakeUplink) -> None:
 def test_a_hold_only_moves_up(uplink: FakeUplink) -> None:
     with acks.step():
         task = acks.hold("b", 6, "job 7")
-    with pytest.raises(acks.AckError, match=r"'job 7' stands at slot 6 .* cannot move back to 5"):
+    with pytest.raises(InvalidError, match=r"'job 7' stands at slot 6 .* cannot move back to 5"):
         task.move_to(5)
 
 
@@ -373,7 +375,7 @@ def test_a_micro_batch_holds_nothing_by_its_tasks(uplink: FakeUplink, in_task: I
             acks.hold("b", 6, "job 7")
             yield batch
 
-    with pytest.raises(acks.AckError, match="holds time in a micro-batch"):
+    with pytest.raises(InvalidError, match="holds time in a micro-batch"):
         list(holds(iter([1])))
 
 
@@ -391,9 +393,8 @@ def test_min_time_is_relayed_by_one_subscription(uplink: FakeUplink) -> None:
     answers: list[int] = []
     asking = threading.Thread(target=lambda: answers.append(acks.min_time("b")))
     asking.start()
-    while uplink.watching is None:
-        threading.Event().wait(0.001)
-    heard = uplink.watching
+    heard = until(lambda: uplink.watching)
+    assert heard is not None
     heard.put(0, 4)
     heard.put(1, 9)
     heard.put(None, 3)
@@ -421,7 +422,7 @@ def test_user_code_can_be_tested_without_any_tracker(monkeypatch: pytest.MonkeyP
 
 
 def test_acks_that_have_nowhere_to_go_are_an_error_and_not_lost() -> None:
-    with pytest.raises(acks.SettingsError, match="LOWMARK_PIPELINE, LOWMARK_NODE_ID"), acks.step():
+    with pytest.raises(InvalidError, match="LOWMARK_PIPELINE, LOWMARK_NODE_ID"), acks.step():
         pass
 
 
@@ -433,11 +434,11 @@ def test_a_setting_that_makes_no_sense_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"LOWMARK_{name}", value)
-    with pytest.raises(acks.SettingsError, match=f"{name.lower()} is '{value}'"), acks.step():
+    with pytest.raises(InvalidError, match=f"{name.lower()} is '{value}'"), acks.step():
         pass
 
 
 @pytest.mark.parametrize("name", ["", None])
 def test_an_operator_needs_a_name(name: str) -> None:
-    with pytest.raises(acks.AckError, match="named by a text"):
+    with pytest.raises(InvalidError, match="named by a text"):
         acks.operator(name)

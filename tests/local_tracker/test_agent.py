@@ -20,16 +20,10 @@ import tracker
 from local_tracker import acks
 from local_tracker.worker import route, starting
 from local_tracker.worker.handle import Handle
-from local_tracker.worker.protocol import (
-    Deadline,
-    HandedOver,
-    HandOverError,
-    connect,
-    receive_frame,
-)
+from local_tracker.worker.protocol import Deadline, HandedOver, connect, receive_frame
 from local_tracker.worker.starting import READY
 from tests.local_tracker.fakes import one_cell
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client import Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import (
@@ -40,6 +34,7 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
+from tracker.errors import HandOverError
 
 END = 1_000
 """The front of these tests has promised up to here: min time gets there when all is consumed."""
@@ -152,8 +147,7 @@ def test_a_plain_worker_moves_min_time(running: EmbeddedTracker, worker: None) -
             acks.consume("b", 6, 2)
         assert subscribed.wait_until(END, timeout_s=HANG_S)
         assert acks.min_time("b") in (0, 6, END)
-        while acks.min_time() < END:
-            threading.Event().wait(0.005)
+        until(lambda: acks.min_time() >= END)
     assert end_started() == [0]
 
 
@@ -165,7 +159,7 @@ def test_a_refused_step_says_what_the_tracker_says(running: EmbeddedTracker, wor
     with pytest.raises(HandOverError, match="slot 7, but min time 1000") as refused:  # noqa: SIM117
         with acks.step():
             acks.create("a", 7, 3)
-    assert refused.value.code == "below_min_time"
+    assert refused.value.code == "refused.below_min_time"
 
 
 def test_steps_count_once_though_the_local_tracker_is_killed_again_and_again(
@@ -306,7 +300,7 @@ def test_contributions_are_durable_at_the_querys_home_when_the_task_is_answered(
             assert staged(running) == [("op", 0), ("op", 4)]
             with pytest.raises(HandOverError, match="'op' handed over twice") as refused:
                 handle.stage("q-node", [HandedOver("3", contribution(7, attempt=4))])
-            assert refused.value.code == "conflict"
+            assert refused.value.code == "refused.conflict"
             with pytest.raises(HandOverError, match="takes acks of micro-batches only"):
                 handle.step(one_cell(1, END, 1), Cells.empty())
             handle.close()
@@ -338,7 +332,7 @@ def test_a_host_without_a_route_gives_a_clear_error_in_time(
         running.kill_shard(0)
         with pytest.raises(HandOverError, match=r"tracker at 127\.0\.0\.1:\d+: ") as failed:
             handle.stage("q-node", [HandedOver("1", contribution(1))])
-        assert failed.value.code == "unreachable"
+        assert failed.value.code == "hand_over.unreachable"
         handle.close()
         running.start_shard(0)
 
@@ -352,7 +346,7 @@ def test_a_local_tracker_that_hangs_is_given_up_in_time(
         hanging.process.send_signal(signal.SIGSTOP)
         with pytest.raises(HandOverError, match=r"'mine': not durable within 0\.5 s") as failed:
             handle.step(one_cell(1, END, 1), Cells.empty(), what="the acks of operator 'mine'")
-        assert failed.value.code == "deadline"
+        assert failed.value.code == "hand_over.deadline"
         handle.close()
 
 
@@ -392,7 +386,7 @@ def test_a_step_of_an_older_generation_counts_for_nothing(
         started(stack)
         with pytest.raises(HandOverError, match="start it again, over input from the slot") as old:
             before.step(one_cell(1, 9, 3), one_cell(1, 8, 2))
-        assert old.value.code == "restarted"
+        assert old.value.code == "hand_over.restarted"
         now = Handle(addresses[-1], "p", HANG_S)
         now.step(one_cell(1, 9, 3), Cells.empty())
         with running.admin() as admin:
@@ -579,7 +573,7 @@ def test_a_second_one_of_the_same_node_ends_the_first(
         handle = Handle(f"unix:{tmp_path}/one/s", "p", HANG_S)
         with pytest.raises(HandOverError) as refused:
             handle.step(one_cell(1, END, 1), Cells.empty())
-        assert refused.value.code == "fenced"
+        assert refused.value.code == "refused.fenced"
         assert first.wait() == 3
         handle.close()
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from local_tracker.worker.bundle import build_zip
+from tests.waits import HANG_S
 
 WORKER = """
 import sys
@@ -29,7 +30,7 @@ for module in (local_tracker.agent, tracker.client, sys.modules["acker.v1.types_
 
 
 def run(code: str, path: str, folder: Path) -> None:
-    subprocess.run([sys.executable, "-I", "-c", code, path], check=True, cwd=folder, timeout=60)
+    subprocess.run([sys.executable, "-I", "-c", code, path], check=True, cwd=folder, timeout=HANG_S)
 
 
 def test_workers_need_the_standard_library_and_numpy_alone(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from local_tracker.worker import collector as collector_module
-from local_tracker.worker.collector import AckError, Collector
-from local_tracker.worker.protocol import MAX_CELLS, HandOverError
+from local_tracker.worker.collector import Collector
+from local_tracker.worker.protocol import MAX_CELLS
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.errors import Code, HandOverError, InvalidError
 
 
 def number(segment: str) -> int:
     if segment not in ("a", "b"):
-        raise HandOverError("unknown_segment", f"no segment {segment!r}")
+        raise HandOverError(f"no segment {segment!r}", Code.REFUSED_UNKNOWN_SEGMENT)
     return "ab".index(segment)
 
 
@@ -93,7 +94,7 @@ def test_whoever_calls_may_use_its_arrays_again(acks: Collector) -> None:
 def test_what_makes_no_sense_is_refused_and_changes_nothing(
     acks: Collector, slots: Any, values: Any, message: str
 ) -> None:
-    with pytest.raises(AckError, match=message) as refused:
+    with pytest.raises(InvalidError, match=message) as refused:
         acks.create("a", slots, values)
     assert "'op'" in str(refused.value)
     assert [len(cells) for cells in acks.take()] == [0, 0]

@@ -15,10 +15,11 @@ from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.uplink import ClosedError
 from local_tracker.core.window import FlushWindow, Step
-from local_tracker.worker.protocol import Deadline, HandOverError
+from local_tracker.worker.protocol import Deadline
 from tests.local_tracker.fakes import FakeUplink, one_cell, refusing
 from tests.waits import HANG_S
 from tracker.core.model import Cells, Heartbeat, TickContent
+from tracker.errors import Code, HandOverError
 
 Start = Callable[..., Flusher]
 
@@ -188,7 +189,7 @@ def test_a_tracker_that_is_away_is_waited_for(uplink: FakeUplink, start: Start) 
     def away(number: int, content: TickContent) -> None:
         tries.append(number)
         if len(tries) < 3:
-            raise HandOverError("unreachable", "no route")
+            raise HandOverError("no route", Code.HAND_OVER_UNREACHABLE)
 
     uplink.before_flush = away
     outcome(start(), made("w", 1, 3))
@@ -206,7 +207,7 @@ def test_flushes_are_numbered_on_from_what_the_tracker_knows(
 def test_without_its_spool_it_does_not_guess(uplink: FakeUplink, start: Start) -> None:
     with pytest.raises(HandOverError, match="spool is gone") as refused:
         outcome(start(), made("w", 7, 3), again=True)
-    assert refused.value.code == "unknown_outcome"
+    assert refused.value.code == "hand_over.unknown_outcome"
     assert uplink.sums() == {}
 
 
@@ -224,7 +225,7 @@ def test_a_step_of_a_spool_that_is_gone_is_not_taken_by_a_later_process_either(
     second = start()
     with pytest.raises(HandOverError, match="spool is gone") as refused:
         second.submit(made("w", 1, 3), True, Deadline(HANG_S), lost)
-    assert refused.value.code == "unknown_outcome"
+    assert refused.value.code == "hand_over.unknown_outcome"
     here = second.spool_identity
     second.submit(made("v", 1, 4), True, Deadline(HANG_S), here).result(HANG_S)
 
@@ -238,7 +239,7 @@ def test_a_flush_is_sent_again_to_the_record_that_it_went_to_first(
 
     def unreachable(number: int, content: TickContent) -> None:
         tried.set()
-        raise HandOverError("unreachable", "the local tracker above is gone")
+        raise HandOverError("the local tracker above is gone", Code.HAND_OVER_UNREACHABLE)
 
     uplink.above, uplink.before_flush = "first", unreachable
     submit(start(), made("w", 1, 3))
@@ -254,7 +255,7 @@ def test_a_flush_that_nobody_can_tell_of_is_not_taken_apart(
     """Its steps would get new numbers, and might count twice."""
 
     def unknown(number: int, content: TickContent) -> None:
-        raise HandOverError("unknown_outcome", "the spool above is gone")
+        raise HandOverError("the spool above is gone", Code.HAND_OVER_UNKNOWN)
 
     flusher = start()
     _, gate = behind_a_gate(uplink, flusher)
@@ -406,7 +407,9 @@ def test_a_process_killed_before_the_flush_leaves_what_it_recorded_ahead_to_the_
     assert above.sums() == {(0, 5): 2 ^ 4}
 
 
-@pytest.mark.parametrize(("kind", "late"), [("more", "full"), ("done", "unreachable")])
+@pytest.mark.parametrize(
+    ("kind", "late"), [("more", "refused.full"), ("done", "hand_over.unreachable")]
+)
 def test_a_full_disk_is_not_said_of_a_step_that_is_in_the_spool(
     uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch, kind: str, late: str
 ) -> None:
@@ -417,7 +420,7 @@ def test_a_full_disk_is_not_said_of_a_step_that_is_in_the_spool(
 
     def full(spool: Spool, header: dict[str, object], *rest: object, **more: object) -> None:
         if header["kind"] == kind:
-            raise HandOverError("full", "no space left")
+            raise HandOverError("no space left", Code.REFUSED_FULL)
         append(spool, header, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Spool, "_append", full)
@@ -428,10 +431,10 @@ def test_a_full_disk_is_not_said_of_a_step_that_is_in_the_spool(
         with pytest.raises(HandOverError, match="no space left") as failed:
             future.result(0)
         codes.append(failed.value.code)
-    assert codes == ["unreachable", late]
+    assert codes == ["hand_over.unreachable", late]
     monkeypatch.undo()
     outcome(start(), made("x", 1, 8))
-    assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8 ^ (0 if late == "full" else 4)}
+    assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8 ^ (0 if late == "refused.full" else 4)}
 
 
 def test_a_step_larger_than_a_flush_is_refused(uplink: FakeUplink, start: Start) -> None:

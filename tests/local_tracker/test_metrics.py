@@ -9,13 +9,14 @@ import pytest
 
 from examples.children import free_ports
 from local_tracker.worker.handle import Handle
-from local_tracker.worker.protocol import HandedOver, HandOverError
+from local_tracker.worker.protocol import HandedOver
 from tests.local_tracker.fakes import one_cell
 from tests.local_tracker.test_agent import agent, contribution
 from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
 from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.core.model import Cells, Edge, PipelineSpec
+from tracker.errors import HandOverError
 from tracker.metrics.names import HISTOGRAM, LOCAL_TRACKER, PROCESS
 
 

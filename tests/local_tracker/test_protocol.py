@@ -19,7 +19,6 @@ from local_tracker.worker.protocol import (
     CellReader,
     Deadline,
     Fields,
-    HandOverError,
     Header,
     connect,
     is_local_tracker,
@@ -28,17 +27,18 @@ from local_tracker.worker.protocol import (
     receive_frame,
     send_frame,
 )
+from tests.waits import HANG_S
 from tracker.core.model import Cells
+from tracker.errors import Code, HandOverError
 
-WAIT_S = 20.0
 CELLS = Cells.of([(0, -5, 2**64 - 1, 3), (1, 2**62, 1, -1)])
 
 
 @pytest.fixture
 def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     one, other = socket.socketpair()
-    one.settimeout(5)
-    other.settimeout(5)
+    one.settimeout(HANG_S)
+    other.settimeout(HANG_S)
     with one, other:
         yield one, other
 
@@ -82,7 +82,7 @@ def test_a_frame_that_makes_no_sense_is_refused(pair: Pair, sent: bytes, message
     pair[0].sendall(sent)
     with pytest.raises(HandOverError, match=message) as refused:
         receive_frame(pair[1])
-    assert refused.value.code == "protocol"
+    assert refused.value.code == "hand_over.protocol"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_frame_that_makes_no_sense_is_refused(pair: Pair, sent: bytes, message
 def test_a_text_that_could_not_travel_on_is_refused(text: str, message: str) -> None:
     with pytest.raises(HandOverError, match=message) as refused:
         Fields({"sender": text}).text("sender")
-    assert refused.value.code == "protocol"
+    assert refused.value.code == "hand_over.protocol"
 
 
 def test_a_frame_that_is_too_large_is_not_sent(pair: Pair) -> None:
@@ -147,7 +147,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(tmp_path: Path)
                     send_frame(connection, hello, b"")
                     continue
                 if version == 1:
-                    late.wait(WAIT_S)
+                    late.wait(HANG_S)
                 found: Header = {
                     "version": version,
                     "min_times": [version],
@@ -165,17 +165,17 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(tmp_path: Path)
         listening.bind(f"{tmp_path}/s")
         listening.listen()
         threading.Thread(target=serve, daemon=True).start()
-        handle = Handle(address, "p", WAIT_S)
+        handle = Handle(address, "p", HANG_S)
         handle.welcome()
         handle.deadline_s = 0.2
         with pytest.raises(HandOverError, match="not durable within"):
             handle.min_times()
         late.set()
-        handle.deadline_s = WAIT_S
+        handle.deadline_s = HANG_S
         assert handle.min_times().version == 2
         handle.close()
 
 
 def test_errors_survive_their_way_to_the_driver() -> None:
-    copy = pickle.loads(pickle.dumps(HandOverError("conflict", "twice")))
-    assert (type(copy), copy.code, str(copy)) == (HandOverError, "conflict", "twice")
+    copy = pickle.loads(pickle.dumps(HandOverError("twice", Code.REFUSED_CONFLICT)))
+    assert (type(copy), copy.code, str(copy)) == (HandOverError, "refused.conflict", "twice")

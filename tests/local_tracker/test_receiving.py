@@ -18,15 +18,10 @@ from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
 from local_tracker.worker.handle import Handle
-from local_tracker.worker.protocol import (
-    MAX_BODY_BYTES,
-    Deadline,
-    HandOverError,
-    connect,
-    receive_frame,
-)
+from local_tracker.worker.protocol import MAX_BODY_BYTES, Deadline, connect, receive_frame
 from tests.local_tracker.fakes import FakeUplink
 from tests.waits import HANG_S
+from tracker.errors import HandOverError
 
 HALF = struct.pack(">II", 100, MAX_BODY_BYTES) + b'{"type":'
 
@@ -73,7 +68,7 @@ def test_a_frame_that_is_begun_and_not_ended_ends_its_connection(
     with come(address) as connection:
         connection.sendall(begin)
         answer = receive_frame(connection)
-        assert answer is not None and answer[0]["error"] == "deadline"
+        assert answer is not None and answer[0]["error"] == "hand_over.deadline"
         assert receive_frame(connection) is None, "it is closed"
 
 
@@ -87,7 +82,7 @@ def test_half_frames_of_all_connections_that_there_may_be_lock_nobody_out(
             stack.enter_context(come(address)).sendall(HALF)
         with come(address) as late:
             turned_away = receive_frame(late)
-            assert turned_away is not None and turned_away[0]["error"] == "full"
+            assert turned_away is not None and turned_away[0]["error"] == "refused.full"
         until_served(address)
 
 
@@ -98,7 +93,7 @@ def until_served(address: str) -> None:
             assert served(address)
             return
         except HandOverError as error:
-            assert error.code == "full"
+            assert error.code == "refused.full"
 
 
 def test_one_address_does_not_take_all_connections(
@@ -116,7 +111,9 @@ def test_one_address_does_not_take_all_connections(
         with socket.create_connection(("127.0.0.1", port), HANG_S, another) as connection:
             connection.sendall(struct.pack(">II", 2, 0) + b"{}")
             answer = receive_frame(connection)
-            assert answer is not None and answer[0]["error"] == "protocol", "it is answered"
+            assert answer is not None and answer[0]["error"] == "hand_over.protocol", (
+                "it is answered"
+            )
     until_served(address)
 
 
@@ -134,7 +131,8 @@ def test_a_connection_that_says_nothing_is_closed_and_its_worker_comes_again(
 
 
 def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
-    room, soon, late = Room(100 << 10), Deadline(0.01), Deadline(HANG_S)
+    soon = Deadline(0.01)  # expires: there is no room
+    room, late = Room(100 << 10), Deadline(HANG_S)
     let_in = threading.Event()
 
     def wait() -> None:
@@ -145,7 +143,7 @@ def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
     with room.held(0, 90 << 10, late):
         with pytest.raises(HandOverError, match="found no room beside others") as refused:
             room.held(0, 90 << 10, soon).__enter__()
-        assert refused.value.code == "full"
+        assert refused.value.code == "refused.full"
         with room.held(1 << 10, 1 << 10, soon):
             pass
         waiting.start()

@@ -13,10 +13,10 @@ import pytest
 from local_tracker.agent import spool as spool_module
 from local_tracker.agent.spool import LastStep, Spool
 from local_tracker.core.window import Step
-from local_tracker.worker.protocol import HandOverError
 from tests.local_tracker.fakes import one_cell
 from tracker.core.model import Heartbeat, HoldMove
 from tracker.core.model.slots import FOREVER
+from tracker.errors import HandOverError
 
 
 def step(sender: str, number: int) -> Step:
@@ -49,7 +49,7 @@ def write(spool: Spool) -> list[object]:
     known.append(said(spool))
     spool.done(3)
     known.append(said(spool))
-    spool.done(4, ("below_min_time", "too late"))
+    spool.done(4, ("refused.below_min_time", "too late"))
     known.append(said(spool))
     spool.flush(5, (step("v", 3), step("x", 1)))
     known.append(said(spool))
@@ -146,7 +146,7 @@ def test_a_split_flush_becomes_one_flush_for_each_step(tmp_path: Path) -> None:
     assert spool.last_number == 8
     assert spool.senders == {
         "v": LastStep(3, True),
-        "w": LastStep(5, True, ("below_min_time", "too late")),
+        "w": LastStep(5, True, ("refused.below_min_time", "too late")),
         "x": LastStep(1, True),
         "y": LastStep(6, True),
     }
@@ -229,7 +229,7 @@ def test_a_full_disk_is_said_and_what_was_written_before_is_kept(
         full.setattr(os, "write", half_of_it)
         with pytest.raises(HandOverError, match=r"/s cannot be written .*make room") as refused:
             spool.flush(2, (step("v", 2),))
-    assert refused.value.code == "full"
+    assert refused.value.code == "refused.full"
     again = reopened(spool, tmp_path)
     assert said(again) == before, "the half that was written is cut off"
     again.close()
@@ -249,11 +249,11 @@ def test_a_record_that_could_not_be_synced_is_taken_back(
         worn_out.setattr(os, "fdatasync", broken)
         with pytest.raises(HandOverError) as refused:
             spool.flush(1, (step("v", 1),))
-        assert refused.value.code == "full"
+        assert refused.value.code == "refused.full"
         worn_out.setattr(os, "ftruncate", broken)
         with pytest.raises(HandOverError) as unknown:
             spool.flush(1, (step("v", 1),))
-        assert unknown.value.code == "unknown_outcome"
+        assert unknown.value.code == "hand_over.unknown_outcome"
     again = reopened(spool, tmp_path)
     assert said(again) != before, (
         "nobody could take it back, and nobody was told that it was not taken"
@@ -280,5 +280,5 @@ def test_a_record_that_is_whole_and_cannot_be_read_is_named(tmp_path: Path, head
     (tmp_path / "s").write_bytes(after)
     with pytest.raises(HandOverError, match=r"damaged at byte|cannot read") as refused:
         Spool(f"{tmp_path}/s")
-    assert refused.value.code == "invalid"
+    assert refused.value.code == "refused.invalid"
     assert (tmp_path / "s").read_bytes() == after, "nothing of it is changed"

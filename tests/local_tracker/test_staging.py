@@ -9,10 +9,11 @@ import pytest
 
 from local_tracker.agent import staging as staging_module
 from local_tracker.agent.staging import Stager
-from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
+from local_tracker.worker.protocol import Deadline, HandedOver
 from tests.local_tracker.fakes import FakeUplink, one_cell
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.core.model import Cells, StagedContribution
+from tracker.errors import Code, HandOverError
 
 
 def contribution(operator: str = "op", attempt: int = 0, item: int = 1) -> StagedContribution:
@@ -69,8 +70,7 @@ def together(
     for nonce, part in parts:
         threads.stage(stager, nonce, part)
     waiting = stager._lanes["n"].waiting
-    while len(waiting) < len(parts):
-        threading.Event().wait(0.001)
+    until(lambda: len(waiting) >= len(parts))
     opened.set()
     return threads.join()
 
@@ -108,7 +108,7 @@ def test_a_call_has_limits(
 def test_only_the_one_that_deserves_it_is_refused(stager: Stager, uplink: FakeUplink) -> None:
     def refuse(handed: Sequence[HandedOver]) -> None:
         if any(h.contribution.operator == "bad" for h in handed):
-            raise HandOverError("beyond_horizon", "operator 'bad' is beyond the horizon")
+            raise HandOverError("operator 'bad' is beyond the horizon", Code.REFUSED_BEYOND_HORIZON)
 
     uplink.before_stage = refuse
     errors = together(
@@ -121,7 +121,7 @@ def test_only_the_one_that_deserves_it_is_refused(stager: Stager, uplink: FakeUp
 
 def test_an_unreachable_tracker_fails_all_who_wait(stager: Stager, uplink: FakeUplink) -> None:
     def away(handed: Sequence[HandedOver]) -> None:
-        raise HandOverError("unreachable", "no route to the tracker")
+        raise HandOverError("no route to the tracker", Code.HAND_OVER_UNREACHABLE)
 
     uplink.before_stage = away
     errors = together(stager, uplink, [("x", contribution("x")), ("y", contribution("y"))])
@@ -137,7 +137,7 @@ def test_a_second_hand_over_of_one_operator_in_one_attempt_is_refused_by_name(
         HandOverError, match="'op' handed over twice in one task attempt"
     ) as refused:
         stage(stager, ("y", contribution()))
-    assert refused.value.code == "conflict"
+    assert refused.value.code == "refused.conflict"
 
 
 def test_a_repeated_hand_over_is_not_a_second_one(stager: Stager, uplink: FakeUplink) -> None:

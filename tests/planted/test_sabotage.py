@@ -159,6 +159,6 @@ def test_an_early_min_time_of_the_whole_pipeline_is_found_by_itself(tmp_path: Pa
 
 def test_an_unknown_fault_is_refused() -> None:
     command = [sys.executable, "-m", "tests.sabotage", "gently", "--", "serve"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S)
     assert done.returncode != 0
     assert "early|lost|double" in done.stderr

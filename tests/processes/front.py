@@ -13,7 +13,7 @@ from fronts.files import FileFront
 from tests.cluster.told import told_to_finish
 from tests.waits import HANG_S
 
-PAUSE_S = 0.015
+PAUSE_S = 0.015  # paces: its files
 
 
 def main(target: str, pipeline: str, name: str, directory: str) -> None:

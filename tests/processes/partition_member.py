@@ -16,7 +16,7 @@ from pathlib import Path
 from fronts.groups import PartitionGroup
 from tests.cluster.told import told_to_finish
 
-PAUSE_S = 0.01
+PAUSE_S = 0.01  # paces: its records
 
 
 def main(target: str, pipeline: str, member: str, journals: str, ends_file: str) -> None:

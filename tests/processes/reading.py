@@ -20,7 +20,7 @@ IN, OUT = 0, 1
 """Numbers of the pipeline's segments: files are items of the first, and make items of the second."""
 HELD_BACK = 10
 """A reader leaves this many of the newest files alone, so that something is always open."""
-_LOOK_PAUSE_S = 0.01
+_LOOK_PAUSE_S = 0.01  # paces: its looks
 
 
 @dataclass(frozen=True)

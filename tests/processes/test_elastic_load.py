@@ -52,7 +52,9 @@ def test_one_shard_becomes_three_and_one_again_under_load(system: Elastic) -> No
     system.worker.pause()
     system.tracker.until(lambda now: all(s.state.open_slots > UNDONE for s in now.of(OWNER)))
     with pytest.raises(UnavailableError, match=r"drains: .* slots are open there"):
-        system.tracker.rescale(1, timeout_s=3)
+        system.tracker.rescale(
+            1, timeout_s=3
+        )  # expires: it drains for as long as work is left undone
     assert numbers(system.tracker.rescale(1, evacuate=True), OWNER) == [0]
     for newcomer in tracker.newcomers:
         newcomer.ends_well()
@@ -133,7 +135,7 @@ def test_every_step_of_a_rescale_survives_the_death_of_whoever_takes_it(system: 
                 died(system.tracker.shards[0])
                 system.first("step-append:2")
                 lives += 1
-            time.sleep(0.05)
+            time.sleep(0.05)  # paces: looks again until it is answered
         assert numbers(asked.result(), OWNER) == [0]
         assert lives >= 3
     addresses = [shard.address for shard in owners[1:]]

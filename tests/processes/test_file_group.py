@@ -19,10 +19,10 @@ from tests.processes.group_member import GROUP
 from tests.processes.shared import SharedDirectory
 from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
-from tracker.client.errors import UnavailableError
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.units import parse_file_name
+from tracker.errors import UnavailableError
 
 
 class Shared(SharedDirectory):

@@ -146,7 +146,7 @@ def test_members_share_partitions_whose_journals_are_in_a_store(
         try:
             return labelled() == ends
         except Exception as error:
-            if "NotYetPublished" in repr(error):
+            if "UnavailableError" in repr(error):
                 return False
             raise
 

@@ -26,7 +26,7 @@ from tracker.core.model.routing import RoutingTable
 
 Ack = tuple[str, int, int]
 """Segment, slot and ack value."""
-SHORT_DEADLINE_S = 2.0
+SHORT_DEADLINE_S = 2.0  # expires: nobody is there to answer
 SHARDS = 2
 """What hands over does not know how many there are: it is sent to the home of its node."""
 
@@ -130,7 +130,7 @@ def test_a_hand_over_in_flight_fails_in_time_and_its_retry_counts_once(
     (attempt,) = [attempt for attempt in query.attempts if attempt.error is not None]
     assert attempt.error is not None
     code, message = attempt.error
-    assert code == "deadline"
+    assert code == "hand_over.deadline"
     assert f"the acks of operator '{OPERATOR}': not durable within 2 s" in message
     assert failed == ([] if "up" in held else [attempt.id])
     tracked.everything.finish()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fronts.files import FileFront
+from fronts.ranges import RangeFront
 from local_tracker.worker.handle import Handle
 from tests.cluster.tracker import Tracker, local_tracker
 from tests.local_tracker.fakes import one_cell
@@ -77,35 +78,96 @@ def commit(node: NodeClient, *slots: int) -> None:
     node.flush(HANG_S)
 
 
-def test_a_front_that_knows_more_than_an_older_store_says_so(alone: Alone, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+class Rows:
+    """A front of files, whose directory has what it was acknowledged beside it."""
 
-    def front() -> FileFront:
-        return FileFront(alone.target, PIPELINE, "f", "in", out, format="json")
+    def __init__(self, alone: Alone, directory: Path) -> None:
+        self.beside = directory / "out"
+        self.front = FileFront(alone.target, PIPELINE, "f", "in", self.beside, format="json")
 
-    with front() as first:
-        first.write([{"row": 1}])
-        assert first.wait_durable(HANG_S)
+    def publish(self, number: int) -> None:
+        self.front.write([{"row": number}])
+        assert self.front.wait_durable(HANG_S)
+
+
+class Offsets:
+    """A front of ranges of offsets, whose journal has it beside it."""
+
+    def __init__(self, alone: Alone, directory: Path) -> None:
+        self.beside = directory / "log"
+        self.beside.mkdir(exist_ok=True)
+        self.front = RangeFront(alone.target, PIPELINE, "f", "in", self.beside / "journal")
+
+    def publish(self, number: int) -> None:
+        assert self.front.publish({"0": 10 * number, "1": number}, HANG_S) is not None
+        assert self.front.wait_durable(HANG_S)
+
+
+@pytest.mark.parametrize("kind", [Rows, Offsets])
+def test_a_front_that_knows_more_than_an_older_store_says_so(
+    alone: Alone, tmp_path: Path, kind: type[Rows] | type[Offsets]
+) -> None:
+    first = kind(alone, tmp_path)
+    with first.front.start(HANG_S):
+        first.publish(1)
         older = alone.keep_whole("older")
-        first.write([{"row": 2}])
-        assert first.wait_durable(HANG_S)
+        first.publish(2)
     alone.process.kill()
     newer = alone.keep("newer")
     alone.put(older)
     alone.process.start()
     for _ in range(2):
         with pytest.raises(RefusedError, match="node 'f' was acknowledged ticks") as refused:
-            front().start(HANG_S)
+            kind(alone, tmp_path).front.start(HANG_S)
         assert refused.value.refusal.code is RefusalCode.LOST
-        assert str(known_beside(out, PIPELINE, "f")) in str(refused.value), (
+        assert str(known_beside(first.beside, PIPELINE, "f")) in str(refused.value), (
             "what to do if it may be"
         )
     alone.process.kill()
     alone.put(newer)
     alone.process.start()
-    with front() as last:
-        last.write([{"row": 3}])
-        assert last.wait_durable(HANG_S)
+    last = kind(alone, tmp_path)
+    with last.front.start(HANG_S):
+        last.publish(3)
+
+
+@pytest.mark.parametrize("kind", [Rows, Offsets])
+def test_a_front_that_stayed_says_that_its_batches_are_gone(
+    alone: Alone, tmp_path: Path, kind: type[Rows] | type[Offsets]
+) -> None:
+    made = kind(alone, tmp_path)
+    with made.front.start(HANG_S):
+        made.publish(1)
+        older = alone.keep_whole("older")
+        made.publish(2)
+        alone.process.kill()
+        alone.put(older)
+        alone.process.start()
+        with pytest.raises(LowmarkError, match="tracker has lost what it acknowledged"):
+            made.publish(3)
+
+
+@pytest.mark.parametrize("kind", [Rows, Offsets])
+def test_a_front_whose_loss_is_accepted_commits_its_record_again(
+    alone: Alone, tmp_path: Path, kind: type[Rows] | type[Offsets]
+) -> None:
+    """Its record has what the tracker has not, by which nothing is lost but what was in no record."""
+    first = kind(alone, tmp_path)
+    with first.front.start(HANG_S):
+        first.publish(1)
+        older = alone.keep_whole("older")
+        first.publish(2)
+    alone.process.kill()
+    alone.put(older)
+    alone.process.start()
+    known = known_beside(first.beside, PIPELINE, "f")
+    Path(str(known)).unlink()
+    again = kind(alone, tmp_path)
+    with again.front.start(HANG_S):
+        again.publish(3)
+    with Admin(alone.target) as admin:
+        cells = [c for part in admin.explain(PIPELINE, "in").parts for c in part.cells]
+    assert len(cells) == 3, "each batch has a slot of its own"
 
 
 def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:

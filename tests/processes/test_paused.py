@@ -54,7 +54,7 @@ def test_a_pause_of_the_tracker_evicts_no_front_that_runs(
     tracker, front, listener = processes
     front.until_says("started")
     with paused(tracker):
-        time.sleep(pause_s)  # that time passes is what is tried
+        time.sleep(pause_s)  # paces: that time passes is what is tried
     behind = len(listener.lines)
     front.tell("finish")
     front.ends_well()  # it has committed all, and has left in order

@@ -134,7 +134,7 @@ def test_a_set_grows_and_shrinks_at_its_end(members: Set) -> None:
 
         done(node.commit(promise(400)))
         assert subscriber.wait_until(100, "first", HANG_S), "what was open is still open, and known"
-        assert not subscriber.wait_until(101, "first", 0.5)
+        assert not subscriber.wait_until(101, "first", 0.5)  # expires: it is open
 
 
 def test_a_set_that_is_not_that_of_the_shards_is_refused(members: Set) -> None:
@@ -145,7 +145,7 @@ def test_a_set_that_is_not_that_of_the_shards_is_refused(members: Set) -> None:
         environment={"LOWMARK_TARGET": turned},
     )  # fmt: skip
     assert fewer.returncode == 1 and "the shards of other processes would go" in fewer.stderr
-    late = members.fit(3, "after", timeout_s=0.5)
+    late = members.fit(3, "after", timeout_s=0.5)  # expires: no third is started
     assert late.returncode == 4 and "not all of the set have joined" in late.stderr
     above = members.fit(1, "after")
     assert above.returncode == 1 and "--when before" in above.stderr

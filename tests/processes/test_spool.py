@@ -82,7 +82,7 @@ def test_an_eager_local_tracker_that_is_killed_again_and_again_loses_nothing(eag
 
     def kill_now_and_then() -> None:
         if eager.steps.count % 5 == 0 and len(kills) < 6:
-            time.sleep(0.004 * len(kills))  # somewhere else in the life of a step each time
+            time.sleep(0.004 * len(kills))  # paces: somewhere else in the life of a step each time
             eager.local.kill()
             kills.append(eager.steps.count)
             eager.local.start()
@@ -207,7 +207,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
         lost.network.lose()
         lost.local.start()
         outcome = lost.outcome(step)
-        assert isinstance(outcome, list) and outcome[0] == "unknown_outcome"
+        assert isinstance(outcome, list) and outcome[0] == "hand_over.unknown_outcome"
         lost.local.kill()
 
         until(lambda: not node_at(lost.admin).connected)

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.taskcontext import TaskContext
 
 from local_tracker import acks
-from local_tracker.worker.protocol import HandOverError
+from tracker.errors import HandOverError
 
 OPERATOR = "tests-user-code"
 

@@ -33,12 +33,8 @@ NAMES = {
         "Released ReorderBuffer RowReader SqliteSink"
     ),
     "errors": (
-        "ActionError BrokerAwayError BufferFullError ClosedError CredentialsError FencedError "
-        "ForeignPositionError FrontFailedError FrontFullError FrontStateError LateItemError "
-        "LateRowsError NotPublishedError NotYetPublished PipelineFileError "
-        "RefusedError RescaleError RolledBackError RoundsExceededError "
-        "RowError SinkAwayError SinkError SinkFencedError SinkRefusedError StateError "
-        "TickRefusedError TopicError TrackingError UnavailableError"
+        "ClosedError Code FencedError FilesError HandOverError InvalidError LateError NotPublishedError RefusedError "
+        "StateError TrackingError UnavailableError"
     ),
     "fronts": (
         "FileGroup Front KafkaGroup KafkaTopic Label Labels OpenBatch PartitionGroup PublishedBatch "
@@ -46,7 +42,7 @@ NAMES = {
     ),
     "nodes": (
         "Batch Cells DEFAULT_SLACK_NS Grant HIGHEST_SLOT Heartbeat Hold HoldMove Joined LOWEST_SLOT "
-        "NodeClient Rounds SegmentGraph TickContent Unit add_delay child_value child_values "
+        "NodeClient Rounds RoundsExceededError SegmentGraph TickContent Unit add_delay child_value child_values "
         "file_name offset_value parse_file_name range_value root_value root_values slot_in_name "
         "slot_start_ns slot_time slot_until string_key subtract_delay unit_name unit_value"
     ),

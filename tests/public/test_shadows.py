@@ -14,6 +14,7 @@ from local_tracker.worker.bundle import build_zip
 from lowmark import _shadows
 from lowmark._face import declared
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S
 
 RUNS = "print('a module that is not ours has run')\n"
 ADVICE = "rename what is yours, or uninstall what brought it and install lowmark again"
@@ -24,7 +25,7 @@ def run(program: str, *paths: Path | str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     return subprocess.run(
         [sys.executable, "-P", "-c", program],
-        env=environment, check=False, capture_output=True, text=True, timeout=60,
+        env=environment, check=False, capture_output=True, text=True, timeout=HANG_S,
     )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def test_a_job_beside_a_tracker_py_is_told_what_to_do(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, job],
         env={**os.environ, "PYTHONPATH": paths},
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False, capture_output=True, text=True, timeout=HANG_S,
     )  # fmt: skip
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]

@@ -1,10 +1,11 @@
-"""Dagster by the file of docs/schedulers.md: `dagster dev`, killed between a run and its cursor; the code server lives on."""
+"""Dagster by the file of docs/schedulers.md: `dagster dev`, its code server and the tracker, killed; `dev` between a run and its cursor too."""
 
 from __future__ import annotations
 
 import json
 import re
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,11 @@ from tests.schedulers.judged import faults
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import Programs, RunFailed
 from tests.schedulers.shop import Shop
+from tests.waits import HANG_S
 
 KILLS = 2
 LAYOUT = "%Y-%m-%d-%H:%M"
-START_S, REPORT_S, ASK_S = 600.0, 600.0, 300.0
-"""Upper bounds, for a machine that has much else to do."""
-CLOSE_LOOK_S = 0.01
+CLOSE_LOOK_S = 0.01  # paces: its looks
 QUIET = "telemetry:\n  enabled: false\n"
 ASKED = """
 import json
@@ -45,7 +45,7 @@ with DagsterInstance.get() as instance:
 
 
 def run(environment: Environment, shop: Shop, outcome: Outcome) -> None:
-    """Each hour is one run, though everything but the code server is killed twice; what is made by hand too early
+    """Each hour is one run, though `dagster dev`, its code server and the tracker are killed; what is made by hand too early
     does not pass the check."""
     of_programs = variables(environment, shop.directory / "bin") | {
         "DAGSTER_HOME": str(environment.work), "LOWMARK_TARGET": shop.target,
@@ -78,33 +78,57 @@ def _follow(shop: Shop, environment: Environment, programs: Programs, outcome: O
     )
     dagster = str(environment.home / "bin" / "dagster")
     dev = [dagster, "dev", "-w", "workspace.yaml", "-p", str(page_port)]
-    programs.start("code", [dagster, "api", "grpc", "-f", "orders.py", "-p", str(code_port)])
-    programs.wait_for(
-        "its start", lambda: "Started Dagster code server" in programs.tail("code"), START_S
-    )
+    code = [dagster, "api", "grpc", "-f", "orders.py", "-p", str(code_port)]
+    _start_code(programs, code)
     programs.start("dev", dev)
     _complete_hours(1, shop, programs)
     behind = 0
-    for _ in range(KILLS):
+    for moment in ("an hour is complete", *["the first run of two"] * KILLS):
         runs = _runs(environment.work)
-        for _ in range(2):
+        shop.complete_hour()
+        if moment == "the first run of two":
             shop.complete_hour()
-        programs.wait_for(
-            "the first run of two",
-            lambda: _runs(environment.work) > runs,  # noqa: B023
-            REPORT_S,
-            CLOSE_LOOK_S,
-        )
+            programs.wait_for(
+                moment, lambda: _runs(environment.work) > runs, HANG_S, CLOSE_LOOK_S  # noqa: B023
+            )  # fmt: skip
         programs.kill("dev")
         outcome.kills += 1
-        behind += _cursor(environment.work) < int(shop.end.timestamp())
+        behind += _runs(environment.work) > runs and _cursor(environment.work) < int(
+            shop.end.timestamp()
+        )
         shop.complete_hour()
         programs.start("dev", dev)
         _complete_hours(0, shop, programs)
+    _without_code_server(shop, environment, programs, code)
+    shop.restart_tracker()
+    outcome.kills += 2
     _complete_hours(1, shop, programs)
     outcome.numbers["kills between a run and its cursor"] = behind
     if not behind:
         outcome.wrong.append("no kill came between a run and its cursor: nothing was shown")
+
+
+def _start_code(programs: Programs, code: Sequence[str]) -> None:
+    begun = programs.started("code", code)
+    programs.wait_for(
+        "its start", lambda: "Started Dagster code server" in programs.said("code", begun), HANG_S
+    )
+
+
+def _without_code_server(
+    shop: Shop, environment: Environment, programs: Programs, code: Sequence[str]
+) -> None:
+    """It dies between two runs, which are its own processes; an hour is complete before it is back, and `dev` has
+    found it gone."""
+    programs.wait_for("the end of every run", lambda: not _unfinished(environment.work), HANG_S)
+    programs.kill("code")
+    begun = programs.log("dev").stat().st_size
+    shop.complete_hour()
+    programs.wait_for(
+        "a failed look for it", lambda: "Error loading" in programs.said("dev", begun), HANG_S
+    )
+    _start_code(programs, code)
+    _complete_hours(0, shop, programs)
 
 
 def _complete_hours(more: int, shop: Shop, programs: Programs) -> None:
@@ -112,12 +136,12 @@ def _complete_hours(more: int, shop: Shop, programs: Programs) -> None:
     for _ in range(more):
         shop.complete_hour()
     hours = len(shop.completed)
-    programs.wait_for(f"{hours} hours", lambda: len(shop.history()) >= hours, REPORT_S)
+    programs.wait_for(f"{hours} hours", lambda: len(shop.history()) >= hours, HANG_S)
 
 
 def _rows(database: Path, statement: str) -> list[tuple[Any, ...]]:
     """What one of Dagster's files says."""
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=ASK_S)
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=HANG_S)
     try:
         return connection.execute(statement).fetchall()
     finally:
@@ -127,6 +151,14 @@ def _rows(database: Path, statement: str) -> list[tuple[Any, ...]]:
 def _runs(home: Path) -> int:
     ((count,),) = _rows(home / "history" / "runs.db", "SELECT count(*) FROM runs")
     return int(count)
+
+
+def _unfinished(home: Path) -> int:
+    found = _rows(
+        home / "history" / "runs.db",
+        "SELECT count(*) FROM runs WHERE status NOT IN ('SUCCESS', 'FAILURE', 'CANCELED')",
+    )
+    return int(found[0][0])
 
 
 def _cursor(home: Path) -> int:
@@ -150,7 +182,7 @@ def _judge(shop: Shop, environment: Environment, programs: Programs, outcome: Ou
             status in ("SUCCESS", "FAILURE", "CANCELED") for status in known["runs"].values()
         )
 
-    programs.wait_for("the end of every run", ended, ASK_S)
+    programs.wait_for("the end of every run", ended, HANG_S)
     known = _asked(programs, program)
     outcome.hours, outcome.reports = len(expected), len(shop.history())
     outcome.wrong += faults(shop.history(), expected)
@@ -168,7 +200,7 @@ def _make_too_early(
     early = shop.end.strftime(LAYOUT)
     command = [str(environment.home / "bin" / "dagster"), "asset", "materialize", "-f", "orders.py",
                "--select", "orders_by_hour", "--partition", early]  # fmt: skip
-    _, said = programs.call("by-hand", command, REPORT_S)
+    _, said = programs.call("by-hand", command, HANG_S)
     newest = _asked(programs, [str(environment.python), "-c", ASKED])["checks"][:1]
     if newest != [["FAILED", [early]]]:
         outcome.wrong.append(
@@ -178,7 +210,7 @@ def _make_too_early(
 
 
 def _asked(programs: Programs, program: list[str]) -> dict[str, Any]:
-    status, said = programs.call("asked", program, ASK_S)
+    status, said = programs.call("asked", program, HANG_S)
     lines = [line for line in said.splitlines() if line.startswith("asked ")]
     if status or not lines:
         raise RunFailed(f"Dagster's instance could not be asked: {said[-1_500:]}")

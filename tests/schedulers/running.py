@@ -59,10 +59,19 @@ class Programs:
 
     def call(self, name: str, command: Sequence[str], timeout_s: float) -> tuple[int, str]:
         """Runs one to its end; its exit status and what it has said, which is in its log too."""
+        before = self.started(name, command)
+        status = self.ended(name, timeout_s)
+        return status, self.said(name, before)
+
+    def started(self, name: str, command: Sequence[str]) -> int:
+        """Starts one; how long its log was before."""
         before = self.log(name).stat().st_size if self.log(name).exists() else 0
         self.start(name, command)
-        status = self.ended(name, timeout_s)
-        return status, self.log(name).read_bytes()[before:].decode(errors="replace")
+        return before
+
+    def said(self, name: str, since: int) -> str:
+        """What its log has behind a length."""
+        return self.log(name).read_bytes()[since:].decode(errors="replace")
 
     def wait_for(
         self, what: str, is_so: Callable[[], bool], timeout_s: float, look_s: float = LOOK_S
@@ -78,7 +87,7 @@ class Programs:
             if time.monotonic() > deadline_s:
                 logs = "; ".join(f"{name}: {self.tail(name)}" for name in self._running)
                 raise RunFailed(f"not within {timeout_s:.0f} s: {what}. {logs}")
-            time.sleep(look_s)
+            time.sleep(look_s)  # paces: its looks
 
     def tail(self, name: str) -> str:
         """The end of its log."""

@@ -71,6 +71,11 @@ class Shop:
         """Until the tracker has announced the hours that are complete."""
         assert self._tracker.subscriber("orders").wait_until(self.end, "load", timeout_s)
 
+    def restart_tracker(self) -> None:
+        """It dies, and another one goes on where it was."""
+        self._tracker.kill_shard(0)
+        self._tracker.start_shard(0)
+
     def _commit(self, content: TickContent) -> None:
         self._node.commit(content).result(HANG_S)
 

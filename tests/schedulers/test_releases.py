@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,17 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.consumers.durable import StateError
 from tracker.consumers.periods import releases
 from tracker.consumers.periods.cut import Cut
 from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.position import to_record
 from tracker.consumers.periods.releases import RECORD, Report, reported, to_release
 from tracker.core.model.slots import FOREVER
+from tracker.errors import StateError
 
 HOUR = 3_600
 BEGIN = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
 PLAN = Plan("orders", "load", Cut(HOUR, 0, 10**9), BEGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Plan):
+    """Of a pipeline whose min time was at `seen` before it became complete."""
+
+    seen: int
+
+    def passed(self, target: object, slot: int) -> bool:
+        return slot <= self.seen
 
 
 def report(hour: int, *, last: bool = False) -> Report:
@@ -53,52 +63,62 @@ def test_what_is_no_report_is_passed_over() -> None:
     assert back is not None and back.period == report(3).period
 
 
-def test_the_first_release_begins_with_the_oldest_report() -> None:
-    due = to_release([], report(2), report(4))
-    assert due.keys == [key(2), key(3), key(4)]
-    assert due.extra == {RECORD: to_record(PLAN.name, BEGIN + 5 * HOUR)}
+def test_the_first_release_begins_with_the_plan() -> None:
+    due = to_release([], report(2))
+    assert due.keys == [key(0), key(1), key(2)]
+    assert due.extra == {RECORD: to_record(PLAN.name, BEGIN + 3 * HOUR)}
 
 
 def test_nothing_is_released_twice_and_nothing_without_a_report() -> None:
-    first = to_release([], report(0), report(1))
-    assert to_release([first.extra], report(0), report(1)).keys == []
-    assert to_release([first.extra], report(0), report(0)).keys == []
-    assert to_release([], None, None).keys == []
+    first = to_release([], report(1))
+    assert to_release([first.extra], report(1)).keys == []
+    assert to_release([first.extra], report(0)).keys == []
+    assert to_release([], None).keys == []
 
 
 def test_what_a_failed_release_has_left_the_next_one_makes_up_for() -> None:
-    first = to_release([], report(0), report(0))
-    assert to_release([first.extra], report(0), report(3)).keys == [key(1), key(2), key(3)]
+    first = to_release([], report(0))
+    assert to_release([first.extra], report(3)).keys == [key(1), key(2), key(3)]
 
 
 def test_events_made_by_hand_in_between_are_passed_over() -> None:
-    first = to_release([], report(0), report(0))
-    assert to_release([{}, {"note": 1}, first.extra], report(0), report(1)).keys == [key(1)]
+    first = to_release([], report(0))
+    assert to_release([{}, {"note": 1}, first.extra], report(1)).keys == [key(1)]
 
 
 def test_the_last_period_goes_on_to_forever_and_nothing_follows() -> None:
-    due = to_release([], report(0), report(1, last=True))
+    due = to_release([], report(1, last=True))
     assert due.keys == [key(0), key(1)] and due.extra[RECORD]["next"] == FOREVER
-    assert to_release([due.extra], report(0), report(1, last=True)).keys == []
+    assert to_release([due.extra], report(1, last=True)).keys == []
 
 
 def test_many_are_released_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "MOST_RELEASED", 2)
-    first = to_release([], report(0), report(2))
+    first = to_release([], report(2))
     assert first.keys == [key(0), key(1)]
-    assert to_release([first.extra], report(0), report(2)).keys == [key(2)]
+    assert to_release([first.extra], report(2)).keys == [key(2)]
 
 
 def test_periods_that_do_not_follow_are_refused() -> None:
-    first = to_release([], report(0), report(0)).extra
+    first = to_release([], report(0)).extra
     two = replace(PLAN, cut=Cut(2 * HOUR, 0, 10**9))
-    other = Report(two, two.period(BEGIN + 2 * HOUR))
-    for recorded, oldest in (([first], other), ([], report(0))):
-        with pytest.raises(StateError, match="record of orders/load by 3600 slots"):
-            to_release(recorded, oldest, other)
+    with pytest.raises(StateError, match="record of orders/load by 3600 slots"):
+        to_release([first], Report(two, two.period(BEGIN + 2 * HOUR)))
     returns = to_record(replace(PLAN, pipeline="returns").name, BEGIN + HOUR)
     with pytest.raises(StateError, match="record of returns/load"):
-        to_release([{RECORD: returns}], report(1), report(1))
+        to_release([{RECORD: returns}], report(1))
+
+
+@given(st.integers(-9, 30), st.integers(0, 30), st.sampled_from([0, 4]))
+def test_the_newest_report_is_of_the_last_period_that_is_due(
+    begin: int, moved: int, lateness: int
+) -> None:
+    plan = Asked("orders", None, Cut(7, lateness), begin, begin + moved)
+    known = plan.due(begin, plan.seen, lambda slot: slot <= plan.seen, most=100).periods
+    if known:
+        assert plan.newest("", plan.seen) == known[-1]
+    known = plan.due(begin, FOREVER, lambda slot: slot <= plan.seen, most=100).periods
+    assert plan.newest("", FOREVER) == known[-1] and known[-1].to_slot == FOREVER
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=20))
@@ -111,7 +131,7 @@ def test_each_hour_is_released_once_whatever_is_reported_again_or_fails(
     newest = 0
     for back, works in steps:
         for hour in range(max(0, newest - back), newest + 1):
-            due = to_release(kept[::-1], report(0), report(hour))
+            due = to_release(kept[::-1], report(hour))
             if works and due.keys:
                 given_out += due.keys
                 kept.append(due.extra)

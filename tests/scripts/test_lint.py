@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import function_lengths, lint
+from scripts import function_lengths, lint, lint_waits
 from scripts.summary import ROOT
 
 PRIVATE_USE = '''"""A stranger."""
@@ -131,3 +131,29 @@ def test_one_check_that_fails_fails_them_all(
 
 def test_python_runs_the_checks_of_its_own_environment() -> None:
     assert Path(lint.CHECKS["ruff"][0]).parent == Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("thread.join(5)", "5 as a limit"),
+        ("until(done, 'what', 2.0)", "2.0 as a limit"),
+        ("run(command, timeout=2 * SHORT_S)", "2 * SHORT_S as a limit"),
+        ("time.sleep(0.1)", "a sleep"),
+        ("await asyncio.sleep(pause_s)", "a sleep"),
+        ("def wait(timeout_s: float = 5): ...", "5 as a limit"),
+        ("pytest.mark.timeout(HANG_S)", "a timeout of a test's own"),
+        ("thread.join(HANG_S)", ""),
+        ("future.result(0)", ""),
+        ("await asyncio.sleep(0)", ""),
+        ("words.join(lines)", ""),
+        ("node.flush(0.01)\nthread.join(0.01)  # expires: nobody answers", ""),
+        ("# paces: the load\ntime.sleep(PAUSE_S)", ""),
+    ],
+)
+def test_a_wait_with_a_limit_of_its_own_fails(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "test_module.py"
+    lines = "".join(f"    {each}\n" for each in line.splitlines())
+    path.write_text(f"SHORT_S = 0.5\n\n\nasync def test() -> None:\n{lines}")
+    found = [what for _, what in lint_waits.found(path)]
+    assert len(found) == bool(said) and all(said in what for what in found)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.summary import ROOT
+from tests.waits import HANG_S
 
 TOOLS = ("bash", "dirname", "cmp", "sed", "head", "cp", "env")
 
@@ -42,7 +43,7 @@ class Machine:
             env={"PATH": str(self.bin), **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_S,
             check=False,
         )
 

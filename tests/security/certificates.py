@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waits import HANG_S
+
 _NOT_AFTER_DAYS = 2
 
 
@@ -63,6 +65,6 @@ class Authority:
 
 def _openssl(*arguments: str) -> None:
     done = subprocess.run(
-        ["openssl", *arguments], check=False, capture_output=True, text=True, timeout=60
+        ["openssl", *arguments], check=False, capture_output=True, text=True, timeout=HANG_S
     )
     assert done.returncode == 0, done.stderr

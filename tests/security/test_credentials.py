@@ -21,7 +21,7 @@ from tracker.cli.issuing.certificates import Authority, Pair
 from tracker.cli.issuing.credentials import CLIENT_HOST, Wanted, make
 from tracker.cli.issuing.places import Directories, Secrets
 from tracker.client import Admin, Credentials, SecureTarget
-from tracker.client.errors import LowmarkError, UnavailableError
+from tracker.errors import LowmarkError, UnavailableError
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 WANTED = Wanted(("*.tracker.example", "127.0.0.1"), days=300)

@@ -34,7 +34,7 @@ from tracker.core.model import Edge, PipelineSpec
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
 
 OTHER = PipelineSpec("other", ("a", "b"), (Edge("a", "b"),), fronts=("front",))
-REFUSED_S = 2.0
+REFUSED_S = 2.0  # expires: nobody lets it in
 """How long a client tries that nobody will let in."""
 
 

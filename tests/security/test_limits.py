@@ -15,7 +15,7 @@ from tests.client.support import TWO_SEGMENTS, create, done, joined_front
 from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker, embedded
-from tracker.client.errors import refusal_of
+from tracker.client.refusals import refusal_of
 from tracker.core.model import RefusalCode
 from tracker.service.config import ServerConfig
 from tracker.service.rpc.limits import Bucket, Limits

@@ -9,7 +9,8 @@ import pytest
 from examples.children import free_ports
 from tests.cluster.children import Running
 from tests.security.certificates import Authority
-from tracker.client.credentials import CredentialsError, is_loopback
+from tracker.client.credentials import is_loopback
+from tracker.errors import InvalidError
 from tracker.redacting import redacted, shown_url
 from tracker.service.rpc.security import Security, check_files
 from tracker.store import StoreError, open_store, shown_store
@@ -94,7 +95,7 @@ def test_files_that_cannot_be_used_are_said_before_it_serves(tmp_path: Path) -> 
         (pair.key, pair.key, "cannot be used"),
         (pair.cert, other.key, "cannot be used"),
     ):
-        with pytest.raises(CredentialsError, match=why):
+        with pytest.raises(InvalidError, match=why):
             check_files(cert, key, "")
     said = said_by(
         tmp_path, "--listen", f"127.0.0.1:{free_ports(1)}", "--store", "memory:",

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.tracker import lowmark
-from tracker.client.credentials import Credentials, CredentialsError, read_token
+from tracker.client.credentials import Credentials, read_token
+from tracker.errors import InvalidError
 from tracker.service import server
 from tracker.service.rpc import access
 from tracker.service.rpc.security import Security
@@ -50,7 +51,7 @@ def test_rights_are_by_name_or_by_the_beginning_of_names() -> None:
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place_and_nothing_is_quoted(text: str, why: str) -> None:
-    with pytest.raises(CredentialsError, match=why) as refused:
+    with pytest.raises(InvalidError, match=why) as refused:
         parse_tokens(text.encode(), "tokens.yaml")
     assert "tokens.yaml" in str(refused.value)
     assert SECRET not in str(refused.value)
@@ -64,7 +65,7 @@ def test_a_file_that_cannot_be_read_keeps_what_was(tmp_path: Path) -> None:
     assert found is not None and found.name == "jfk"
     assert tokens.find(new_token()) is None
     path.write_text("tokens: [")
-    with pytest.raises(CredentialsError):
+    with pytest.raises(InvalidError):
         tokens.reload()
     assert tokens.find(SECRET) is not None
     fresh = tmp_path / "fresh"
@@ -106,10 +107,10 @@ def test_files_that_do_not_go_together_are_refused() -> None:
     for given in (
         {"tls_cert": "c"}, {"tls_ca": "a"}, {"tokens": "t"},
     ):  # fmt: skip
-        with pytest.raises(CredentialsError):
+        with pytest.raises(InvalidError):
             Security(**given)  # type: ignore[arg-type]
     for given in ({"cert": "c"}, {"cert": "c", "key": "k"}, {"token_file": "t"}):
-        with pytest.raises(CredentialsError):
+        with pytest.raises(InvalidError):
             Credentials(**given)
 
 
@@ -117,7 +118,7 @@ def test_a_token_file_holds_one_word(tmp_path: Path) -> None:
     path = tmp_path / "token"
     for text in ("", f"{SECRET} {SECRET}", f"{SECRET}\n{SECRET}", "\x00"):
         path.write_text(text)
-        with pytest.raises(CredentialsError) as refused:
+        with pytest.raises(InvalidError) as refused:
             read_token(str(path))
         assert SECRET not in str(refused.value)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import types_pb2 as pb
 from tests.service.serving import config, serving
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until_async
 from tracker.core import log as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
 from tracker.core.model.routing import RoutingTable
@@ -47,17 +47,15 @@ async def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
                 await ticks.send(number)
 
         sending = asyncio.ensure_future(send())
-        async with asyncio.timeout(HANG_S):
-            while process.position - process.committed < LIMIT:
-                await asyncio.sleep(0.01)
-            # Other calls are answered meanwhile, and no tick is read but the one being fetched.
-            for _ in range(50):
-                await served.pipelines.ListShards(pipeline_pb.ListShardsRequest())
+        await until_async(lambda: process.position - process.committed >= LIMIT)
+        # Other calls are answered meanwhile, and no tick is read but the one being fetched.
+        for _ in range(50):
+            await served.pipelines.ListShards(pipeline_pb.ListShardsRequest(), timeout=HANG_S)
             assert LIMIT <= process.position - process.committed <= LIMIT + 1
-            store.open.set()
-            await sending
-            while (await ticks.answer()).committed.number < TICKS:
-                pass
+        store.open.set()
+        await sending
+        while (await ticks.answer()).committed.number < TICKS:
+            pass
 
 
 async def test_a_tick_over_the_limit_is_refused_and_its_number_stays_free() -> None:

@@ -21,10 +21,11 @@ from tests.client.support import (
 from tests.cluster.tracker import Tracker
 from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
 from tests.waits import HANG_S
-from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
+from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
 from tracker.core.insight.freshness import NONE_MS, Freshness, Lag
 from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import RefusedError
 from tracker.metrics import freshness as metrics_freshness
 from tracker.metrics.exposition import MAX_CONNECTIONS, MetricsThread
 from tracker.metrics.families import Families, render
@@ -59,7 +60,7 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
         done(node.commit(promise(400)))
         done(node.commit(consume(100, 7)))
         listener.until(lambda update: update.segment == "first" and update.min_time == 300)
-        with pytest.raises(TickRefusedError) as refused:
+        with pytest.raises(RefusedError) as refused:
             done(node.commit(create(99, 9)))
         assert refused.value.refusal.code is RefusalCode.BELOW_MIN_TIME
 

@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
-from tests.waits import HANG_S
-from tracker.client.errors import refusal_of
+from tests.waits import HANG_S, until_async
 from tracker.client.ports import free_ports
+from tracker.client.refusals import refusal_of
 from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost
@@ -271,14 +271,10 @@ async def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> N
     store.away.set()
     await asyncio.to_thread(store.asked.wait, HANG_S)
     with pytest.raises(Refused, match="may have another owner by now"):
-        async with asyncio.timeout(HANG_S):
-            while True:  # its lease ends by itself, and tells nobody
-                server.engine.check_lease()
-                await asyncio.sleep(0.02)
+        # Its lease ends by itself, and tells nobody.
+        await until_async(server.engine.check_lease)
     store.away.clear()
-    async with asyncio.timeout(HANG_S):
-        while not server.engine.lease_left_s:
-            await asyncio.sleep(0.02)
+    await until_async(lambda: server.engine.lease_left_s)
     server.engine.check_lease()
     await server.stop()
 

@@ -31,7 +31,7 @@ OPENING_AT_ONCE = 200
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _HEADERS_BEGUN = b"\x00\x40\x00\x01\x04\x00\x00\x00\x01"  # 16 KiB of headers are to come
-_TRICKLE_S = 0.5
+_TRICKLE_S = 0.5  # paces: the load
 TRICKLING = 2
 _SOME_TICKS = 200
 """Bad ticks between two looks at what else there is to do."""
@@ -142,7 +142,7 @@ class Crowd:
                     await asyncio.sleep(0)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
                 self.tally.cut_off += not reads
-                await asyncio.sleep(_TRICKLE_S)
+                await asyncio.sleep(_TRICKLE_S)  # paces: the load
 
     async def _read(self, call: Any) -> None:
         while (answer := await call.read()) is not grpc.aio.EOF:

@@ -35,7 +35,7 @@ _WHOLE = struct.pack(">II", 2, 0) + b"{}"
 SERVED, NOT_SERVED = "served", "not served"
 HELD_S = 8.0
 """How long doors are held open."""
-PATIENCE_S = 5.0
+PATIENCE_S = 5.0  # expires: of somebody who is let in
 """Of somebody who is let in: a page that takes longer is no page."""
 STREAMS, SLOW, HALVES, CHAINS, SEGMENTS, ODD, MANGLED = 26_000, 300, 512, 40, 1_000, 200, 2_000
 OPENING_AT_ONCE = 500
@@ -76,7 +76,7 @@ async def streams(target: str) -> Counter[str]:
             request = progress_pb.GetMinTimeRequest(pipeline=QUIET)
             said = await _status(honest.GetMinTime(request, timeout=2 * PATIENCE_S))
             found[SERVED if said == "OK" else NOT_SERVED] += 1
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # paces: the load
         found["streams asked for"] = len(calls)
         for call in calls:
             call.cancel()
@@ -178,7 +178,7 @@ async def slow_pages(target: str) -> Counter[str]:
     while monotonic() < end:
         status = await _page(target, "localhost")
         found[SERVED if status == "200" else NOT_SERVED] += 1
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # paces: the load
     for writer in held:
         writer.close()
     return found
@@ -210,7 +210,7 @@ async def half_frames(target: str) -> Counter[str]:
                 writer.close()
         except (OSError, TimeoutError):
             found[NOT_SERVED] += 1
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # paces: the load
     for writer in held:
         writer.close()
     return found

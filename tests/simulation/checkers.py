@@ -42,7 +42,9 @@ class AnnouncementChecker:
 
     def __init__(self, world: World) -> None:
         self._start = [world.spec.start_slot] * len(world.spec.segments)
-        self._generations = [_Generation(world, list(self._start))]
+        self._generations = {0: _Generation(world, list(self._start))}
+        self.since = 0
+        """Since which generation there is this pipeline: those before it are of one that was deleted."""
         self._whole: dict[int, int] = {}
         """By shard what was said of the pipeline as a whole."""
         self._said: dict[tuple[int, int], list[int]] = {}
@@ -51,12 +53,16 @@ class AnnouncementChecker:
 
     @property
     def world(self) -> World:
-        return self._generations[-1].world
+        return self._newest_generation.world
+
+    @property
+    def _newest_generation(self) -> _Generation:
+        return self._generations[max(self._generations)]
 
     @property
     def highest(self) -> list[int]:
         """What was announced in the newest generation, by segment."""
-        return self._generations[-1].highest
+        return self._newest_generation.highest
 
     def begin(self, shard: int, epoch: int) -> None:
         """Another process owns a shard: it may say nothing below what those before it have said."""
@@ -66,7 +72,15 @@ class AnnouncementChecker:
 
     def begin_generation(self, world: World) -> None:
         """The pipeline was restarted."""
-        self._generations.append(_Generation(world, list(self._start)))
+        self._generations[world.generation] = _Generation(world, list(self._start))
+
+    def begin_anew(self, world: World) -> None:
+        """The pipeline was deleted, and another one of its name is to come: nothing is said of that yet."""
+        self._start = [world.spec.start_slot] * len(world.spec.segments)
+        self.since = world.generation
+        self._said.clear()
+        self._whole.clear()
+        self.begin_generation(world)
 
     def hear_whole(self, shard: int, epoch: int, min_time: int) -> None:
         """A process says how far the pipeline is as a whole."""
@@ -78,17 +92,19 @@ class AnnouncementChecker:
                 f"shard {shard} said {self._whole[shard]} for the whole pipeline, now {min_time}",
             )
         self._whole[shard] = min_time
-        self._generations[-1].raised = True
+        self._newest_generation.raised = True
 
     def hear(
         self, shard: int, epoch: int, min_times: list[tuple[int, int]], logged: Mapping[int, Logged]
     ) -> None:
         """A process says min times, by segment number: it announces them, or answers with them.
         `logged`: by segment, in which generation the shard has made each of them durable."""
-        said = self._said[shard, epoch]
+        said = self._said.setdefault((shard, epoch), list(self._start))
         if self.world.spec.open and any(slot == FOREVER for _, slot in min_times):
             raise Failure("false", f"shard {shard} said that an open pipeline is complete")
-        newest = said if epoch == self._newest[shard] else self._said[shard, self._newest[shard]]
+        newest = said
+        if epoch != self._newest[shard]:
+            newest = self._said.get((shard, self._newest[shard]), self._start)
         for segment, min_time in min_times:
             if min_time < said[segment]:
                 raise Failure(
@@ -102,14 +118,15 @@ class AnnouncementChecker:
                     f"a former owner of shard {shard} says {min_time} for segment {segment}, and "
                     f"the one after it {newest[segment]}",
                 )
-            generation = self._generations[logged.get(segment, {}).get(min_time, 0)]
+            number = logged.get(segment, {}).get(min_time, self.since)
+            generation = self._generations[max(number, self.since)]
             if min_time > generation.highest[segment]:
                 generation.highest[segment] = min_time
                 generation.raised = True
 
     def check(self) -> None:
         """Nothing announced lies beyond the truth; cheap where neither has changed."""
-        for generation in self._generations:
+        for generation in self._generations.values():
             if generation.raised or generation.checked_version != generation.world.version:
                 generation.raised = False
                 generation.checked_version = generation.world.version
@@ -139,7 +156,9 @@ class SubscriberChecker:
     what it hears of the same shard again after a restart. (Only a former owner of the shard may be
     behind the one that it heard before; a subscriber keeps the largest that it has heard.)"""
 
-    def __init__(self) -> None:
+    def __init__(self, since: int = 0) -> None:
+        """since: the generation in which the pipeline that it hears of was registered."""
+        self.since = since
         self._of_shard: dict[int, tuple[int, list[int]]] = {}
         self._heard: list[int] = []
         self._shard = -1

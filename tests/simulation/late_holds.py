@@ -20,7 +20,7 @@ from tracker.core.model.slots import FOREVER
 if TYPE_CHECKING:
     from tests.simulation.nodes import WorkerNode
 
-NAME = "late"
+NAME = "late elsewhere"
 _SHARE = 0.3
 """Of the steps of a worker that has none, how many begin one, where its home does not know."""
 _PAUSE_NS = 2 * MS
@@ -60,6 +60,7 @@ class LateHold:
         announced = node.sim.checkers[node.world.spec.name].highest[segment]
         if not floors[segment] < announced < FOREVER or self._chances.random() >= _SHARE:
             return
+        node.world.exact_late = False  # what the hold itself leaves behind is counted late, too
         never = Cells.of([(segment, announced - 1, self._chances.getrandbits(63) + 1, 1)])
         self._commit(TickContent(consumed=never, holds=(HoldMove(NAME, segment, announced - 1),)))
 
@@ -73,9 +74,6 @@ class LateHold:
             self._place = None
             return
         self._node.sim.count("holds_late_elsewhere")
-        self._node.world.exact_late = (
-            False  # what the hold itself leaves behind is counted late, too
-        )
         self._place = move.segment, move.slot
         self._soon()
 

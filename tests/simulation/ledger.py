@@ -183,7 +183,7 @@ class Ledger:
         membership = snapshot.membership
         assert membership is not None
         times = {
-            (saved.spec.name, len(saved.restarts)): {
+            (saved.spec.name, saved.restarts[-1].restart.generation if saved.restarts else 0): {
                 known.key: known.number for known in saved.keys
             }
             for saved in snapshot.pipelines

@@ -250,7 +250,10 @@ class Node(Life):
         elif _says(result, (RefusalCode.NOT_HOME, RefusalCode.UNKNOWN_PIPELINE)):
             if result.code is RefusalCode.NOT_HOME and result.home != self.home:
                 self.sent_to(result.home)
-            (self.leave_node if self.on_left else self._join)()
+            if self.world.spec.name not in self.sim.registered:  # it was deleted
+                self.later(RETRY_NS, self._ask_again_if_idle)
+            else:
+                (self.leave_node if self.on_left else self._join)()
         else:
             raise Failure("broken", f"{self.name} was answered {result}")
 
@@ -550,7 +553,7 @@ class Node(Life):
         if self.on_left:
             return
         self._check_known(refusal)
-        if refusal.code in JOIN_AGAIN:
+        if refusal.code in (*JOIN_AGAIN, RefusalCode.UNKNOWN_PIPELINE):
             self.later(RETRY_NS, self._begin_anew)
         elif refusal.code in TRY_AGAIN:
             self.later(RETRY_NS, self._attach_if_idle)

@@ -3,7 +3,8 @@ give up what is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.nodes import FrontNode, Node, VisitorNode
-from tests.simulation.plan import MS
+from tests.simulation.plan import MS, PipelinePlan, Plan
 from tests.simulation.queries import QueryNode
 from tracker.core.log import (
     Answer,
+    DeletePipeline,
     Event,
     LimitsChanged,
     RegisterPipeline,
@@ -50,8 +52,31 @@ REFUSED_RESTARTS = (
     RefusalCode.UNKNOWN_PIPELINE,
 )  # fmt: skip
 """What an operator may be told who knows less than the registrar."""
+DELETED_SHARE = 0.3
+"""Of the pipelines that could be deleted in a run, how many are."""
+UNUSED = "unused"
+"""A segment that nobody reads and no edge leads to."""
 REFUSED_FOR_NOW = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
 """What passes while shards change."""
+
+
+def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
+    """Whether a pipeline is deleted in a run, and another one registered under its name: where nothing else is asked
+    for by that name meanwhile, and nobody decides what there is."""
+    if plan.story or pipeline.limit_changes or pipeline.write_offs or pipeline.kind != "plain":
+        return False
+    return random.Random(f"deletions {plan.seed} {pipeline.spec.name}").random() < DELETED_SHARE
+
+
+def another_of_the_name(spec: PipelineSpec, highest: Sequence[int]) -> PipelineSpec:
+    """A pipeline that is registered under the name of one that was deleted: from later on, and with another number of
+    segments, so that nothing of the one before fits it by chance."""
+    reached = [slot for slot in highest if slot < FOREVER]
+    start = max([spec.start_slot, *reached]) + 1
+    start = spec.times.next_whole(start) if spec.rounds > 1 else start
+    *others, last = spec.segments
+    segments = tuple(others) if last == UNUSED else (*spec.segments, UNUSED)
+    return replace(spec, segments=segments, start_slot=start)
 
 
 def _may_evict(node: FrontNode) -> bool:
@@ -87,7 +112,8 @@ class Operator:
     @property
     def busy(self) -> bool:
         """Whether something was asked for and is not answered, or a restarted pipeline lacks nodes."""
-        worlds = [node.world for node in self.sim.nodes.values()]
+        nodes = self.sim.nodes.values()
+        worlds = [node.world for node in nodes if not isinstance(node, VisitorNode)]
         worlds += [actor.world for actor in self.sim.actors]
         return bool(self._asked) or any(
             world is not self.sim.worlds[world.spec.name] for world in worlds
@@ -121,6 +147,35 @@ class Operator:
         registrar = partial(self._registrar, spec.name)
         self._ask(request, Asked(event, registrar, partial(self._hear_of_restart, event)))
 
+    def delete(self, name: str) -> None:
+        """Ends a pipeline, whatever is open of it; sometimes it asks first whether anything is."""
+        sim = self.sim
+        running = sim.shards[sim.routing.registrar(name)].running
+        pipeline = running and inside.pipelines(running.process).get(name)
+        if not pipeline or sim.resting or name not in sim.registered:
+            return
+        drop_open = sim.rng.random() < 0.8
+        request = self._new_request()
+        event = DeletePipeline(request, name, pipeline.generation, drop_open, 0)
+        sim.count("deletions_asked_for")
+        registrar = partial(self._registrar, name)
+        self._ask(request, Asked(event, registrar, partial(self._hear_of_deletion, event)))
+
+    def _hear_of_deletion(self, event: DeletePipeline, result: object) -> bool:
+        if isinstance(result, Refusal):
+            if result.code in REFUSED_FOR_NOW:
+                return True
+            if result.code not in (RefusalCode.CONFLICT, RefusalCode.UNKNOWN_PIPELINE):
+                raise Failure("broken", f"a deletion was refused: {result}")
+            self.sim.count("refused_deletions")
+        elif not isinstance(result, Restart) or result.generation != event.generation + 1:
+            raise Failure("broken", f"a deletion of {event} was answered with {result}")
+        elif event.pipeline in self.sim.checkers and (
+            self.sim.checkers[event.pipeline].since <= event.generation
+        ):
+            raise Failure("lost", f"{event} was answered, and is not durable")
+        return False
+
     def _registrar(self, pipeline: str) -> int:
         return self.sim.routing.registrar(pipeline)
 
@@ -150,7 +205,8 @@ class Operator:
     def _hear_of_restart(self, event: RestartPipeline, result: object) -> None:
         if isinstance(result, Refusal):
             may_be_within = result.code is RefusalCode.INVALID and event.from_slot is None
-            if result.code not in REFUSED_RESTARTS and not may_be_within:
+            is_ending = result.code is RefusalCode.NOT_READY  # it was deleted
+            if result.code not in REFUSED_RESTARTS and not may_be_within and not is_ending:
                 raise Failure("broken", f"a restart was refused: {result}")
             self.sim.count("refused_restarts")
         elif not isinstance(result, Restart) or result.generation != event.generation + 1:

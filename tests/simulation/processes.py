@@ -40,8 +40,11 @@ from tracker.core.log import (
     PeerConnected,
     PeerDisconnected,
     PipelineCompleted,
+    PipelineDeleted,
+    PipelineRegistered,
     PipelineRestarted,
     Record,
+    RegisterPipeline,
     Restart,
     Send,
     ShardReport,
@@ -64,7 +67,7 @@ from tracker.core.log.sizes import (
     unit_bytes,
 )
 from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
-from tracker.core.model import NodeKey, Refused
+from tracker.core.model import NodeKey, PipelineSpec, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import LogLost, Process
@@ -196,6 +199,18 @@ class Processes(Base):
         """It is durable that a front has left, or that some shard has announced that a segment is complete."""
         raise NotImplementedError
 
+    def deleted(self, pipeline: str, restart: Restart) -> None:
+        """It is durable that a pipeline was deleted."""
+        raise NotImplementedError
+
+    def registered_anew(self, spec: PipelineSpec, restart: Restart) -> None:
+        """It is durable that a pipeline is registered under the name of one that was deleted."""
+        raise NotImplementedError
+
+    def is_wanted(self, spec: PipelineSpec) -> bool:
+        """Whether a pipeline that somebody registers is not one that was deleted."""
+        raise NotImplementedError
+
     def restarted(self, pipeline: str, restart: Restart) -> None:
         """It is durable that a pipeline begins anew."""
         raise NotImplementedError
@@ -303,6 +318,8 @@ class Processes(Base):
     def handle(self, running: Running, event: Event) -> None:
         """A process takes an event, unless it is paused; its invariants hold after each."""
         process = running.process
+        if isinstance(event, RegisterPipeline) and not self.is_wanted(event.spec):
+            return  # a late repetition would bring a pipeline back that was deleted
         if running.paused:
             self.count("queued_while_paused")
             running.queued.append(event)
@@ -427,6 +444,10 @@ class Processes(Base):
                 self.limits_changed(entry)
             elif isinstance(entry, PipelineRestarted):
                 self.restarted(entry.pipeline, entry.restart)
+            elif isinstance(entry, PipelineDeleted):
+                self.deleted(entry.pipeline, entry.restart)
+            elif isinstance(entry, PipelineRegistered) and entry.restart is not None:
+                self.registered_anew(entry.spec, entry.restart)
             elif isinstance(entry, KeyTick) and entry.tick.content.batch is not None:
                 batch = entry.tick.content.batch
                 self.batch_durable(entry.tick.pipeline, entry.tick.key.node_id, batch.id)

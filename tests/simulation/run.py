@@ -50,7 +50,7 @@ FAULT_KINDS = (
     "eager_holders_dying",
     # what has to be refused, and was
     "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
-    "refused_below_min_time", "created_below_what_was_heard", "holds_begun_too_late", "holds_late_elsewhere",
+    "refused_below_min_time", "created_below_what_was_heard", "holds_begun_too_late", "holds_late_elsewhere", "deleted_pipelines", "registered_after_deletion",
     "late_holds_named_again", "refused_beyond_horizon", "refused_unknown_segment",
     "refused_unknown_front", "refused_unknown_node", "refused_out_of_order", "refused_complete",
     "refused_conflict", "refused_fenced", "refused_strangers", "refused_witnesses",

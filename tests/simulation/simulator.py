@@ -38,7 +38,7 @@ from tests.simulation.nodes import (
     WorkerNode,
     unit_item,
 )
-from tests.simulation.operators import STILL_NS, Operator
+from tests.simulation.operators import STILL_NS, Operator, another_of_the_name, deletes
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
@@ -59,6 +59,7 @@ from tracker.core.log import (
     LimitsChanged,
     MembersChanged,
     PipelineCompleted,
+    PipelineEnded,
     RegisterPipeline,
     Restart,
     SessionAttached,
@@ -112,7 +113,7 @@ class Simulator(Processes):
         self._names = 0
         self.worlds: dict[str, World] = {}
         """Of each pipeline its newest generation."""
-        self._generations: dict[str, list[World]] = {}
+        self._generations: dict[str, dict[int, World]] = {}
         self.checkers: dict[str, AnnouncementChecker] = {}
         self.healed_ns = 0
         self.resting = False
@@ -134,12 +135,14 @@ class Simulator(Processes):
     def run(self) -> None:
         """Faults for a while, then none; everything must come to rest at the truth."""
         for pipeline in self.plan.pipelines:
-            exact_late = not (pipeline.restarts or pipeline.write_offs)
+            exact_late = not (
+                pipeline.restarts or pipeline.write_offs or deletes(self.plan, pipeline)
+            )
             world = World(
                 pipeline.spec, exact_late=exact_late, runs_ahead=pipeline.readers_run_ahead
             )
             self.worlds[pipeline.spec.name] = world
-            self._generations[pipeline.spec.name] = [world]
+            self._generations[pipeline.spec.name] = {0: world}
             self.checkers[pipeline.spec.name] = AnnouncementChecker(world)
         for shard in self.shards:
             self.start_process(shard)
@@ -315,7 +318,7 @@ class Simulator(Processes):
         if name in self.registered:
             return
         self.registered.add(name)
-        if self.rng.random() < 0.2:
+        if self.rng.random() < 0.2 and not deletes(self.plan, self._pipelines[name]):
             self.count("bad_registrations")
             other = PipelineSpec(name, ("another",), open=True)
             bad = RegisterPipeline(("bad", name), other)
@@ -357,6 +360,10 @@ class Simulator(Processes):
         for pipeline in plan.pipelines:
             for _ in range(pipeline.restarts):
                 self.after(rng.randrange(plan.faults_for_ns), self.operator.restart, pipeline.spec)
+            if deletes(plan, pipeline):
+                self.after(
+                    rng.randrange(plan.faults_for_ns), self.operator.delete, pipeline.spec.name
+                )
             for call, times in (
                 (self.operator.change_limits, pipeline.limit_changes),
                 (self.operator.write_off, pipeline.write_offs),
@@ -484,8 +491,9 @@ class Simulator(Processes):
             return None
         try:
             return running.process.resolve_units(world.spec.name, segment, [name])[0]
-        except Refused:
-            self.not_at_home()
+        except Refused as refused:
+            if refused.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:  # else it was deleted
+                self.not_at_home()
             return None
 
     def read_staged(self, node: Node, batch: int) -> tuple[StagedContribution, ...] | None:
@@ -632,6 +640,10 @@ class Simulator(Processes):
             self._tell_announced(running, effect)
         elif isinstance(effect, Answer):
             self._tell_answer(effect)
+        elif isinstance(effect, PipelineEnded):
+            for place, (process, name, _) in enumerate(self.subscribers):
+                if process is running and name == effect.pipeline:
+                    self._subscribe_anew(place, name)
         elif isinstance(effect, MembersChanged | LeftTracker):
             raise Failure("broken", f"{effect}, where nobody joins or leaves")
         elif not isinstance(effect, UnitsArrived):  # simulated readers ask again by themselves
@@ -640,6 +652,8 @@ class Simulator(Processes):
     def _tell_announced(self, running: Running, effect: Announced) -> None:
         self.counts["announcements"] += 1
         min_times = list(effect.min_times)
+        if not self._is_present(running, effect.pipeline):
+            return
         told = inside.pipeline(running.process, effect.pipeline).told
         self.ledger.check_said(running.shard.number, effect.pipeline, min_times, told)
         if told and not running.deposed:
@@ -655,7 +669,7 @@ class Simulator(Processes):
         assert isinstance(effect.request, tuple)
         name: str = effect.request[0]
         if name == "register":
-            if isinstance(effect.result, PipelineSpec):
+            if isinstance(effect.result, PipelineSpec) and self.is_wanted(effect.result):
                 self._is_registered(effect.result.name)
             return  # else it is asked again later
         if name == self.operator.name:
@@ -767,11 +781,41 @@ class Simulator(Processes):
             self.count("restarts_with_evictions")
         if self._pipelines[pipeline].kind == "eager":
             self.count("restarts_of_eager_trees")
-        self.worlds[pipeline] = world
-        self._generations[pipeline].append(world)
         self.checkers[pipeline].begin_generation(world)
+        self._begin_world(world)
+
+    def _begin_world(self, world: World) -> None:
+        """There is a new generation of a pipeline."""
+        pipeline = world.spec.name
+        self.worlds[pipeline] = self._generations[pipeline][world.generation] = world
         self.operator.start_fronts(pipeline)
         self.operator.start_actors(pipeline)
+
+    def deleted(self, pipeline: str, restart: Restart) -> None:
+        """It is durable that a pipeline was deleted; another one of its name is registered at once."""
+        self.count("deleted_pipelines")
+        self.trace_line(lambda: f"{pipeline} is deleted: {restart}")
+        spec = another_of_the_name(self.worlds[pipeline].spec, self.checkers[pipeline].highest)
+        world = self.worlds[pipeline].successor(spec, restart.generation + 1)
+        self.registered.discard(pipeline)
+        self.checkers[pipeline].begin_anew(world)
+        self._begin_world(world)
+        self._register(spec)
+
+    def is_wanted(self, spec: PipelineSpec) -> bool:
+        """Whether a pipeline that somebody registers is not one that was deleted."""
+        is_older = spec.start_slot < self.worlds[spec.name].spec.start_slot
+        return not (is_older and deletes(self.plan, self._pipelines[spec.name]))
+
+    def registered_anew(self, spec: PipelineSpec, restart: Restart) -> None:
+        """It is durable that a pipeline is registered under the name of one that was deleted."""
+        world = self.worlds[spec.name]
+        if (spec, restart.generation) != (world.spec, world.generation):
+            raise Failure(
+                "broken",
+                f"{spec} is registered in {restart}, not {world.spec} in {world.generation}",
+            )
+        self.count("registered_after_deletion")
 
     def world_of(self, pipeline: str, generation: int) -> World:
         """One generation of a pipeline."""
@@ -788,11 +832,18 @@ class Simulator(Processes):
     def _hear(self, running: Running, name: str, min_times: list[tuple[int, int]]) -> None:
         number = running.shard.number
         logged = self.ledger.said(number, name)
+        if not self._is_present(running, name):
+            return
         state = inside.pipeline(running.process, name)
         if state.told:  # of its present generation
             told = {segment: {slot: state.generation} for segment, slot in state.told.items()}
             logged = {s: {**logged.get(s, {}), **told.get(s, {})} for s in logged.keys() | told}
         self.checkers[name].hear(number, running.epoch, min_times, logged)
+
+    def _is_present(self, running: Running, name: str) -> bool:
+        """Whether a process has the pipeline of a name that there is, and not one that was deleted."""
+        known = inside.pipelines(running.process).get(name)
+        return known is not None and known.generation >= self.checkers[name].since
 
     def _check_found_again(self, running: Running, name: str) -> None:
         """What a process says before it is durable, the next one would say at once if this one died now."""
@@ -813,6 +864,8 @@ class Simulator(Processes):
         except Refused:
             return None  # it does not know the pipeline yet
         self._hear(running, name, list(enumerate(min_times)))
+        if not self._is_present(running, name):
+            return None
         whole = running.process.pipeline_min_time(name)
         self.checkers[name].hear_whole(running.shard.number, running.epoch, whole)
         return min_times
@@ -919,6 +972,13 @@ class Simulator(Processes):
         self.count("slow_peers")
         self.slow_down(self._some_shard().number)
 
+    def _subscribe_anew(self, place: int, name: str) -> None:
+        """A subscriber hears that a pipeline was deleted; it listens to the one that comes after it."""
+        self.count("subscribers_of_deleted_pipelines")
+        subscriber = SubscriberChecker(self.checkers[name].since)
+        self.subscribers[place] = (None, name, subscriber)
+        self._connect(place, name, subscriber)
+
     def _subscribe_somewhere(self) -> None:
         name = self.rng.choice(list(self.worlds))
         subscriber = SubscriberChecker()
@@ -936,6 +996,10 @@ class Simulator(Processes):
                 self.after(5 * MS, self._connect, place, name, subscriber)
             return
         min_times = self._read(running, name)
+        if self.subscribers[place][2] is not subscriber:
+            return  # it has begun anew
+        if min_times is not None and subscriber.since != self.checkers[name].since:
+            subscriber = SubscriberChecker(self.checkers[name].since)
         if min_times is None:
             self.after(5 * MS, self._connect, place, name, subscriber)
         else:

@@ -106,9 +106,13 @@ class World:
 
     def next_generation(self, first_slot: int) -> World:
         """What there is after a restart: nothing."""
-        world = World(self.spec, self.generation + 1, exact_late=False, runs_ahead=self.runs_ahead)
+        world = self.successor(self.spec, self.generation + 1)
         world.first_slot = first_slot
         return world
+
+    def successor(self, spec: PipelineSpec, generation: int) -> World:
+        """What there is of a pipeline that is registered anew after it was deleted: nothing."""
+        return World(spec, generation, exact_late=False, runs_ahead=self.runs_ahead)
 
     @property
     def begun(self) -> bool:

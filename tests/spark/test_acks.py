@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tests.spark.support import (
     SCHEMA,
     Pipeline,
 )
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client import Subscriber
 from tracker.core.model import Edge
 
@@ -70,8 +69,7 @@ def test_code_in_a_job_reads_min_time_from_its_host(
     with Subscriber(pipeline.target, pipeline.name) as subscriber:
         assert subscriber.wait_until(4, "parse", HANG_S)
     # The host hears of it a moment later than this subscriber.
-    while tracked.min_time("parse") < 4:
-        threading.Event().wait(0.02)
+    until(lambda: tracked.min_time("parse") >= 4)
     pipeline.publish(9)
     query.processAllAvailable()
     rows = spark.read.json(str(pipeline.directory / "out")).collect()

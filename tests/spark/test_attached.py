@@ -14,8 +14,8 @@ import tracker
 from fronts.kafka import KafkaFront
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
-from local_tracker.spark.query.follow import Follower, Stopping, TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.follow import Follower, Stopping
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.state.rules import HeldFor
 from tests.cluster.children import discard
@@ -27,7 +27,6 @@ from tests.spark.written_logs import QUERY, Logs, source_file
 from tests.waits import HANG_S, until
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.errors import RefusedError, TickRefusedError
 from tracker.client.state_names import bound_of
 from tracker.core.log import Joined
 from tracker.core.model import (
@@ -44,6 +43,7 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import FilesError, RefusedError, TrackingError
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_source_that_comes_to_it_later_stops_it(running: EmbeddedTracker, logs
 def test_a_query_without_batches_is_refused_by_name(running: EmbeddedTracker, logs: Logs) -> None:
     logs.batch(0, 1)
     (logs.checkpoint / "offsets/0").write_text('v1\n\n{"0":{"value":1,"runTimeMs":2}}')
-    with pytest.raises(LogError, match="continuous trigger"):
+    with pytest.raises(FilesError, match="continuous trigger"):
         attached(running, logs).start()
 
 
@@ -435,7 +435,7 @@ class FullNode:
             future.set_result(1)
         else:
             self._refused = True
-            future.set_exception(TickRefusedError(Refusal(RefusalCode.FULL, "no room")))
+            future.set_exception(RefusedError(Refusal(RefusalCode.FULL, "no room"), of_tick=True))
         return future
 
     def report_waits(self, causes: Sequence[WaitCause]) -> None:

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 
 from local_tracker.spark.formats.interface import Source
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session import connect
 from local_tracker.spark.state.rules import StateKind, StatePlan
+from tracker.errors import TrackingError
 
 
 def stream(*paths: str, fmt: str = "parquet", name: str = "") -> Relation:
@@ -130,6 +130,15 @@ def test_functions_with_state_are_not_understood() -> None:
     with_timers.group_map.timeout_conf = "EventTimeTimeout"
     for plan in (with_timers, above("apply_in_pandas_with_state", stream("/in"))):
         assert state_of(plan).kind is StateKind.UNKNOWN
+        assert not state_of(plan).by_clock
+    of_pandas = above("apply_in_pandas_with_state", stream("/in"))
+    of_pandas.apply_in_pandas_with_state.timeout_conf = "ProcessingTimeTimeout"
+    assert state_of(of_pandas).by_clock
+    with_timers.group_map.timeout_conf = "ProcessingTimeTimeout"
+    assert state_of(with_timers).by_clock
+    with_timers.group_map.ClearField("timeout_conf")
+    with_timers.group_map.transform_with_state_info.time_mode = "ProcessingTime"
+    assert state_of(with_timers).by_clock
 
 
 def test_where_a_query_writes_and_keeps_its_checkpoint() -> None:

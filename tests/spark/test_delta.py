@@ -12,7 +12,7 @@ import pytest
 from local_tracker.spark.formats import delta
 from local_tracker.spark.formats.delta import DeltaReader, DeltaTable, DeltaWriter
 from local_tracker.spark.formats.interface import TableRefused, Taken
-from local_tracker.spark.query.logs import LogError
+from tracker.errors import FilesError
 from tracker.files import LocalFiles
 
 ID, OTHER_ID = "e77a820b-d0cf-434a-8e7e-b57a767bd702", "11111111-d0cf-434a-8e7e-b57a767bd702"
@@ -158,7 +158,7 @@ def test_commits_that_are_cleaned_up_are_named(log: Log) -> None:
     log.commit(1).commit(1).commit(1)
     log.path(1).unlink()
     for begun in (None, offset(1)):
-        with pytest.raises(LogError, match=r"0001.json does not exist: .*logRetentionDuration"):
+        with pytest.raises(FilesError, match=r"0001.json does not exist: .*logRetentionDuration"):
             log.reader().taken(begun, offset(3))
 
 
@@ -227,9 +227,11 @@ def test_commits_that_a_catalog_keeps_are_refused(log: Log) -> None:
 
 def test_an_offset_that_goes_back_or_beyond_is_refused(log: Log) -> None:
     log.commit(1).commit(1)
-    with pytest.raises(LogError, match="went back"):
+    with pytest.raises(FilesError, match="went back"):
         log.reader().taken(offset(1), offset(0))
-    with pytest.raises(LogError, match=r"adds 1 files, .* at place 4: the log has been rewritten"):
+    with pytest.raises(
+        FilesError, match=r"adds 1 files, .* at place 4: the log has been rewritten"
+    ):
         log.reader().taken(offset(1), offset(1, 4))
 
 
@@ -237,7 +239,7 @@ def test_an_offset_that_goes_back_or_beyond_is_refused(log: Log) -> None:
     "text", ["[]", "{", '{"reservoirId": "x"}', offset(1).replace(": 1", ": 2", 1), offset(-1)]
 )
 def test_what_is_no_offset_is_refused(log: Log, text: str) -> None:
-    with pytest.raises(LogError, match="is no offset of a Delta source"):
+    with pytest.raises(FilesError, match="is no offset of a Delta source"):
         log.reader().taken(None, text)
 
 
@@ -245,7 +247,7 @@ def test_what_is_no_offset_is_refused(log: Log, text: str) -> None:
 def test_what_is_no_commit_is_refused(log: Log, line: str) -> None:
     log.commit(1)
     log.path(0).write_text(line + "\n")
-    with pytest.raises(LogError, match="is no action of Delta's"):
+    with pytest.raises(FilesError, match="is no action of Delta's"):
         log.reader().taken(None, offset(1))
 
 
@@ -255,7 +257,7 @@ def test_limits_are_named(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TableRefused, match="more than 2 of the versions 0 to 2 add rows"):
         log.reader().taken(None, offset(3))
     monkeypatch.setattr(delta, "MAX_COMMIT_BYTES", 10)
-    with pytest.raises(LogError, match="commits of 10 at most"):
+    with pytest.raises(FilesError, match="commits of 10 at most"):
         log.reader().taken(offset(0), offset(1))
 
 
@@ -329,5 +331,5 @@ def test_a_log_that_has_become_shorter_is_refused(log: Log) -> None:
     writer = log.writer()
     assert writer.has(1)
     log.path(1).unlink()
-    with pytest.raises(LogError, match="version 1 was there and is gone"):
+    with pytest.raises(FilesError, match="version 1 was there and is gone"):
         writer.has(2)

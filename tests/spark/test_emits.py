@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 from fronts.files import FileFront
 from local_tracker.spark.query.emits import EventTime
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session import tracked_query
 from local_tracker.spark.session.options import TrackingOptions
@@ -25,6 +24,7 @@ from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind,
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name
+from tracker.errors import TrackingError
 
 SLACK_NS = 10_000_000
 SEGMENTS = ("windows", "report")

@@ -25,7 +25,6 @@ from local_tracker.spark.query.emits import (
     EventTime,
     emitting_front,
 )
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.labels import FrontLabels
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
@@ -35,6 +34,7 @@ from tracker.client import LowmarkError
 from tracker.core.model import Edge, PipelineSpec, TimeKind
 from tracker.core.model.slots import slot_of
 from tracker.core.model.units import file_name
+from tracker.errors import TrackingError
 
 DELAY_MS = 4
 SLACK_NS = 2_000_000

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import tracker
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session import declarative
 from local_tracker.spark.session.declarative import FollowedPipeline, check_edges
 from local_tracker.spark.session.flows import (
@@ -29,6 +28,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
+from tracker.errors import TrackingError
 
 CATALOG = "_checkpoints/spark_catalog/default"
 
@@ -115,7 +115,7 @@ class Copies:
 
         def is_told() -> bool:
             followed.look()
-            return followed.wait_durable(0.2)
+            return followed.wait_durable(0.2)  # expires: it is held back
 
         until(is_told)
 

@@ -10,7 +10,7 @@ import pytest
 from local_tracker.spark.formats import registry
 from local_tracker.spark.formats.interface import Format
 from local_tracker.spark.formats.sinks import Sink, SinkPlan
-from local_tracker.spark.query.follow import TrackingError
+from tracker.errors import TrackingError
 
 
 class Queue(Format):

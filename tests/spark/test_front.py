@@ -13,17 +13,16 @@ from pyspark.sql.streaming import DataStreamWriter
 from fronts.spark import SparkFront
 from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.labels import FrontLabels
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.session.tracked import Tracked
 from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, Subscriber
-from tracker.client.errors import RefusedError
 from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name
+from tracker.errors import RefusedError, TrackingError
 from tracker.files import location
 
 SCHEMA = "timestamp timestamp, value long"

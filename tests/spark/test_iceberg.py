@@ -18,7 +18,7 @@ from local_tracker.spark.formats.iceberg import (
     hadoop_metadata,
 )
 from local_tracker.spark.formats.interface import TableRefused, Taken
-from local_tracker.spark.query.logs import LogError
+from tracker.errors import FilesError
 from tracker.files import LocalFiles
 
 UUID = "e6fc181d-bb98-4006-8a18-b24d55c17f8c"
@@ -165,7 +165,7 @@ def test_a_unit_is_shown_by_its_table(log: Log) -> None:
 
 def test_an_expired_snapshot_is_named(log: Log) -> None:
     log.add(11, 1, batch=0).add(12, 1, batch=1)
-    with pytest.raises(LogError, match="/data/t has no snapshot 10: it has been expired"):
+    with pytest.raises(FilesError, match="/data/t has no snapshot 10: it has been expired"):
         log.reader().taken(START, offset(10, 1))
     del log.snapshots[0]
     log.table.refresh()
@@ -203,13 +203,13 @@ def test_a_table_that_was_made_anew_is_refused(log: Log) -> None:
     ["[]", "{", '{"snapshot_id": 1, "position": 1}', offset(1).replace("false", "true")],
 )  # fmt: skip
 def test_what_is_no_offset_is_refused(log: Log, text: str) -> None:
-    with pytest.raises(LogError, match="is no offset of an Iceberg source"):
+    with pytest.raises(FilesError, match="is no offset of an Iceberg source"):
         log.reader().taken(None, text)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "half a doc", '{"table-uuid": 1, "snapshots": [1]}'])
 def test_what_are_no_metadata_is_refused(text: str) -> None:
-    with pytest.raises(LogError, match="/data/t has no metadata of Iceberg's"):
+    with pytest.raises(FilesError, match="/data/t has no metadata of Iceberg's"):
         IcebergTable("/data/t", lambda: text).refresh()
 
 
@@ -219,7 +219,7 @@ def test_limits_are_named(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TableRefused, match="one batch has read 2 snapshots, the limit is 1"):
         log.reader().taken(START, offset(12, 1))
     monkeypatch.setattr(iceberg, "MAX_METADATA_BYTES", 10)
-    with pytest.raises(LogError, match="of at most 10 they are read"):
+    with pytest.raises(FilesError, match="of at most 10 they are read"):
         log.table.refresh()
 
 
@@ -270,7 +270,7 @@ def test_the_newest_version_of_a_table_in_a_file_system_is_found(tmp_path: Path)
 def test_of_a_table_in_a_catalog_only_that_knows_the_metadata(tmp_path: Path) -> None:
     files = LocalFiles()
     assert not IcebergFormat().is_table(str(tmp_path), files)
-    with pytest.raises(LogError, match="holds no metadata of an Iceberg table"):
+    with pytest.raises(FilesError, match="holds no metadata of an Iceberg table"):
         hadoop_metadata(str(tmp_path), files)
     (tmp_path / "metadata").mkdir()
     (tmp_path / "metadata/00001-aabb.metadata.json").write_text("{}")

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.tracked import Tracked
 from tests.spark.conftest import Pipelines
 from tests.spark.support import Pipeline
 from tests.waits import HANG_S
 from tracker.client import Subscriber
+from tracker.errors import TrackingError
 
 
 @pytest.fixture

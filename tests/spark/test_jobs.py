@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import tracker
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session import jobs
 from local_tracker.spark.session.jobs import JobNode
 from tests.waits import HANG_S
@@ -19,6 +18,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
+from tracker.errors import TrackingError
 
 
 def source_file(slot: int) -> str:

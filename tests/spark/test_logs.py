@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_tracker.spark.query import logs
-from local_tracker.spark.query.logs import CheckpointLog, LogError, SinkLog
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from tracker.files import Files, FilesError, Stores
 
 QUERY = "273fdfcb-d16a-40ef-b9f7-d1b725e4e0b2"
@@ -154,16 +154,16 @@ def test_what_was_purged_is_not_guessed(checkpoint: Checkpoint) -> None:
         checkpoint.plan(batch)
         checkpoint.commit(batch, 1)
     (checkpoint.root / "out/_spark_metadata/4").unlink()
-    with pytest.raises(LogError, match="batch 4 is gone into a compaction"):
+    with pytest.raises(FilesError, match="batch 4 is gone into a compaction"):
         checkpoint.sink_log.created(4)
     (checkpoint.root / "out/_spark_metadata/12").unlink()
-    with pytest.raises(LogError, match="_spark_metadata/12 has been purged"):
+    with pytest.raises(FilesError, match="_spark_metadata/12 has been purged"):
         checkpoint.sink_log.created(19)
     for number in range(5):
         (checkpoint.root / f"cp/offsets/{number}").unlink()
-    with pytest.raises(LogError, match="what batch 5 consumed cannot be told"):
+    with pytest.raises(FilesError, match="what batch 5 consumed cannot be told"):
         checkpoint.log.consumed(5)
-    with pytest.raises(LogError, match="offsets/3 does not exist"):
+    with pytest.raises(FilesError, match="offsets/3 does not exist"):
         checkpoint.log.consumed(3)
 
 
@@ -206,7 +206,7 @@ def test_garbage_is_refused_with_its_place(
     checkpoint.read(1)
     checkpoint.plan(0)
     (checkpoint.root / path).write_bytes(content)
-    with pytest.raises(LogError, match=message):
+    with pytest.raises(FilesError, match=message):
         checkpoint.log.consumed(0)
 
 

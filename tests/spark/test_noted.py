@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from local_tracker.worker.noted import (
-    NoteError,
-    forget,
-    is_recorded,
-    note_commit,
-    recorded_units,
-)
+from local_tracker.worker.noted import forget, is_recorded, note_commit, recorded_units
 from tests.files.s3 import s3_bucket
+from tracker.errors import FilesError
 from tracker.files import STORES
 
 UNITS = ("s3://lake/out/a%20b.parquet", "s3://lake/out/c.parquet")
@@ -44,5 +39,5 @@ def test_the_last_note_of_a_batch_counts_until_it_is_forgotten(directory: str) -
 def test_a_damaged_note_is_refused_by_name(directory: str) -> None:
     where = STORES.location(f"{directory}/00000003.json")
     STORES.files(where).create(where, b'{"units": 5}')
-    with pytest.raises(NoteError, match=r"00000003\.json is not a note"):
+    with pytest.raises(FilesError, match=r"00000003\.json is not a note"):
         recorded_units(directory, 3)

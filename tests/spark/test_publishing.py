@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from local_tracker.spark.formats.published import Manifest, PublishedBatches
-from local_tracker.spark.query.logs import LogError
 from tests.files.stores import EXCLUSIVE, STORES, Store
+from tests.waits import HANG_S
 from tracker.core.model.units import unit_name
+from tracker.errors import FilesError
 from tracker.files import Files, LocalFiles, Stores
 
 MOST_BYTES = 1 << 20
@@ -160,7 +161,7 @@ def test_a_loser_that_comes_late_shows_nothing(store: Store, batches: PublishedB
 
     def late(directory: str) -> None:
         looked.set()
-        assert done.wait(60)
+        assert done.wait(HANG_S)
         store.files.create(f"{directory}/k=1/part-0-late", b"late")
 
     with ThreadPoolExecutor(1) as pool:
@@ -168,7 +169,7 @@ def test_a_loser_that_comes_late_shows_nothing(store: Store, batches: PublishedB
             PublishedBatches(store.root, Fixed(store.files)).publish,
             "q", 0, "o", "late", late, lambda name, _: f"b0-{name}",
         )  # fmt: skip
-        assert looked.wait(60)
+        assert looked.wait(HANG_S)
         publish(batches, store, 0, "first")
         done.set()
         assert losing.result().run == "first"
@@ -177,7 +178,7 @@ def test_a_loser_that_comes_late_shows_nothing(store: Store, batches: PublishedB
 
 def test_a_batch_of_other_offsets_is_refused(store: Store, batches: PublishedBatches) -> None:
     publish(batches, store, 0)
-    with pytest.raises(LogError, match="rolled back"):
+    with pytest.raises(FilesError, match="rolled back"):
         publish(batches, store, 0, offsets="other")
 
 

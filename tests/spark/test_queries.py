@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 import tracker
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
 from tracker.client import LowmarkError
+from tracker.errors import TrackingError
 
 TrackedIn = Callable[[Pipeline], Tracked]
 

@@ -10,9 +10,9 @@ import pytest
 
 from local_tracker.spark.formats.interface import Source, TableSource
 from local_tracker.spark.formats.reader_options import ReaderOptions
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
 from tracker.core.model import Batch
+from tracker.errors import FilesError, TrackingError
 
 QUERY, TABLE = "1866a3fd-0d6a-4444-b874-88552ba4e458", "/data/table"
 
@@ -137,5 +137,5 @@ def test_a_note_that_is_none_is_named(query: Query) -> None:
     query.start()
     query.plan(0)
     (query.directory / "_lowmark/reader-options").write_text('{"0": 7}')
-    with pytest.raises(LogError, match="_lowmark/reader-options is not what was noted"):
+    with pytest.raises(FilesError, match="_lowmark/reader-options is not what was noted"):
         query.start()

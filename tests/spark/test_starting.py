@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from local_tracker.spark.formats.ranges import OffsetRanges
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
@@ -24,6 +23,7 @@ from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline
 from tests.waits import HANG_S
 from tracker.client import NodeClient
+from tracker.errors import TrackingError
 
 TrackedIn = Callable[[Pipeline], Tracked]
 

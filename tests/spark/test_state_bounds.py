@@ -27,6 +27,7 @@ from local_tracker.spark.state.rules import (
     Window,
 )
 from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
+from tracker.errors import FilesError
 
 ONE = (Watermark("ts", 5000),)
 TWO = (*ONE, Watermark("rts", 7000))
@@ -51,6 +52,16 @@ class Checkpoint:
         (self._root / "commits" / str(batch)).write_text(
             f"v1\n{json.dumps({'nextBatchWatermarkMs': next_ms})}"
         )
+
+    def operator(self, name: str, time_mode: str) -> None:
+        """As Spark 4 records a function of the user's with state."""
+        folder = self._root / "state/0/_metadata/v2"
+        folder.mkdir(parents=True)
+        known = {
+            "operatorInfo": {"operatorId": 0, "operatorName": name},
+            "operatorPropertiesJson": json.dumps({"timeMode": time_mode}),
+        }
+        (folder / "0").write_text(f"v2\n{json.dumps(known)}")
 
 
 class Asked:
@@ -97,6 +108,21 @@ def joined(policy: WatermarkPolicy = WatermarkPolicy.MIN) -> StatePlan:
 
 def sessions() -> StatePlan:
     return StatePlan(StateKind.SESSION, ONE, waits=GAP)
+
+
+@pytest.mark.parametrize("mode", ["ProcessingTime", "EventTime"])
+def test_no_user_s_watermark_tells_of_state_that_goes_by_the_clock(
+    checkpoint: Checkpoint, mode: str
+) -> None:
+    checkpoint.operator("transformWithStateExec", mode)
+    bounds = LogBounds(StatePlan.given(HeldFor(5_000, 10_000)), checkpoint.log)
+    if mode == "EventTime":
+        assert bounds.told(0) == Told(0, 35_001, 35_001)
+        return
+    with pytest.raises(
+        FilesError, match="transformWithStateExec lets go of its state by the clock"
+    ):
+        bounds.told(0)
 
 
 def test_one_watermark_tells_of_a_batch_and_of_all_before_it(checkpoint: Checkpoint) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.state.chosen import chosen_plan
 from local_tracker.spark.state.rules import HeldFor, Later, StateKind, StatePlan, Wait, Watermark
 from tracker.core.log import Joined
 from tracker.core.model import Edge, HeldSlot, NodeKey, PipelineSpec
+from tracker.errors import TrackingError
 from tracker.view.state import state_waits_text
 
 WINDOWS = StatePlan(
@@ -45,6 +45,16 @@ def test_what_the_user_says_goes_before_the_plan() -> None:
         plan = chosen(found, HeldFor(1, 2))
         assert plan is not None and plan.held_for == HeldFor(1, 2)
         assert chosen(found, "free") is None
+
+
+@pytest.mark.parametrize("kind", [StateKind.USER, StateKind.UNKNOWN])
+def test_what_the_user_says_of_a_watermark_holds_nothing_that_a_clock_lets_go_of(
+    kind: StateKind,
+) -> None:
+    found = StatePlan(kind, what="transformWithState", has_timers=True, by_clock=True)
+    with pytest.raises(TrackingError, match=r"'q': transformWithState lets go .* by the clock"):
+        chosen(found, HeldFor(1_000, 1_000))
+    assert chosen(found, "free") is None
 
 
 def test_where_nothing_is_created_or_a_front_promises_nothing_is_held() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 import tracker
 from local_tracker.spark.formats.interface import QueryReads
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session.attached import AttachedQuery
@@ -47,6 +46,7 @@ from tracker.core.model import (
 )
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
+from tracker.errors import FilesError, TrackingError
 
 COUNT, REPORT, AUDIT = range(3)
 SEGMENTS = ("count", "report", "audit")
@@ -430,7 +430,7 @@ def test_a_record_that_is_not_as_it_was_written_is_refused_by_name(world: World)
     world.tell()
     path = world.logs.checkpoint / "_lowmark/state"
     path.write_text('{"plans": 1}')
-    with pytest.raises(LogError, match="_lowmark/state does not say how state was held"):
+    with pytest.raises(FilesError, match="_lowmark/state does not say how state was held"):
         world.attached().start()
 
 

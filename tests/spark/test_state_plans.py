@@ -47,12 +47,12 @@ class Frames:
     def counted(self, *window: str) -> DataFrame:
         return self.left.groupBy(F.window("ts", *window)).count()
 
-    def with_state(self) -> DataFrame:
+    def with_state(self, timeout: str = GroupStateTimeout.EventTimeTimeout) -> DataFrame:
         def nothing(key, rows, state):  # type: ignore[no-untyped-def]
             return iter(())
 
         return self.left.groupBy("k").applyInPandasWithState(
-            nothing, "k long", "n long", "append", GroupStateTimeout.EventTimeTimeout
+            nothing, "k long", "n long", "append", timeout
         )
 
 
@@ -246,7 +246,8 @@ def test_session_windows_of_a_fixed_gap_have_an_earliest_end(frames: Frames) -> 
 def test_a_function_with_state_and_timers_is_the_user_s(frames: Frames) -> None:
     plan = plan_of(frames.with_state())
     assert plan.kind is StateKind.USER
-    assert plan.what == "applyInPandasWithState" and plan.has_timers
+    assert plan.what == "applyInPandasWithState" and plan.has_timers and not plan.by_clock
+    assert plan_of(frames.with_state(GroupStateTimeout.ProcessingTimeTimeout)).by_clock
 
 
 @pytest.mark.parametrize("condition", [WITHIN, "rts > ts AND rts < ts + INTERVAL 10 SECONDS"])

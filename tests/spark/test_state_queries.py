@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
@@ -24,6 +23,7 @@ from tracker.client.state_names import UNSEEN, bound_of
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
+from tracker.errors import TrackingError
 from tracker.view.explanations import explanation_json
 
 HOUR_S = 3_600
@@ -111,12 +111,18 @@ MINUTE = 6_000
 """In slots of 10 ms."""
 
 
-@pytest.mark.parametrize("is_read_again", [True, False])
+@pytest.mark.parametrize(
+    ("is_read_again", "by_a_later_run"), [(True, False), (False, False), (True, True)]
+)
 def test_a_backlog_in_one_batch_holds_what_is_still_in_state(
-    hours: Hours, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_read_again: bool
+    hours: Hours,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    is_read_again: bool,
+    by_a_later_run: bool,
 ) -> None:
     """Ten files, each a minute of slots and six seconds of event time apart: what is before the watermark is out in
-    the next batch."""
+    the next batch. by_a_later_run: the driver was gone before it had told any of it."""
     if not is_read_again:
         monkeypatch.setattr(backlog, "MAX_FILES", 9)
     for minute in range(1, 11):
@@ -124,6 +130,10 @@ def test_a_backlog_in_one_batch_holds_what_is_still_in_state(
     rows = spark.readStream.schema("slot long, row long").parquet(hours.pipeline.input)
     timed = rows.select(F.timestamp_millis("slot").alias("at"))
     windows = timed.withWatermark("at", "10 seconds").groupBy(F.window("at", "6 seconds")).count()
+    if by_a_later_run:
+        untracked = hours.writer(windows).start()
+        untracked.processAllAvailable()
+        untracked.stop()
     query = hours.start(windows)
     query.processAllAvailable()
     until(lambda: query.last_durable_batch == 1)

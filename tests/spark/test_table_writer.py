@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from local_tracker.spark.formats.interface import TableRefused, TableSource
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.writers.each_batch import Writing
 from local_tracker.spark.writers.table_writer import (
     Note,
@@ -23,6 +22,7 @@ from tests.spark.test_delta import ID, OTHER_ID, QUERY, Log, units
 from tests.spark.test_iceberg import QUERY as QUERY_OF_ICEBERG
 from tests.spark.test_iceberg import Log as IcebergLog
 from tests.spark.test_iceberg import units as iceberg_units
+from tracker.errors import FilesError, TrackingError
 from tracker.files import STORES
 
 NOTE = Note("run 1", "digest")
@@ -117,7 +117,7 @@ def test_a_damaged_claim_is_refused_by_name(log: Log, checkpoint: CheckpointLog)
     (path,) = Path(checkpoint.root, "_lowmark/tables").glob("*.json")
     assert json.loads(path.read_text()) == {"table": str(log.directory), "since": 0}
     path.write_text('{"since": null}')
-    with pytest.raises(LogError, match=r"does not say since when a table is written"):
+    with pytest.raises(FilesError, match=r"does not say since when a table is written"):
         delta(log).began(QUERY, checkpoint)
 
 

@@ -9,11 +9,11 @@ import pytest
 from local_tracker.spark.formats.interface import QueryReads, Source, TopicsSource
 from local_tracker.spark.formats.kafka import topic_reads
 from local_tracker.spark.formats.ranges import OffsetRanges
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import BatchOffsets
 from local_tracker.spark.query.plans import Routes, UnaccountedError
 from tracker.client.topics import TopicPlace
 from tracker.core.model import PipelineSpec
+from tracker.errors import TrackingError
 
 SPEC = PipelineSpec("p", ("parse", "other"))
 FILES = Source("1", "FileSource[/in]", "/in")

@@ -14,7 +14,7 @@ import pytest
 from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.kafka import TopicLabels
 from local_tracker.spark.formats.kafka_sink import SunkTopic, TopicSink, topic_output
-from local_tracker.spark.formats.ranges import NotYetPublished, OffsetRanges, RangesError
+from local_tracker.spark.formats.ranges import OffsetRanges, RangesError
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.follow import Stopping
 from local_tracker.spark.query.logs import CheckpointLog
@@ -24,10 +24,11 @@ from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tests.fronts.fake_topic import FakeTopic
 from tests.waits import HANG_S
-from tracker.client.topics import TopicError, TopicPlace
+from tracker.client.topics import TopicPlace
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, StateError, UnavailableError
 
 EDGES = Edge("in", "out"), Edge("in", "more", 100), Edge("side", "end")
 SPEC = PipelineSpec("p", ("in", "out", "more", "side", "end"), EDGES)
@@ -96,7 +97,7 @@ class Run:
 
         def slots(partition: str, begin: int, end: int) -> list[tuple[int, int, int]]:
             if any(offset not in query.slots for offset in range(begin, end)):
-                raise NotYetPublished("it is not labelled yet")
+                raise UnavailableError("it is not labelled yet", Code.UNAVAILABLE_SLOTS)
             return [(offset, offset + 1, query.slots[offset]) for offset in range(begin, end)]
 
         ranges = {"0": OffsetRanges("in", slots), "1": OffsetRanges("side", slots)}
@@ -315,9 +316,9 @@ def test_an_end_that_moves_back_is_an_error(query: Query) -> None:
     query.commit(0)
     run.tick(0)
     query.topic.now = {0: 2}
-    with pytest.raises(TopicError, match="'orders/0' ends at offset 2, and ended at 3 before"):
+    with pytest.raises(StateError, match="'orders/0' ends at offset 2, and ended at 3 before"):
         run.ticks.read(0)
-    with pytest.raises(TopicError, match="'orders/0' ends at offset 2"):
+    with pytest.raises(StateError, match="'orders/0' ends at offset 2"):
         query.run()
 
 
@@ -327,27 +328,27 @@ def test_a_topic_that_was_made_anew_is_refused(query: Query) -> None:
     query.plan(0, 1)
     query.commit(0)
     with pytest.raises(
-        TopicError, match="has id id-2, and query q1 has labelled the one with id id-1"
+        StateError, match="has id id-2, and query q1 has labelled the one with id id-1"
     ):
         run.ticks.read(0)
 
 
 def test_a_topic_has_one_tracked_writer(query: Query) -> None:
     query.run("q1")
-    with pytest.raises(TopicError, match="belongs to query q1, so query q2 cannot label it too"):
+    with pytest.raises(StateError, match="belongs to query q1, so query q2 cannot label it too"):
         query.run("q2")
 
 
 def test_a_writer_does_not_get_segments_later(query: Query) -> None:
     query.run()
-    with pytest.raises(TopicError, match=r"has created in \['out'\]"):
+    with pytest.raises(StateError, match=r"has created in \['out'\]"):
         query.run(segments={"out": OUT, "more": MORE})
 
 
 def test_batches_of_before_it_was_tracked_are_refused(query: Query) -> None:
     query.plan(0, 1)
     query.commit(0)
-    with pytest.raises(TopicError, match="has batches up to 0, which were planned before"):
+    with pytest.raises(StateError, match="has batches up to 0, which were planned before"):
         query.run()
 
 

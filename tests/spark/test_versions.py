@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.versions import (
     SUPPORTED_PYSPARK,
     UNTRIED_VARIABLE,
@@ -18,6 +17,7 @@ from tests.spark_matrix import rows  # noqa: F401 - registers them
 from tests.spark_matrix.registry import ROWS as registered
 from tests.spark_versions.__main__ import ROWS, Result
 from tests.spark_versions.environments import LOCKS, lock_text
+from tracker.errors import TrackingError
 
 
 @pytest.mark.parametrize(

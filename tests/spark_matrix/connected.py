@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 
 from examples.history import Recorder
 from local_tracker import acks
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.sessions import SETTINGS
+from tracker.errors import TrackingError
 
 NOWHERE = "sc://127.0.0.1:9"
 """A server that is not there: PySpark 3.5 comes without one, and is refused before it is asked."""

@@ -117,7 +117,7 @@ class Killer:
         listed = self.directory / out / "_spark_metadata" / str(self.batch)
         over = self.directory / checkpoint / "commits" / str(self.batch)
         while not offsets.exists():
-            time.sleep(0.002)
+            time.sleep(0.002)  # paces: the gaps are some milliseconds wide
         before = set(os.listdir(self.directory / out))
         if point == "commit":
             while not os.path.exists(listed):

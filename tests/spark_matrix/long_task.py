@@ -40,7 +40,7 @@ def main(directory: Path, done: Path, segment: str) -> None:
                 print(f"{begun_ns} {path.name}", flush=True)
             if last:
                 return
-            time.sleep(POLL_S)
+            time.sleep(POLL_S)  # paces: its looks for files
 
 
 if __name__ == "__main__":

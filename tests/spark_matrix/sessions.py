@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark_matrix.registry import TWO_HOSTS, Profile
 from tests.spark_matrix.standalone import StandaloneCluster
+from tests.waits import HANG_S
 
 # What a small compiler makes of the jars of tables is more than it keeps by default.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
@@ -34,6 +35,8 @@ SETTINGS = {
     # Files are small and each is a partition: a batch of two files has two tasks.
     "spark.sql.files.openCostInBytes": "134217728",
     "spark.cleaner.referenceTracking": "false",
+    # How long a Python process that Spark starts may take to connect.
+    "spark.python.authenticate.socketTimeout": f"{HANG_S:.0f}s",
 }
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pyspark
 
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client.ports import free_ports
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
-_POLL_S = 0.1
 
 
 class StandaloneCluster:
@@ -62,12 +60,16 @@ class StandaloneCluster:
             )
 
     def _await(self, log: str, said: bytes) -> None:
-        deadline = time.monotonic() + HANG_S
         path = self._directory / f"{log}.log"
-        while said not in path.read_bytes():
-            if time.monotonic() > deadline or self._processes[-1].poll() is not None:
-                raise RuntimeError(f"{log} has not started:\n{path.read_text()[-2000:]}")
-            time.sleep(_POLL_S)
+
+        def failure() -> str:
+            return f"{log} has not started:\n{path.read_text()[-2000:]}"
+
+        def started() -> bool:
+            assert self._processes[-1].poll() is None, failure()
+            return said in path.read_bytes()
+
+        until(started, failure)
 
     def stop(self) -> None:
         for process in reversed(self._processes):

@@ -159,17 +159,20 @@ class Stateful:
 
     def attach(self) -> None:
         """Follows the queries, which have been started without Lowmark, from outside."""
-        world = self.world
         for operator in self.operators:
-            segments = [segment_of(operator, source) for source in operator.inputs]
-            attached = AttachedQuery(
-                world.target, world.name, operator.name, world.path(f"cp-{operator.name}"),
-                reads={self.inputs[segment]: segment for segment in segments},
-                creates=[after(operator)], sink=world.path(f"out-{operator.name}"),
-                state=None if world.unheld else held_for(operator),
-            )  # fmt: skip
-            world.at_end(attached.close)
+            attached = self.attached(operator)
+            self.world.at_end(attached.close)
             attached.start()
+
+    def attached(self, operator: Operator) -> AttachedQuery:
+        world = self.world
+        segments = [segment_of(operator, source) for source in operator.inputs]
+        return AttachedQuery(
+            world.target, world.name, operator.name, world.path(f"cp-{operator.name}"),
+            reads={self.inputs[segment]: segment for segment in segments},
+            creates=[after(operator)], sink=world.path(f"out-{operator.name}"),
+            state=None if world.unheld else held_for(operator),
+        )  # fmt: skip
 
     def publish(self, by_source: Mapping[str, Events], *, late: Iterable[int] = ()) -> None:
         """A file in each source of each operator, under the next slot but one; a source that is not named has
@@ -219,7 +222,7 @@ class Stateful:
             self.world.wait(
                 f"nothing of {operator.name} is held", partial(self._holds_nothing, operator)
             )
-        self._stop_between_batches()
+        self.stop_between_batches(self.world.tracked())
         self.read_on()
         self.end()
 
@@ -235,7 +238,7 @@ class Stateful:
             self.world.wait(f"{name}, or its reader, is at rest", partial(_is_at_rest, query))
             query.awaitTermination()
 
-    def _stop_between_batches(self) -> None:
+    def stop_between_batches(self, tracked: Tracked | None) -> None:
         """A query whose batches never end may be stopped when its sink has one that Spark has not committed, which nobody
         creates then, and its reader waits for it: it goes on until it has."""
         while True:
@@ -243,7 +246,7 @@ class Stateful:
                 query.stop()
             if all(map(self._is_between_batches, self.operators)):
                 return
-            self.start(self.world.tracked())
+            self.start(tracked)
             for operator in self.operators:
                 self.world.wait(
                     f"the batch of {operator.name} is committed that it was stopped in",

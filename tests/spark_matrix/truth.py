@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from examples.history import Recorder
 from tests.spark_matrix.places import Looked, StoreAway
 
-POLL_S = 0.03
+POLL_S = 0.03  # paces: its looks
 
 _LABELLED = re.compile(r"/s(-?\d+)-[^/]*$")
 

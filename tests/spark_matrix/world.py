@@ -23,15 +23,12 @@ from tests.spark_matrix.places import LocalPlace, Place
 from tests.spark_matrix.recording import write_settled
 from tests.spark_matrix.registry import CLUSTER, Profile, Row
 from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent
 from tracker.core.model.ack_values import child_value
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name
-
-_POLL_S = 0.05
-_SETTLE_S = 5.0
 
 SIDE = (Edge("parse", "side"),)
 
@@ -338,12 +335,10 @@ class World:
 
     def wait(self, what: str, ready: Callable[[], object], timeout_s: float | None = None) -> Any:
         """Waits until something outside of this process is so."""
-        deadline = time.monotonic() + (timeout_s or self.patience_s)
-        while not (found := ready()):
-            if time.monotonic() > deadline:
-                self.fail(f"waited in vain until {what}")
-            time.sleep(_POLL_S)
-        return found
+        try:
+            return until(ready, f"waited in vain until {what}", timeout_s or self.patience_s)
+        except AssertionError as error:
+            self.fail(str(error))
 
     def open_items(self, segment: str) -> int:
         state = self.pipeline.describe()
@@ -399,15 +394,16 @@ class World:
         deadline = time.monotonic() + self.patience_s
         wanted: dict[str | None, int] = dict.fromkeys(self.spec.segments, FOREVER) | self.expected
         wanted[None] = min(wanted.values())
-        while time.monotonic() < deadline:
+
+        def announced() -> bool:
             self._raise_if_ended()
-            if all(
+            return time.monotonic() > deadline or all(
                 self._heard.get((address, segment), -1) >= slot
                 for address in self.tracker.addresses
                 for segment, slot in wanted.items()
-            ):
-                break
-            time.sleep(_POLL_S)
+            )
+
+        until(announced)
 
     def _raise_if_ended(self) -> None:
         if self.truth.failure is not None:
@@ -447,17 +443,19 @@ class World:
 
     def _settled(self) -> list[Any]:
         """The pipeline as each process sees it, when they agree; or after a while in any case."""
-        deadline = time.monotonic() + _SETTLE_S
-        while True:
+        deadline = time.monotonic() + self.patience_s
+
+        def settled() -> list[Any] | None:
             states = []
             for address in self.tracker.addresses:
-                with Admin(address, timeout_s=10.0) as admin:
+                with Admin(address, HANG_S) as admin:
                     states.append(admin.pipeline(self.name).state)
-            if all(state.segments == states[0].segments for state in states):
-                return states
-            if time.monotonic() > deadline:
-                return states
-            time.sleep(_POLL_S)
+            agree = all(state.segments == states[0].segments for state in states)
+            return states if agree or time.monotonic() > deadline else None
+
+        states = until(settled)
+        assert states is not None
+        return states
 
     def judge(self) -> Judged:
         """What the history breaks, as the judge says it."""

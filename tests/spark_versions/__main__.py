@@ -16,6 +16,7 @@ from typing import Any
 from local_tracker.spark.versions import SUPPORTED_PYSPARK
 from scripts.summary import BUILD, ROOT, finish
 from tests.spark_versions.environments import EnvironmentFailed, environment, inherited
+from tests.waits import PROGRAM_S
 
 ROWS = {
     "1.1": "an ordinary run with acks of user code, into tracked.writer",
@@ -34,8 +35,6 @@ ROWS = {
 }
 """What is run of the matrix on each version: its quick half, and what versions differ in."""
 PROFILES = "local,rocksdb"
-VERSION_TIMEOUT_S = 1200.0
-"""Far more than the rows of one version take."""
 
 
 @dataclass
@@ -109,7 +108,7 @@ def _run(command: list[str], python: Path, log: Path) -> int:
             env=environment_of(str(python.parent)), start_new_session=True,
         )  # fmt: skip
     try:
-        return process.wait(VERSION_TIMEOUT_S)
+        return process.wait(PROGRAM_S)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.redis_server import RedisServer
+from tests.waits import HANG_S
 from tracker.store import (
     Fenced,
     Held,
@@ -282,7 +283,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_an_owner_that_dies_leaves_all_of_a_commit_or_nothing(
     reopen: Reopen, url: str, where: str, kept: int
 ) -> None:
-    died = subprocess.run([sys.executable, "-c", DIES, url, where], check=False, timeout=60)
+    died = subprocess.run([sys.executable, "-c", DIES, url, where], check=False, timeout=HANG_S)
     assert died.returncode == -signal.SIGKILL
     store = reopen()
     records = [(1, b"kept"), (2, b"half"), (3, b"the other half")]
@@ -531,7 +532,7 @@ def test_a_file_that_several_processes_make_at_once_is_made_once(tmp_path: Path)
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=os.getcwd())
         for _ in range(3)
     ]
-    epochs = sorted(int(process.communicate(timeout=60)[0]) for process in started)
+    epochs = sorted(int(process.communicate(timeout=HANG_S)[0]) for process in started)
     assert epochs == [1, 2, 3]
     store = SqliteStore(tmp_path / "s.db", 0)
     assert store.acquire("y") == 4

@@ -126,7 +126,7 @@ def test_a_commit_waits_for_the_replicas_and_an_old_one_counts_only_when_they_ha
     with primary.client() as client:
         until(lambda: client.info("replication").get("min_slaves_good_slaves") == 1)
         # Before its first write a connection waits for nothing, and a replica counts before it has read the snapshot.
-        until(lambda: client.set("told", 1) and client.wait(1, 1000) == 1)
+        until(lambda: client.set("told", 1) and client.wait(1, 1000) == 1)  # expires: asked again
     store = open_store(f"{primary.url}?replicas=1&timeout_ms=1000", 0)
     epoch = store.acquire("a")
     store.commit(epoch, [(1, b"one")])
@@ -206,7 +206,7 @@ def test_sentinels_tell_where_the_primary_is_and_where_it_has_gone(start: Start)
     epoch = store.acquire("a")
     store.commit(epoch, [(1, b"one")])
     with primary.client() as client:
-        until(lambda: client.wait(1, 1000) == 1)
+        until(lambda: client.wait(1, 1000) == 1)  # expires: asked again
     with sentinel.client() as client:
         until(lambda: "slave" in str(client.execute_command("SENTINEL", "REPLICAS", "main")))
     primary.kill()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waits import HANG_S
 from tracker.store import SqliteStore, StoreError, open_store
 from tracker.store import sqlite as sqlite_store
 
@@ -84,7 +85,7 @@ def test_a_process_that_dies_within_a_commit_of_several_statements_leaves_none_o
 ) -> None:
     path = tmp_path / "s.db"
     died = subprocess.run(
-        [sys.executable, "-c", CRASH_IN_COMMIT, str(path)], check=False, timeout=60
+        [sys.executable, "-c", CRASH_IN_COMMIT, str(path)], check=False, timeout=HANG_S
     )
     assert died.returncode == 9
     store = SqliteStore(path, 0)
@@ -161,7 +162,7 @@ def test_a_full_disk_is_survived(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     done = subprocess.run(
         [sys.executable, "-c", FILLS_DISK, str(path)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=HANG_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("cannot be written") == 3

@@ -31,7 +31,6 @@ from tracker.cli import (
 from tracker.cli.common import EXIT_UNAVAILABLE, fail
 from tracker.cli.shared import Asks, Follows, Prints
 from tracker.client import LowmarkError, UnavailableError
-from tracker.files import FilesError
 from tracker.store import StoreError
 
 
@@ -43,7 +42,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except UnavailableError as error:
             fail(error, EXIT_UNAVAILABLE)
-        except (FilesError, LowmarkError, StoreError, ValueError) as error:
+        except (LowmarkError, StoreError, ValueError) as error:
             fail(error)
         except OSError as error:
             if error.errno == errno.EPIPE:  # whoever reads what is printed has seen enough
@@ -83,6 +82,7 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
     ("pipelines", "Register pipelines, change their limits, and begin them anew."): [
         ("apply", pipelines.pipelines_apply, Asks),
         ("restart", pipelines.restart, Asks),
+        ("delete", pipelines.delete, Asks),
     ],
     ("nodes", "Look after nodes that are gone."): [("retire", nodes.retire, Asks)],
     ("shards", "Show the shards, and let there be more or fewer."): [

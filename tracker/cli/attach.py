@@ -13,6 +13,7 @@ from tracker.cli.declared import by_settings
 from tracker.cli.shared import Shared
 from tracker.client.settings import Settings
 from tracker.client.signals import ToldToEnd
+from tracker.errors import TrackingError
 from tracker.files import FilesError
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def attach(context: typer.Context, settings: AttachSettings) -> None:
 
 
 def _attach(context: typer.Context, pipeline: str, s: AttachSettings) -> None:
-    from local_tracker.spark.query.follow import TrackingError
+
     from local_tracker.spark.session.attached import AttachedQuery
 
     if not s.node_id:

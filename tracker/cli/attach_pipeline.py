@@ -26,6 +26,7 @@ from tracker.client.moments import parse_slot
 from tracker.client.signals import ToldToEnd
 from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.slots import DEFAULT_SLACK_NS
+from tracker.errors import TrackingError
 
 if TYPE_CHECKING:
     from local_tracker.spark.session.declarative import FollowedPipeline
@@ -38,8 +39,7 @@ LOOK_INTERVAL_S = 2.0
 def attach_pipeline(context: typer.Context, pipeline: str, s: AttachSettings) -> None:
     """Follows all flows of a declarative pipeline, and registers the pipeline that they make, unless one of its name is
     there."""
-    from local_tracker.spark.query.follow import TrackingError
-    from local_tracker.spark.query.logs import LogError
+
     from local_tracker.spark.session.flows import Tables
     from tracker.files import FilesError
 
@@ -55,7 +55,7 @@ def attach_pipeline(context: typer.Context, pipeline: str, s: AttachSettings) ->
             followed.begin_now()
         ended = told_to_end()
         last, clean = _follow(followed, s.once, ended)
-    except (TrackingError, LogError, FilesError) as error:
+    except (TrackingError, FilesError) as error:
         fail(error)
     shown = "\n".join(f"{name}: told up to batch {batch}" for name, batch in last.items())
     show(context, {"last_batches": last}, shown or "no flow has begun")

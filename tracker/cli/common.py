@@ -21,6 +21,7 @@ from tracker.cli.shared import Shared
 from tracker.client import Admin, LowmarkError
 from tracker.client.signals import ToldToEnd
 from tracker.core.model.names import printable
+from tracker.errors import InvalidError, TrackingError
 
 EXIT_REFUSED = 1
 """The tracker refused, or what was given is not possible."""
@@ -151,6 +152,10 @@ def write_secret(out: Path, secret: str) -> None:
 
 def fail(error: Exception | str, status: int = EXIT_REFUSED) -> NoReturn:
     """Ends the command with an error on standard error: one line of what a tracker has said."""
-    text = printable(str(error), lines=not isinstance(error, LowmarkError))
+    text = printable(
+        str(error),
+        lines=not isinstance(error, LowmarkError)
+        or isinstance(error, InvalidError | TrackingError),
+    )
     say(f"lowmark: {text}", err=True)
     raise typer.Exit(status)

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
-from tracker.client.settings import Settings, SettingsError, from_words, read_layers
+from tracker.client.settings import Settings, from_words, read_layers
+from tracker.errors import Code, InvalidError
 
 Given = TypeVar("Given", bound=Settings)
 
@@ -34,7 +35,7 @@ def by_settings(
                 said = {field: text for field, text in texts.items() if text}
                 found = from_words(model, said, lambda name: variables[name])
                 settings = read_layers(model, *read_text(config), found, assigned, options)
-            except SettingsError as error:
+            except InvalidError as error:
                 raise typer.BadParameter(str(error)) from None
             run(context, settings)
 
@@ -46,7 +47,7 @@ def by_settings(
 
 
 def read_text(config: str) -> tuple[str, str]:
-    """The text of a file of settings, and what it is called. Raises SettingsError."""
+    """The text of a file of settings, and what it is called. Raises InvalidError."""
     if not config:
         return "{}", "no file"
     try:
@@ -54,7 +55,9 @@ def read_text(config: str) -> tuple[str, str]:
             return sys.stdin.read(), "standard input"
         return Path(config).read_text(encoding="utf-8"), config
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--config {config} cannot be read: {error}") from None
+        raise InvalidError(
+            f"--config {config} cannot be read: {error}", Code.INVALID_SETTINGS
+        ) from None
 
 
 def parameters(

@@ -10,6 +10,7 @@ import typer
 from tracker import __version__
 from tracker.cli.common import fail, say, show, told_to_end
 from tracker.cli.shared import DEFAULT_TARGET, Shared
+from tracker.errors import StateError
 
 MAX_PORT = 65_535
 
@@ -38,12 +39,12 @@ def dev(
 
     It listens on this machine alone, and forgets everything when it ends, unless --data names a directory.
     """
-    from tracker.dev.server import DevServer, PortTakenError
+    from tracker.dev.server import DevServer
 
     told = told_to_end()
     try:
         server = DevServer(port, dashboard_port, data, with_sample, _sample_failed)
-    except PortTakenError as error:
+    except StateError as error:
         fail(error)
     with server:
         shown = {

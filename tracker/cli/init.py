@@ -17,9 +17,9 @@ from tracker.dev.starting import (
     QUERY,
     READER,
     Source,
-    StartingError,
     write_files,
 )
+from tracker.errors import StateError
 
 _BESIDE = {
     Source.FILES: "",
@@ -43,7 +43,7 @@ def init(
     """
     try:
         written = write_files(directory, source, datetime.now(UTC), force=force)
-    except (StartingError, OSError) as error:
+    except (StateError, OSError) as error:
         fail(error)
     document = {
         "directory": str(directory),

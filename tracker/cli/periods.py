@@ -10,7 +10,6 @@ import typer
 from pydantic import Field
 
 from tracker.cli.common import (
-    EXIT_REFUSED,
     EXIT_TIMED_OUT,
     PipelineName,
     SegmentName,
@@ -33,15 +32,16 @@ from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import (
     SUCCESS,
-    partition_mark,
+    PartitionMark,
 )
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.iceberg import IcebergMark
-from tracker.consumers.periods.once import Action, ActionError, Call
+from tracker.consumers.periods.once import Action, Call
 from tracker.consumers.periods.openlineage import NAMESPACE, LineageMark
 from tracker.consumers.periods.webhook import Patience, Webhook
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, UnavailableError
 from tracker.view.model import newest_promise
 
 MAX_LISTED_PERIODS = 10_000
@@ -241,8 +241,10 @@ def periods_follow(context: typer.Context, settings: FollowSettings) -> None:
             actions = [*_marks(periods.cut, s), *([webhook] if webhook else [])]
         try:
             periods.run(*actions, Call(_print), timeout_s=s.timeout)
-        except ActionError as error:
-            fail(error, EXIT_TIMED_OUT if error.may_pass else EXIT_REFUSED)
+        except UnavailableError as error:
+            if error.code != Code.UNAVAILABLE_RECEIVER:
+                raise
+            fail(error, EXIT_TIMED_OUT)
 
 
 def _webhook(s: FollowSettings) -> Webhook:
@@ -260,7 +262,7 @@ def _marks(cut: Cut, s: FollowSettings) -> Iterator[Action]:
     # Forever is said outright, too: else the table's history.expire.max-ref-age-ms decides.
     keep_ms = FOREVER if s.keep_tags == "forever" else parse_duration_ns(s.keep_tags) // 10**6
     for template in s.mark_partition:
-        yield partition_mark(cut, template, s.marker)
+        yield PartitionMark(cut, template, s.marker)
     for table in s.mark_delta:
         yield DeltaMark(cut, table)
     for table in s.mark_iceberg:

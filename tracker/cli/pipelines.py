@@ -1,4 +1,4 @@
-"""`lowmark pipelines`: registering pipelines, looking at them, beginning them anew."""
+"""`lowmark pipelines`: registering pipelines, looking at them, beginning them anew, ending them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tracker.cli.common import (
 )
 from tracker.cli.shared import Shared
 from tracker.cli.slots import slot_named
-from tracker.client.pipeline_file import PipelineFileError, load_pipeline
+from tracker.client import PipelineInfo
+from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import PipelineSpec
+from tracker.errors import Code, InvalidError
 from tracker.view.pipelines import time_and_slot_text
 
 
@@ -55,7 +57,9 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise PipelineFileError(f"{file} is not a text in UTF-8: {error}") from None
+        raise InvalidError(
+            f"{file} is not a text in UTF-8: {error}", Code.INVALID_PIPELINE
+        ) from None
 
 
 def restart(
@@ -83,10 +87,7 @@ def restart(
         info = admin.pipeline(pipeline)
         from_slot = _from_slot(from_, info.spec)
         if not as_json:
-            for segment in info.state.segments:
-                say(
-                    f"{segment.segment}: {segment.open_items} items open in {segment.open_slots} slots"
-                )
+            _say_open(info)
         if not yes:
             question = f"Drop what is open in {pipeline}, close its nodes and begin anew?"
             ask(question)
@@ -95,6 +96,36 @@ def restart(
         context, {"pipeline": pipeline, "generation": generation, "from_slot": began},
         f"{pipeline} is in generation {generation}, from {time_and_slot_text(began, info.spec)} on; start its nodes again",
     )  # fmt: skip
+
+
+def delete(
+    context: typer.Context,
+    pipeline: PipelineName,
+    drop_open: Annotated[
+        bool, typer.Option("--drop-open", help="also where something is open, which is lost then")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """End a pipeline for good: its nodes and subscribers are told, what was kept of it goes, and its name is free.
+
+    Refused while anything is open or a front may still label, which is listed, unless --drop-open says that it is to be
+    dropped.
+    """
+    as_json = Shared.of(context).as_json
+    if as_json and not yes:
+        raise typer.BadParameter("--json cannot ask: add --yes")
+    with connect(context) as admin:
+        info = admin.pipeline(pipeline)
+        if not yes:
+            _say_open(info)
+            ask(f"End {pipeline} for good, and forget what was kept of it?")
+        admin.delete(pipeline, info.state.generation, drop_open=drop_open)
+    show(context, {"pipeline": pipeline, "deleted": True}, f"{pipeline} is deleted")
+
+
+def _say_open(info: PipelineInfo) -> None:
+    for segment in info.state.segments:
+        say(f"{segment.segment}: {segment.open_items} items open in {segment.open_slots} slots")
 
 
 def _from_slot(text: str | None, spec: PipelineSpec) -> int | None:

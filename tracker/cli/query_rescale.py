@@ -18,6 +18,7 @@ from tracker.cli.common import (
 from tracker.cli.shared import Shared
 from tracker.client import Subscriber
 from tracker.client.moments import parse_slot
+from tracker.errors import TrackingError
 
 
 def query_rescale(
@@ -76,7 +77,7 @@ def query_rescale(
         batch = rescaling.repartition_state(spark, checkpoint, partitions)
         _run(start, "--start")
         pause_s = time.monotonic() - stopped_s
-    except rescaling.RescaleError as error:
+    except TrackingError as error:
         fail(str(error))
     finally:
         spark.stop()

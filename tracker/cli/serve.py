@@ -13,7 +13,7 @@ import yaml
 from tracker.cli.common import show
 from tracker.cli.declared import parameter, parameters, read_text
 from tracker.cli.shared import Shared
-from tracker.client.settings import SettingsError
+from tracker.errors import InvalidError
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     DEFAULT_LISTEN,
@@ -50,7 +50,7 @@ def serve(
         if not process.peers and not process.join:
             addresses = consecutive_addresses(process.listen or DEFAULT_LISTEN, process.shards)
         run = server_config(process, addresses)
-    except SettingsError as error:
+    except InvalidError as error:
         raise typer.BadParameter(str(error)) from None
     if show_config:
         shown = settings.shown()

@@ -5,18 +5,11 @@ from __future__ import annotations
 from tracker.client.admin import Admin, Applied, Explanation, PipelineInfo
 from tracker.client.connection import SecureTarget
 from tracker.client.credentials import Credentials
-from tracker.client.errors import (
-    ClosedError,
-    FencedError,
-    LowmarkError,
-    RefusedError,
-    TickRefusedError,
-    UnavailableError,
-)
 from tracker.client.node import NodeClient
 from tracker.client.rescaling import RoutingInfo, ShardInfo
 from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.client.updates import Update
+from tracker.errors import ClosedError, FencedError, LowmarkError, RefusedError, UnavailableError
 
 __all__ = [
     "Admin",
@@ -34,7 +27,6 @@ __all__ = [
     "SecureTarget",
     "ShardInfo",
     "Subscriber",
-    "TickRefusedError",
     "UnavailableError",
     "Update",
 ]

@@ -14,7 +14,6 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
-from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
@@ -23,6 +22,7 @@ from tracker.core.insight.explain import PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model import Cells, Limits, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.errors import UnavailableError
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb
@@ -259,6 +259,16 @@ class Admin(Closing):
         )
         answer = self._call(lambda stub: stub.RestartPipeline, request)
         return answer.generation, answer.from_slot
+
+    def delete(self, pipeline: str, generation: int, *, drop_open: bool = False) -> None:
+        """Ends a pipeline that is in that generation, for good, when every shard has ended it: its nodes are refused, its
+        subscribers are told, what was kept of it goes, and its name is free. drop_open: also where something is open
+        or a front may still label, which is lost then. May be repeated. Raises RefusedError, with what is open, and
+        where there is no such pipeline; UnavailableError where a shard is away, which ends it when it is back."""
+        request = pipeline_pb.DeletePipelineRequest(
+            pipeline=pipeline, generation=generation, drop_open=drop_open
+        )
+        self._call(lambda stub: stub.DeletePipeline, request)
 
     def ask_shards(
         self,

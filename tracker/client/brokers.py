@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tracker.client.errors import LowmarkError
-from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
+from tracker.client.topics import TopicEnds
+from tracker.errors import Code, StateError, UnavailableError
 
 BROKER_TIMEOUT_S = 10.0
 """How long one answer of the brokers is waited for."""
@@ -54,18 +54,22 @@ class KafkaTopic:
                 code, passed_s = error.args[0].code(), time.monotonic() - begun_s
                 is_unknown = code == KafkaError.UNKNOWN_TOPIC_OR_PART
                 if is_unknown and passed_s > KNOWN_AFTER_S:
-                    raise TopicError(f"there is no topic {self.name!r}: create it first") from None
+                    raise StateError(
+                        f"there is no topic {self.name!r}: create it first", Code.STATE_TOPIC
+                    ) from None
                 led_later = code in (
                     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
                     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
                 )  # fmt: skip
                 if not is_unknown and (not led_later or passed_s > self._timeout_s):
-                    raise BrokerAwayError(
-                        f"topic {self.name!r}: no broker has answered: {error}"
+                    raise UnavailableError(
+                        f"topic {self.name!r}: no broker has answered: {error}",
+                        Code.UNAVAILABLE_BROKER,
                     ) from None
             except TimeoutError:
-                raise BrokerAwayError(
-                    f"topic {self.name!r}: no broker has answered within {self._timeout_s:g} s"
+                raise UnavailableError(
+                    f"topic {self.name!r}: no broker has answered within {self._timeout_s:g} s",
+                    Code.UNAVAILABLE_BROKER,
                 ) from None
             time.sleep(_NEW_TOPIC_S)
 
@@ -96,9 +100,10 @@ def confluent(topic: str) -> Any:
     try:
         import confluent_kafka
     except ImportError as error:
-        raise LowmarkError(
+        raise StateError(
             f"topic {topic!r} is asked about by confluent-kafka, which is not installed: pip install "
-            f"'lowmark[kafka]' ({error})"
+            f"'lowmark[kafka]' ({error})",
+            Code.STATE_EXTRA,
         ) from None
     return confluent_kafka
 

@@ -19,9 +19,10 @@ import grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.credentials import MISSING, Credentials, Stamp
-from tracker.client.errors import ClosedError, LowmarkError, UnavailableError, refusal_of
+from tracker.client.refusals import refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode
+from tracker.errors import ClosedError, InvalidError, LowmarkError, UnavailableError
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 Answer = TypeVar("Answer")
@@ -67,9 +68,9 @@ def parse_targets(target: str | Sequence[str]) -> tuple[str, ...]:
     for address in targets:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise LowmarkError(f"target {address!r} is not host:port")
+            raise InvalidError(f"target {address!r} is not host:port")
     if not targets:
-        raise LowmarkError("no target is given; name the tracker as host:port")
+        raise InvalidError("no target is given; name the tracker as host:port")
     return targets
 
 
@@ -128,7 +129,7 @@ class _Processes(ABC):
         """Waits, and returns whether this was closed."""
 
     def __init__(self, target: str | Sequence[str]) -> None:
-        """Raises LowmarkError, and CredentialsError if those of the environment do not go together."""
+        """Raises LowmarkError, and InvalidError if those of the environment do not go together."""
         self.targets = parse_targets(target)
         own = target.credentials if isinstance(target, SecureTarget) else None
         self.credentials = own or Credentials.from_environment()

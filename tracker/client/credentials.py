@@ -16,6 +16,8 @@ from typing import Any
 
 import grpc
 
+from tracker.errors import Code, InvalidError
+
 CA_VARIABLE = "LOWMARK_TLS_CA"
 CERT_VARIABLE = "LOWMARK_TLS_CERT"
 KEY_VARIABLE = "LOWMARK_TLS_KEY"
@@ -25,10 +27,6 @@ MAX_TOKEN_BYTES = 4_096
 Stamp = tuple[tuple[int, int, int], ...]
 MISSING = (0, 0, 0)
 """Of a file that cannot be looked at now: perhaps it is just being replaced."""
-
-
-class CredentialsError(ValueError):
-    """Files of certificates or tokens that do not go together, or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +43,24 @@ class Credentials:
     token_file: str = ""
 
     def __post_init__(self) -> None:
-        """Raises CredentialsError for files that do not go together."""
+        """Raises InvalidError for files that do not go together."""
         if bool(self.cert) != bool(self.key):
-            raise CredentialsError(
-                f"a certificate and its key go together: set {CERT_VARIABLE} and {KEY_VARIABLE}"
+            raise InvalidError(
+                f"a certificate and its key go together: set {CERT_VARIABLE} and {KEY_VARIABLE}",
+                Code.INVALID_CREDENTIALS,
             )
         for what, path in (("a certificate", self.cert), ("a token", self.token_file)):
             if path and not self.ca:
-                raise CredentialsError(
+                raise InvalidError(
                     f"{what} ({path}) is sent over TLS alone: name the CA of the tracker's "
-                    f"certificate by {CA_VARIABLE}"
+                    f"certificate by {CA_VARIABLE}",
+                    Code.INVALID_CREDENTIALS,
                 )
 
     @classmethod
     def from_environment(cls) -> Credentials:
         """By LOWMARK_TLS_CA, LOWMARK_TLS_CERT, LOWMARK_TLS_KEY and LOWMARK_TOKEN_FILE. Raises
-        CredentialsError."""
+        InvalidError."""
         get = os.environ.get
         return cls(
             get(CA_VARIABLE, ""), get(CERT_VARIABLE, ""), get(KEY_VARIABLE, ""),
@@ -72,7 +72,7 @@ class Credentials:
         return tuple(file_stamp(path) for path in (self.ca, self.cert, self.key) if path)
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
-        """A channel to host:port. Raises CredentialsError if a file cannot be read."""
+        """A channel to host:port. Raises InvalidError if a file cannot be read."""
         if not self.ca:
             return grpc.insecure_channel(address, options)
         return grpc.secure_channel(address, self._of_channel(), options)
@@ -113,7 +113,7 @@ class _Token(grpc.AuthMetadataPlugin):
             stamp = file_stamp(self._path)
             if stamp != self._stamp or not self._header:
                 self._header, self._stamp = f"Bearer {read_token(self._path)}", stamp
-        except CredentialsError as error:
+        except InvalidError as error:
             callback((), error)
             return
         callback((("authorization", self._header),), None)
@@ -131,26 +131,31 @@ def is_loopback(listen: str) -> bool:
 
 
 def read_token(path: str) -> str:
-    """The token that a file holds, without the space around it. Raises CredentialsError, which does
+    """The token that a file holds, without the space around it. Raises InvalidError, which does
     not quote what is in the file."""
     data = read_file(path, "the token")
     token = data.decode("ascii", errors="replace").strip()
     if not token or len(data) > MAX_TOKEN_BYTES or not token.isascii() or not token.isprintable():
-        raise CredentialsError(
+        raise InvalidError(
             f"the token file {path} does not hold one token: a line of 1 to {MAX_TOKEN_BYTES} "
-            "printable ASCII characters"
+            "printable ASCII characters",
+            Code.INVALID_CREDENTIALS,
         )
     if any(character.isspace() for character in token):
-        raise CredentialsError(f"the token file {path} holds more than one word, or line")
+        raise InvalidError(
+            f"the token file {path} holds more than one word, or line", Code.INVALID_CREDENTIALS
+        )
     return token
 
 
 def read_file(path: str, what: str) -> bytes:
-    """Raises CredentialsError, which says what could not be read."""
+    """Raises InvalidError, which says what could not be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise CredentialsError(f"{what} cannot be read from {path}: {error.strerror}") from None
+        raise InvalidError(
+            f"{what} cannot be read from {path}: {error.strerror}", Code.INVALID_CREDENTIALS
+        ) from None
 
 
 def file_stamp(path: str) -> tuple[int, int, int]:

@@ -10,9 +10,9 @@ from functools import reduce
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.client.admin import Admin
-from tracker.client.errors import UnavailableError
 from tracker.client.updates import slot_until
 from tracker.core.cut.history import Reached
+from tracker.errors import UnavailableError
 from tracker.wire.history import reached_from_pb
 
 ANSWER_TIMEOUT_S = 30.0

@@ -16,11 +16,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
-from tracker.client.errors import LowmarkError, TickRefusedError
 from tracker.client.updates import slot_at
 from tracker.core.log import Joined
 from tracker.core.model import HoldMove, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.errors import LowmarkError, RefusedError
 
 Commit: TypeAlias = Callable[[TickContent], "Future[int]"]
 
@@ -48,7 +48,7 @@ class Hold:
     def move_to(self, slot: int | datetime, content: TickContent | None = None) -> Future[int]:
         """Moves it up to a slot, or to that of a moment, in a tick with whatever else that is to carry: what is
         emitted where it stood, say. The future is that of the tick; where it is refused, nothing has moved. Raises what `NodeClient.commit`
-        does, and TickRefusedError for a slot below the one where it stands, or if it was let go of."""
+        does, and RefusedError for a slot below the one where it stands, or if it was let go of."""
         content = TickContent() if content is None else content
         return self._commit(replace(content, holds=(*content.holds, self.at(slot))))
 
@@ -94,7 +94,7 @@ class HoldBook:
         return hold
 
     def check(self, moves: Iterable[HoldMove]) -> None:
-        """Raises TickRefusedError where a hold cannot be so, before it is sent."""
+        """Raises RefusedError where a hold cannot be so, before it is sent."""
         for move in moves:
             known = self.holds.get(move.name)
             if known is not None and move.slot < known.slot < FOREVER:
@@ -132,19 +132,20 @@ class HoldBook:
             if known.slot == FOREVER and known.durable_slot in (None, FOREVER):
                 del self.holds[move.name]
 
-    def _refused(self, message: str) -> TickRefusedError:
+    def _refused(self, message: str) -> RefusedError:
         node = self._joined.key.node_id
         text = f"pipeline {self._pipeline!r}, node {node!r}: {message}"
-        return TickRefusedError(Refusal(RefusalCode.INVALID, text))
+        return RefusedError(Refusal(RefusalCode.INVALID, text), of_tick=True)
 
 
 def below_grant(pipeline: str, name: str, segment: str, slot: int, granted: int) -> LowmarkError:
     """Why a hold cannot begin at a slot."""
-    return TickRefusedError(
+    return RefusedError(
         Refusal(
             RefusalCode.BELOW_MIN_TIME,
             f"pipeline {pipeline!r}, segment {segment!r}: hold {name!r} cannot begin at slot {slot}: min times "
             f"are announced by which nothing may begin there below slot {granted}; begin it there, or in the "
             "tick that consumes what it stands for",
-        )
+        ),
+        of_tick=True,
     )

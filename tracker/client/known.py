@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from hashlib import blake2b
 
-from tracker.client.errors import LowmarkError
+from tracker.errors import StateError
 from tracker.files import STORES, Files, FilesError, Stores, child, scheme, text_of
 
 RECORDED_EVERY_S = 10.0
@@ -46,7 +46,7 @@ def known_at(where: str | os.PathLike[str], stores: Stores = STORES) -> Known:
         at = stores.location(os.fspath(where))
         return StoredKnown(at, stores.files(at)) if scheme(at) else KnownFile(at)
     except FilesError as error:
-        raise LowmarkError(f"{os.fspath(where)} cannot be read: {error}") from error
+        raise StateError(f"{os.fspath(where)} cannot be read: {error}") from error
 
 
 class Known(ABC):
@@ -65,7 +65,7 @@ class Known(ABC):
             _, incarnation, ticks, _ = content.decode().split()
             if _line(int(incarnation), int(ticks)) == content:
                 return int(incarnation), int(ticks)
-        raise LowmarkError(
+        raise StateError(
             f"{self.where} is damaged: it said which ticks the tracker had acknowledged, and without it nobody "
             "notices if they are gone; restore it, or remove it where the tracker has surely lost nothing"
         )
@@ -116,7 +116,7 @@ class KnownFile(Known):
         except (FileNotFoundError, NotADirectoryError):
             return b""
         except OSError as error:
-            raise LowmarkError(f"{self.where} cannot be read: {error}") from error
+            raise StateError(f"{self.where} cannot be read: {error}") from error
 
 
 class StoredKnown(Known):
@@ -155,13 +155,13 @@ class StoredKnown(Known):
         try:
             self._files.delete(self.where)
         except FilesError as error:
-            raise LowmarkError(f"{self.where} cannot be deleted: {error}") from error
+            raise StateError(f"{self.where} cannot be deleted: {error}") from error
 
     def _content(self) -> bytes:
         try:
             return self._files.read_whole(self.where, _MOST_BYTES) or b""
         except FilesError as error:
-            raise LowmarkError(f"{self.where} cannot be read: {error}") from error
+            raise StateError(f"{self.where} cannot be read: {error}") from error
 
     def _run(self) -> None:
         """Writes what is new, at once and then once an interval; the last of it when the node ends."""

@@ -29,17 +29,9 @@ from tracker.client.connection import (
     describe_failure,
     is_retried,
 )
-from tracker.client.errors import (
-    ClosedError,
-    FencedError,
-    LowmarkError,
-    RefusedError,
-    TickRefusedError,
-    UnavailableError,
-    refusal_of,
-)
 from tracker.client.holds import Hold, HoldBook, below_grant
 from tracker.client.known import Known, known_at
+from tracker.client.refusals import refusal_of
 from tracker.client.updates import slot_at
 from tracker.core.home.window import TickWindow
 from tracker.core.log import Grant, Joined
@@ -57,6 +49,16 @@ from tracker.core.model import (
 )
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause
+from tracker.errors import (
+    ClosedError,
+    Code,
+    FencedError,
+    InvalidError,
+    LowmarkError,
+    RefusedError,
+    StateError,
+    UnavailableError,
+)
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_from_pb, joined_from_pb, wait_to_pb
 from tracker.wire.refusals import refusal_from_pb
@@ -206,7 +208,9 @@ class NodeClient(Closing):
     def joined(self) -> Joined:
         """The answer to `join`; raises LowmarkError before it."""
         if self._joined is None:
-            raise LowmarkError(f"node {self.node_id!r} has not joined; call join() first")
+            raise StateError(
+                f"node {self.node_id!r} has not joined; call join() first", Code.STATE_ORDER
+            )
         return self._joined
 
     @property
@@ -222,13 +226,13 @@ class NodeClient(Closing):
 
     def commit(self, content: TickContent, timeout_s: float = COMMIT_TIMEOUT_S) -> Future[int]:
         """Commits a tick; the future resolves with its number when it is durable, or raises
-        TickRefusedError, or FencedError when the key is closed meanwhile. Ticks are applied in the order of their commits. When one is refused, those
+        RefusedError, or FencedError when the key is closed meanwhile. Ticks are applied in the order of their commits. When one is refused, those
         behind it go on, but for those with heartbeats or leaving fronts, which are refused with it:
         they would promise beyond its items.
 
         Waits for room when too many ticks are unacknowledged; raises UnavailableError if there is
         none after `timeout_s` seconds, FencedError when the key is closed, ClosedError, and
-        TickRefusedError where what is handed over cannot be sent."""
+        RefusedError where what is handed over cannot be sent."""
         message = _message(self.pipeline, content)
         size = message.ByteSize()
         # What a hold stood for may be emitted no more once it has moved.
@@ -254,7 +258,7 @@ class NodeClient(Closing):
         def settled(done: _Future) -> None:
             with self._changed:
                 error = None if done.cancelled() else done.exception()
-                min_times = error.refusal.min_times if isinstance(error, TickRefusedError) else ()
+                min_times = error.refusal.min_times if isinstance(error, RefusedError) else ()
                 durable = not done.cancelled() and error is None
                 book.settled(moves, durable=durable, min_times=min_times)
 
@@ -289,7 +293,7 @@ class NodeClient(Closing):
 
     def join_front(self, front: str, segment: str, timeout_s: float = JOIN_TIMEOUT_S) -> Grant:
         """Lets a front of this node feed a segment; returns when every shard has answered. The front
-        may label from `grant.slot` on, and from its own last label. Raises TickRefusedError, or
+        may label from `grant.slot` on, and from its own last label. Raises RefusedError, or
         UnavailableError if some shard does not answer."""
         deadline = time.monotonic() + timeout_s
         leaving = self._leaving.get(front)
@@ -364,7 +368,7 @@ class NodeClient(Closing):
         Else a front joins for it, and leaves again by that tick: it begins only where nothing is announced yet
         that it would break.
 
-        Raises TickRefusedError (BELOW_MIN_TIME where the slot is too low, with the lowest possible one), what
+        Raises RefusedError (BELOW_MIN_TIME where the slot is too low, with the lowest possible one), what
         `commit` and `join_front` raise."""
         number, known = self.segment(segment), self.holds.get(name)
         slot = slot_at(slot, self.joined.spec.slack_ns, self.joined.spec.rounds)
@@ -376,7 +380,7 @@ class NodeClient(Closing):
                     self.commit(replace(content, holds=(*content.holds, again))), timeout_s
                 )
                 return known
-            except TickRefusedError:
+            except RefusedError:
                 if not known.is_late:
                     raise
         content = replace(content, holds=(*content.holds, HoldMove(name, number, slot)))
@@ -399,7 +403,7 @@ class NodeClient(Closing):
         future = self.leave_front(front, content)
         try:
             self._result(future, timeout_s)
-        except TickRefusedError:
+        except RefusedError:
             self.leave_front(front)  # it would hold on for what does not begin
             raise
         return future
@@ -701,7 +705,7 @@ class NodeClient(Closing):
                     if refusal.code is RefusalCode.UNKNOWN_NODE:
                         raise _closed_and_forgotten(refusal)
                     for future, why in self._window.refused(response.refused.number, refusal):
-                        outcomes.append((future, TickRefusedError(why)))
+                        outcomes.append((future, RefusedError(why, of_tick=True)))
                 case "grant":
                     grant = grant_from_pb(response.grant, self.spec)
                     if grant.granted:
@@ -728,7 +732,7 @@ def segment_number(spec: PipelineSpec, name: str) -> int:
     try:
         return spec.segments.index(name)
     except ValueError:
-        raise LowmarkError(
+        raise InvalidError(
             f"pipeline {spec.name!r} has no segment {name!r}; it has {list(spec.segments)}"
         ) from None
 
@@ -746,7 +750,7 @@ def messages_of(
 
 
 def _message(pipeline: str, content: TickContent) -> pb.TickContent:
-    """A tick on the wire; raises TickRefusedError where it cannot be put there."""
+    """A tick on the wire; raises RefusedError where it cannot be put there."""
     for what, cells in (("created", content.created), ("consumed", content.consumed)):
         columns = (cells.segments, cells.slots, cells.checksums, cells.counts)
         lengths = [len(column) for column in columns]
@@ -782,8 +786,8 @@ def _closed_and_forgotten(refusal: Refusal) -> FencedError:
     return FencedError(replace(refusal, code=RefusalCode.FENCED))
 
 
-def _invalid(message: str) -> TickRefusedError:
-    return TickRefusedError(Refusal(RefusalCode.INVALID, message))
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(Refusal(RefusalCode.INVALID, message), of_tick=True)
 
 
 def _resolve(outcomes: list[_Outcome]) -> None:

@@ -25,28 +25,25 @@ from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.home.registration import check_spec
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
 from tracker.core.model.rounds import MAX_ROUNDS
+from tracker.errors import Code, InvalidError
 
 MAX_FILE_CHARACTERS = 4_000_000
 MAX_EDGE_CHARACTERS = 2 * MAX_NAME_CHARACTERS + 100
 
 
-class PipelineFileError(ValueError):
-    """A pipeline file says something that cannot be; names the place and what is allowed."""
-
-
 def load_pipeline(text: str, source: str = "pipeline file") -> PipelineSpec:
-    """A pipeline from YAML text. Raises PipelineFileError naming `source` and the place."""
+    """A pipeline from YAML text. Raises InvalidError naming `source` and the place."""
     try:
         document = load_mapping(text, source, MAX_FILE_CHARACTERS, "with name, segments and fronts")
     except ValueError as error:
-        raise PipelineFileError(str(error)) from None
+        raise InvalidError(str(error), Code.INVALID_PIPELINE) from None
     try:
         spec = _spec(_PipelineModel.model_validate(document))
         check_spec(spec)
     except ValidationError as error:
-        raise PipelineFileError(f"{source}: {problems(error, _place)}") from None
+        raise InvalidError(f"{source}: {problems(error, _place)}", Code.INVALID_PIPELINE) from None
     except (ValueError, Refused) as error:
-        raise PipelineFileError(f"{source}: {brief(error)}") from None
+        raise InvalidError(f"{source}: {brief(error)}", Code.INVALID_PIPELINE) from None
     return spec
 
 

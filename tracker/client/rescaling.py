@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tracker.client.errors import RefusedError, UnavailableError
 from tracker.core.insight.describe import RoutingDescription, ShardDescription, ShardRole
 from tracker.core.model import RefusalCode
+from tracker.errors import RefusedError, UnavailableError
 
 ASK_MS = 1_000
 """How long one attempt waits for the table to be in force, before it is looked how far that is."""

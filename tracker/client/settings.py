@@ -12,13 +12,10 @@ from typing import Any, TypeVar, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tracker.client.yaml_text import load_mapping, problems, shown
+from tracker.errors import Code, InvalidError
 from tracker.redacting import redacted
 
 MAX_FILE_CHARACTERS = 1_000_000
-
-
-class SettingsError(ValueError):
-    """Settings cannot be; names the setting, where it was given, and what is allowed."""
 
 
 class Settings(BaseModel):
@@ -40,7 +37,7 @@ def read_layers(
     options: Mapping[str, Any],
 ) -> Given:
     """What counts, by field: options, then `NAME=VALUE` words, then what an environment `said`, then the file. Raises
-    SettingsError."""
+    InvalidError."""
     typed = {name: value for name, value in options.items() if value is not None and value != []}
     found = from_file(model, text, source) | dict(said)
     found |= from_words(model, assignments(assigned), lambda name: f"--set {name}")
@@ -49,18 +46,18 @@ def read_layers(
 
 
 def from_file(model: type[Given], text: str, source: str) -> dict[str, Any]:
-    """What the YAML text of a file says, by field. Raises SettingsError."""
+    """What the YAML text of a file says, by field. Raises InvalidError."""
     try:
         in_file = load_mapping(text, source, MAX_FILE_CHARACTERS, "of settings", secret=True)
     except ValueError as error:
-        raise SettingsError(str(error)) from None
+        raise InvalidError(str(error), Code.INVALID_SETTINGS) from None
     return _checked(model, in_file, f"{source}: ", str)
 
 
 def from_words(
     model: type[Given], words: Mapping[str, Any], name: Callable[[str], str]
 ) -> dict[str, Any]:
-    """What a command line or an environment says, by field. name: a setting's name there. Raises SettingsError."""
+    """What a command line or an environment says, by field. name: a setting's name there. Raises InvalidError."""
     lists = {
         field for field, info in model.model_fields.items() if get_origin(info.annotation) is list
     }
@@ -72,12 +69,14 @@ def from_words(
 
 
 def assignments(words: Sequence[str]) -> dict[str, str | list[str]]:
-    """`NAME=VALUE` words as a mapping; a name that stands in several has a list. Raises SettingsError."""
+    """`NAME=VALUE` words as a mapping; a name that stands in several has a list. Raises InvalidError."""
     found = dict[str, list[str]]()
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            raise SettingsError(f"--set {shown(redacted(word))} is not NAME=VALUE")
+            raise InvalidError(
+                f"--set {shown(redacted(word))} is not NAME=VALUE", Code.INVALID_SETTINGS
+            )
         found.setdefault(name, []).append(value)
     return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
@@ -96,7 +95,7 @@ def _checked(
     try:
         found = model.model_validate(dict(values), strict=strict)
     except ValidationError as error:
-        raise SettingsError(source + problems(error, place)) from None
+        raise InvalidError(source + problems(error, place), Code.INVALID_SETTINGS) from None
     return {field: getattr(found, field) for field in found.model_fields_set}
 
 

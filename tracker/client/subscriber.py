@@ -27,11 +27,12 @@ from tracker.client.connection import (
     finished,
     is_retried,
 )
-from tracker.client.errors import LowmarkError, RefusedError, UnavailableError, refusal_of
+from tracker.client.refusals import refusal_of
 from tracker.client.updates import Heard, Update, slot_time, slot_until, subscribe_request
 from tracker.core.model import Refusal, RefusalCode
 from tracker.core.model.rounds import Rounds
 from tracker.core.model.slots import FOREVER
+from tracker.errors import LowmarkError, RefusedError, UnavailableError
 
 ANSWER_TIMEOUT_S = 30.0
 WAIT_CALL_S = 30.0

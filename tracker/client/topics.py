@@ -17,19 +17,11 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 from urllib.parse import quote
 
-from tracker.client.errors import LowmarkError
+from tracker.errors import Code, StateError
 from tracker.files import STORES, Files, Stores, child
 
 MAX_CLAIM_BYTES = 16 * 2**20
 """The most that is read of a claim: some hundred thousand partitions."""
-
-
-class TopicError(LowmarkError):
-    """A topic cannot be labelled, written or read as it was asked for; names topic, partition, offsets."""
-
-
-class BrokerAwayError(LowmarkError):
-    """No broker has answered in time; it may be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ class TopicEnds:
 
 
 class Topic(Protocol):
-    """A topic, as its brokers are asked about it. All raise BrokerAwayError, and TopicError where there
+    """A topic, as its brokers are asked about it. All raise UnavailableError, and StateError where there
     is no such topic."""
 
     name: str
@@ -92,7 +84,7 @@ class TopicPlace:
         return child(self._root, "writer")
 
     def claim_of(self, directory: str) -> TopicClaim | None:
-        """The claim in a directory; None if nobody has claimed it. Raises TopicError if it is damaged."""
+        """The claim in a directory; None if nobody has claimed it. Raises StateError if it is damaged."""
         path = child(directory, "claim.json")
         raw = self.files.read_whole(path, MAX_CLAIM_BYTES)
         if raw is None:
@@ -103,50 +95,56 @@ class TopicPlace:
             segments = tuple(str(name) for name in value["segments"])
             return TopicClaim(str(value["owner"]), str(value["topic_id"]), begins, segments)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise TopicError(f"{path} is not the claim of a topic: {error!r}; restore it") from None
+            raise StateError(
+                f"{path} is not the claim of a topic: {error!r}; restore it", Code.STATE_TOPIC
+            ) from None
 
     def claim(self, directory: str, wanted: TopicClaim) -> TopicClaim:
         """Claims the topic; returns the claim that stands, which may be an earlier one of this owner, and
-        whose begins count. Raises TopicError where another one has it, or the topic is another one."""
+        whose begins count. Raises StateError where another one has it, or the topic is another one."""
         raw = json.dumps(asdict(wanted), sort_keys=True).encode()
         if self.files.create_if_absent(child(directory, "claim.json"), raw):
             return wanted
         stands = self.claim_of(directory)
         if stands is None:
-            raise TopicError(
-                f"{directory}: the claim of topic {self.topic!r} was deleted; try again"
+            raise StateError(
+                f"{directory}: the claim of topic {self.topic!r} was deleted; try again",
+                Code.STATE_TOPIC,
             )
         self.check_owner(stands, wanted.owner)
         self.check_id(stands, wanted.topic_id)
         return stands
 
     def check_owner(self, claim: TopicClaim, owner: str) -> None:
-        """Raises TopicError where another one has claimed the topic."""
+        """Raises StateError where another one has claimed the topic."""
         if claim.owner != owner:
-            raise TopicError(
+            raise StateError(
                 f"topic {self.topic!r} of pipeline {self.pipeline!r} belongs to {claim.owner}, so {owner} "
                 f"cannot label it too: offsets would count twice. If {claim.owner} is gone for good, begin "
-                f"in another directory than {self.directory}, and in a new pipeline"
+                f"in another directory than {self.directory}, and in a new pipeline",
+                Code.STATE_TOPIC,
             )
 
     def check_id(self, claim: TopicClaim, topic_id: str) -> None:
-        """Raises TopicError where the topic is not the one that was claimed."""
+        """Raises StateError where the topic is not the one that was claimed."""
         if topic_id != claim.topic_id:
-            raise TopicError(
+            raise StateError(
                 f"topic {self.topic!r} has id {topic_id}, and {claim.owner} has labelled the one with id "
                 f"{claim.topic_id}: it was deleted and made anew, so its offsets name other records; "
-                f"begin anew, in another directory than {self.directory} and in a new pipeline"
+                f"begin anew, in another directory than {self.directory} and in a new pipeline",
+                Code.STATE_TOPIC,
             )
 
 
 def check_ends(topic: str, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """Raises TopicError where the end of a partition has moved back, or a partition is gone."""
+    """Raises StateError where the end of a partition has moved back, or a partition is gone."""
     for partition, end in before.items():
         now = after.get(partition)
         if now is None or now < end:
             found = "is not there any more" if now is None else f"ends at offset {now}"
-            raise TopicError(
+            raise StateError(
                 f"topic {topic!r}: partition {partition!r} {found}, and ended at {end} before: records "
                 f"that had been acknowledged are lost (acks below all, an unclean election), or the "
-                f"topic was made anew; begin anew, in a new pipeline"
+                f"topic was made anew; begin anew, in a new pipeline",
+                Code.STATE_TOPIC,
             )

@@ -16,12 +16,12 @@ from enum import Enum
 
 from tracker.client.admin import Admin, PipelineInfo
 from tracker.client.connection import finished
-from tracker.client.errors import UnavailableError
 from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.insight.explain import HoldKind
 from tracker.core.model import FrontName, SilentFront
 from tracker.core.model.slots import add_delay
+from tracker.errors import UnavailableError
 
 SILENT_AFTER_S = 60.0
 """How long a front may say nothing before a wait for it is given up, unless the caller says so."""

@@ -13,15 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-from tracker.client.errors import LowmarkError
+from tracker.errors import StateError
 from tracker.files import STORES, FilesError, Stores, parent, scheme
 from tracker.files.local import sync_directory
 
 MAX_RECORD_BYTES = 1 << 20
-
-
-class StateError(LowmarkError):
-    """A consumer's own record cannot be used; says which, and what to do."""
 
 
 class State(Protocol):

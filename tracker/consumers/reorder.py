@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import uuid4
 
-from tracker.client.errors import LowmarkError
 from tracker.consumers.durable import StateFile
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.errors import Code, LateError, StateError, UnavailableError
 
 MAX_ITEMS = 10_000_000
 """Items that one buffer may hold, unless another limit is given."""
@@ -49,14 +49,6 @@ _ORDER = "slot, key, origin, ordinal"
 _SIZES = "COUNT(*), COALESCE(SUM(LENGTH(payload) + LENGTH(CAST(key AS BLOB))), 0)"
 
 
-class LateItemError(LowmarkError):
-    """An item below what has been released: giving it out would break the order."""
-
-
-class BufferFullError(LowmarkError):
-    """The buffer holds as many items as it may; nothing of what was to be added is in it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Released:
     """An item in its place. position: how many were released before it."""
@@ -65,10 +57,6 @@ class Released:
     slot: int
     key: str
     payload: bytes
-
-
-class ForeignPositionError(LowmarkError):
-    """A sink is at a position that this buffer has not given out, or no longer has the rows behind."""
 
 
 class ReorderBuffer:
@@ -151,9 +139,9 @@ class ReorderBuffer:
         other than 0 of what the items come from. Then they are distinguished by it and by their ordinals in it,
         `first`, `first` + 1, ..., by which those of one slot and key are ordered as well.
 
-        Raises LateItemError if one lies below what was released: unless a front was evicted, it was
+        Raises LateError if one lies below what was released: unless a front was evicted, it was
         released and is added again, or its segment's min time was not the one that released. Raises
-        BufferFullError, and sqlite3.Error where the disk fails.
+        UnavailableError, and sqlite3.Error where the disk fails.
         """
         rows = [
             (slot, key, origin, first + index if origin else 0, payload)
@@ -162,7 +150,7 @@ class ReorderBuffer:
         floor = self.released_below
         late = next((row for row in rows if row[0] < floor), None)
         if late is not None:
-            raise LateItemError(
+            raise LateError(
                 f"item {late[1]!r} has slot {late[0]}, and everything below {floor} has been released; "
                 "leave it out if it was added before, or write it beside the ordered output"
             )
@@ -208,14 +196,15 @@ class ReorderBuffer:
         """Lets go of what a sink has already, up to a position that it knows, whose last item has a slot and
         key; returns how many items that were. May be repeated.
 
-        Raises ForeignPositionError where that is no position of this buffer: the sink has less than was
+        Raises StateError where that is no position of this buffer: the sink has less than was
         released for good, or what this buffer has not given out.
         """
         begin = self.position
         if position < begin:
-            raise ForeignPositionError(
+            raise StateError(
                 f"the sink has {position} items, and {self._lock.path} has let go of {begin}, which it had "
-                "written: the sink was set back; bring it back to where it was"
+                "written: the sink was set back; bring it back to where it was",
+                Code.STATE_POSITION,
             )
         if position == begin:
             return 0
@@ -224,10 +213,11 @@ class ReorderBuffer:
             (self.released_below, position - begin - 1),
         ).fetchone()
         if last is None or last[:2] != (slot, key):
-            raise ForeignPositionError(
+            raise StateError(
                 f"the sink has {position} items, up to {key!r} at slot {slot}, and {self._lock.path}, which "
                 f"is at {begin}, has not given those out: an older buffer was brought back, or another one "
-                "has written there; bring back the newest one"
+                "has written there; bring back the newest one",
+                Code.STATE_POSITION,
             )
         self._drop_through(last)
         return position - begin
@@ -264,9 +254,10 @@ class ReorderBuffer:
             ("items", len(self), self.max_items), ("bytes", self.held_bytes, self.max_bytes),
         ):  # fmt: skip
             if held > limit:
-                raise BufferFullError(
+                raise UnavailableError(
                     f"{self._lock.path} would hold {held} {what}, the limit max_{what} is {limit}; "
-                    "find out what holds min time back, or allow more"
+                    "find out what holds min time back, or allow more",
+                    Code.UNAVAILABLE_ROOM,
                 )
 
     def _count_anew(self) -> None:
@@ -277,7 +268,9 @@ class ReorderBuffer:
     @property
     def _open(self) -> sqlite3.Connection:
         if self._database is None:
-            raise LowmarkError(f"{self._lock.path} is not open: use the buffer in a with block")
+            raise StateError(
+                f"{self._lock.path} is not open: use the buffer in a with block", Code.STATE_ORDER
+            )
         return self._database
 
     def _state(self, name: str, default: int) -> int:

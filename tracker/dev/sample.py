@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.errors import LowmarkError, RefusedError
 from tracker.client.node import NodeClient
 from tracker.core.model import (
     Cells,
@@ -30,6 +29,7 @@ from tracker.core.model import (
 )
 from tracker.core.model.ack_values import child_value, root_value
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
+from tracker.errors import LowmarkError, RefusedError
 
 NAME, FRONT = "sample", "shop"
 PARSE, LOAD = 0, 1

@@ -12,15 +12,12 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.dashboard import Dashboard
 from tracker.dev import sample
 from tracker.dev.sample import Sample
+from tracker.errors import Code, StateError
 
 HOST = "127.0.0.1"
 """It has no tokens and no TLS: nobody else on the network may reach it."""
 DEFAULT_PORT = 7070
 DEFAULT_DASHBOARD_PORT = 8070
-
-
-class PortTakenError(Exception):
-    """A port that was asked for is another's."""
 
 
 class DevServer(Closing):
@@ -36,7 +33,7 @@ class DevServer(Closing):
     ) -> None:
         """port: of the tracker, 0 for any; dashboard_port: None for 8070 if that is free, else any; data: a
         directory that keeps what the tracker is told, made if missing; None: memory does, until the end.
-        Raises PortTakenError; StoreError where the directory can't be used."""
+        Raises StateError; StoreError where the directory can't be used."""
         with ExitStack() as stack:
             address = f"{HOST}:{port}" if port else ""
             store = f"sqlite:{data}" if data is not None else "memory:"
@@ -68,20 +65,22 @@ class DevServer(Closing):
 
 
 def _check_free(port: int) -> None:
-    """Raises PortTakenError. gRPC would say it, too, but beside its own words on standard error."""
+    """Raises StateError. gRPC would say it, too, but beside its own words on standard error."""
     try:
         socket.create_server((HOST, port)).close()
     except OSError as error:
-        raise PortTakenError(_taken("--port", port, "perhaps a tracker")) from error
+        raise StateError(_taken("--port", port, "perhaps a tracker"), Code.STATE_TAKEN) from error
 
 
 def _dashboard(tracker: EmbeddedTracker, port: int | None) -> Dashboard:
-    """The page, in the loop of the tracker. Raises PortTakenError."""
+    """The page, in the loop of the tracker. Raises StateError."""
     try:
         return _started(tracker, DEFAULT_DASHBOARD_PORT if port is None else port)
     except OSError as error:
         if port is not None:
-            raise PortTakenError(_taken("--dashboard-port", port, "perhaps a page")) from error
+            raise StateError(
+                _taken("--dashboard-port", port, "perhaps a page"), Code.STATE_TAKEN
+            ) from error
         return _started(tracker, 0)
 
 

@@ -11,6 +11,8 @@ from enum import Enum
 from importlib.resources import files
 from pathlib import Path
 
+from tracker.errors import Code, StateError
+
 PIPELINE_NAME = "orders"
 PIPELINE, FRONT, QUERY, READER = NAMES = ("pipeline.yaml", "front.py", "query.py", "reader.py")
 _START = "{start}"
@@ -38,22 +40,19 @@ _TEMPLATES = {
 }
 
 
-class StartingError(Exception):
-    """The files can't be written: which one, why, and what to do. None has been."""
-
-
 def write_files(directory: Path, source: Source, start: datetime, *, force: bool) -> list[Path]:
     """Writes the files into a directory, made if missing; returns their paths. start: when the pipeline begins, with
-    an offset. force: replace those that are there. Raises StartingError, OSError."""
+    an offset. force: replace those that are there. Raises StateError, OSError."""
     texts = {
         directory / name: _text(template, start)
         for name, template in zip(NAMES, _TEMPLATES[source], strict=True)
     }
     there = [path.name for path in texts if path.exists() or path.is_symlink()]
     if there and not force:
-        raise StartingError(
+        raise StateError(
             f"{directory} has {', '.join(there)} already: nothing was written; name another directory, or replace "
-            "them with --force"
+            "them with --force",
+            Code.STATE_TAKEN,
         )
     directory.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import fsspec
 
-from tracker.files.interface import Files, FilesError, NotExclusiveError, PartialError, check_size
+from tracker.errors import Code, FilesError
+from tracker.files.interface import Files, PartialError, check_size
 from tracker.files.locations import scheme
 
 _WHOLE = ("s3", "gs", "abfs", "memory")
@@ -84,9 +85,10 @@ class FsspecFiles(Files):
 
     def _check_exclusive(self, path: str) -> None:
         if self._scheme not in _EXCLUSIVE:
-            raise NotExclusiveError(
+            raise FilesError(
                 f"{path}: fsspec cannot create a file only if it is absent in {self._scheme}:; use one of "
-                f"{', '.join(_EXCLUSIVE)}, or a local directory"
+                f"{', '.join(_EXCLUSIVE)}, or a local directory",
+                Code.FILES_EXCLUSIVE,
             )
         super()._check_exclusive(path)
 

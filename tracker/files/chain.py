@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tracker.files.interface import Files, FilesError
+from tracker.errors import FilesError
+from tracker.files.interface import Files
 from tracker.files.locations import child
 
 MAX_RECORD_BYTES = 16 * 2**20

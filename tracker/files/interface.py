@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 from uuid import uuid4
 
+from tracker.errors import Code, FilesError, UnavailableError
 from tracker.files.locations import child, parent
 
 ATTEMPTS = 5
@@ -32,17 +33,10 @@ UNFINISHED = ".unfinished"
 _T = TypeVar("_T")
 
 
-class FilesError(Exception):
-    """A file cannot be listed, read or written: says which, why, and what to do."""
-
-
-class AwayError(FilesError):
+class AwayError(FilesError, UnavailableError):
     """The store did not answer in ATTEMPTS tries. The operation may have been done; it may be repeated."""
 
-
-class NotExclusiveError(FilesError):
-    """The store cannot create a file only if it is absent, so two writers could both believe that theirs
-    is the one."""
+    code = Code.UNAVAILABLE_FILES
 
 
 class PartialError(Exception):
@@ -174,7 +168,7 @@ class Files(ABC):
         the caller reads. Two who bring the same bytes have both created it: whoever must be told apart
         puts a name of its own into them.
 
-        Raises NotExclusiveError if the store cannot do so, and AwayError if it may have been done."""
+        Raises FilesError if the store cannot do so, and AwayError if it may have been done."""
         if not data:
             raise ValueError(
                 f"{path} was to be created empty: some stores write over one that is there"
@@ -312,7 +306,7 @@ class Files(ABC):
             time.sleep(self._pauses_s[min(attempt, len(self._pauses_s)) - 1])
 
     def _check_exclusive(self, path: str) -> None:
-        """Raises NotExclusiveError where a second creation does not fail: a server may take the condition
+        """Raises FilesError where a second creation does not fail: a server may take the condition
         and not heed it."""
         if not self.PROBED:
             return
@@ -329,9 +323,10 @@ class Files(ABC):
                 return
             finally:
                 self.delete(probe)
-        raise NotExclusiveError(
+        raise FilesError(
             f"{store} wrote over a file that was to be created only if absent, so nothing can be "
-            f"published there safely; use a store that heeds the condition (If-None-Match)"
+            f"published there safely; use a store that heeds the condition (If-None-Match)",
+            Code.FILES_EXCLUSIVE,
         )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import ClassVar
 from uuid import uuid4
 
-from tracker.files.interface import UNFINISHED, Files, FilesError, NotExclusiveError, check_size
+from tracker.errors import Code, FilesError
+from tracker.files.interface import UNFINISHED, Files, check_size
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -74,9 +75,10 @@ class LocalFiles(Files):
             self._place(path, data, os.link)
         except FilesError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_LINKS:
-                raise NotExclusiveError(
+                raise FilesError(
                     f"{path} cannot be created only if absent: its file system has no hard links "
-                    f"({error.__cause__.strerror}); use another, or the store behind it by its own scheme"
+                    f"({error.__cause__.strerror}); use another, or the store behind it by its own scheme",
+                    Code.FILES_EXCLUSIVE,
                 ) from None
             raise
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 
-from tracker.files.interface import Files, FilesError
+from tracker.errors import FilesError
+from tracker.files.interface import Files
 
 
 class OpenedFile(io.RawIOBase):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tracker.files.interface import Files, FilesError
+from tracker.errors import FilesError
+from tracker.files.interface import Files
 from tracker.files.local import LocalFiles
 from tracker.files.locations import location, scheme
 

@@ -79,6 +79,7 @@ class Hooks:
 
     send: Callable[[int, m.Frame], None]
     announced: Callable[[m.Announced], None]
+    ended: Callable[[m.PipelineEnded], None]
     units_arrived: Callable[[m.UnitsArrived], None]
     members_changed: Callable[[m.MembersChanged], None]
     left: Callable[[], None]
@@ -337,6 +338,10 @@ class Engine:
                         future.set_result(result)
                 case m.UnitsArrived():
                     self.hooks.units_arrived(effect)
+                case m.PipelineEnded():
+                    self.hooks.ended(effect)
+                    # What is kept of it goes with the next snapshot, which is due now.
+                    self._records_since_snapshot = self._snapshot_after_records
                 case m.MembersChanged():
                     self.hooks.members_changed(effect)
                 case m.LeftTracker():

@@ -14,11 +14,11 @@ from pathlib import Path
 import structlog
 
 from tracker.client.connection import SecureTarget
-from tracker.client.credentials import CredentialsError
 from tracker.client.signals import ending_signals
 from tracker.core.model.names import printable
 from tracker.core.process import LogLost
 from tracker.dashboard import Dashboard
+from tracker.errors import Code, InvalidError
 from tracker.redacting import redacted
 from tracker.service.cluster.joining import CannotJoin, Newcomer
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
@@ -95,7 +95,7 @@ async def serve(config: ServerConfig) -> int:
         secure(config)
         async with auxiliary_endpoints(config) as auxiliary:
             return await _serve_until(config, stop, auxiliary)
-    except (CredentialsError, OSError) as error:
+    except (InvalidError, OSError) as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
 
@@ -110,7 +110,7 @@ class AuxiliaryEndpoints:
 
 @asynccontextmanager
 async def auxiliary_endpoints(config: ServerConfig) -> AsyncIterator[AuxiliaryEndpoints]:
-    """Those that the configuration names, and the page that shows the tracker. Raises CredentialsError,
+    """Those that the configuration names, and the page that shows the tracker. Raises InvalidError,
     and OSError where one cannot listen."""
     endpoints = AuxiliaryEndpoints(Probes(config.health_listen), ServiceMetrics())
     dashboard = _dashboard(config)
@@ -130,7 +130,7 @@ async def auxiliary_endpoints(config: ServerConfig) -> AsyncIterator[AuxiliaryEn
 
 def secure(config: ServerConfig) -> None:
     """Looks whether the files of certificates and tokens can be used, and says what is not secure.
-    Raises CredentialsError."""
+    Raises InvalidError."""
     security = config.security
     alone = (
         len({*config.addresses, *config.members}) == 1 and not config.standby and not config.join
@@ -145,18 +145,20 @@ def secure(config: ServerConfig) -> None:
 
 def _dashboard(config: ServerConfig) -> Dashboard | None:
     """The page that shows the tracker, as any of its clients sees it: also while this process waits for
-    a shard. Raises CredentialsError where it could not reach the tracker."""
+    a shard. Raises InvalidError where it could not reach the tracker."""
     if not config.dashboard_listen:
         return None
     security, credentials = config.security, config.security.to_peers
     if security.tls_cert and not credentials.ca:
-        raise CredentialsError(
-            "--dashboard-listen asks this tracker as a client does, by TLS: name its CA in LOWMARK_TLS_CA"
+        raise InvalidError(
+            "--dashboard-listen asks this tracker as a client does, by TLS: name its CA in LOWMARK_TLS_CA",
+            Code.INVALID_CREDENTIALS,
         )
     if security.tokens and not credentials.token_file:
-        raise CredentialsError(
+        raise InvalidError(
             "--dashboard-listen asks this tracker as a client does, with a token that may see all "
-            "pipelines: name its file in LOWMARK_TOKEN_FILE"
+            "pipelines: name its file in LOWMARK_TOKEN_FILE",
+            Code.INVALID_CREDENTIALS,
         )
     addresses = config.addresses or (config.own_address, *config.join)
     return Dashboard(config.dashboard_listen, SecureTarget(addresses, credentials))

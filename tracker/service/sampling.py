@@ -75,6 +75,12 @@ class Sampler:
         start, self._turn = self._turn % count, (self._turn + MAX_SAMPLES_PER_ROUND) % count
         return islice([*specs[start:], *specs[:start]], MAX_SAMPLES_PER_ROUND)
 
+    def forget(self, pipeline: str) -> None:
+        """A pipeline was deleted: its samples go with it."""
+        kept = self._kept.pop(pipeline, None)
+        if kept is not None:
+            self._segments -= kept.size
+
     def sampled(self) -> Iterator[tuple[PipelineSpec, Freshness]]:
         """The pipelines that are sampled, and their samples: for metrics."""
         for pipeline, kept in self._kept.items():

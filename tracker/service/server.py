@@ -17,9 +17,10 @@ from acker.v1.node_service_pb2_grpc import add_NodeServiceServicer_to_server
 from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
-from tracker.client.credentials import CredentialsError
+from tracker.core.log import PipelineEnded
 from tracker.core.log.steps import SEQUENCER
 from tracker.core.model.routing import RoutingTable
+from tracker.errors import InvalidError
 from tracker.service.cluster.addresses import Addresses, nobody_reaches
 from tracker.service.cluster.links import Links
 from tracker.service.cluster.peer_link import GivenUp, PeerLink
@@ -89,6 +90,11 @@ class TrackerServer:
         self.engine: Engine
         self.sampler: Sampler
 
+    def _end_pipeline(self, effect: PipelineEnded) -> None:
+        """A pipeline was deleted: whoever listens to it or samples it lets go of it."""
+        self._hub.ended(effect.pipeline)
+        self.sampler.forget(effect.pipeline)
+
     async def start(self) -> None:
         """Recovers, listens, dials the other shards. Raises StoreError, LogLost or OSError, with
         nothing left open."""
@@ -102,6 +108,7 @@ class TrackerServer:
         hooks = Hooks(
             send=self._links.send,
             announced=lambda effect: self._hub.announced(effect.pipeline),
+            ended=self._end_pipeline,
             units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
             members_changed=self._links.members_changed,
             left=self._leave,
@@ -155,7 +162,7 @@ class TrackerServer:
             )
         try:
             self.config.security.check(alone=False)
-        except CredentialsError as error:
+        except InvalidError as error:
             return str(error)
         return ""
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from tracker.client.settings import Settings, SettingsError, from_words, read_layers
+from tracker.client.settings import Settings, from_words, read_layers
+from tracker.errors import Code, InvalidError
 
 if TYPE_CHECKING:
     from tracker.service.config import ServerConfig
@@ -176,16 +177,17 @@ def variable_of(field: str) -> str:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an environment that say something to `lowmark serve`. Raises SettingsError for one that no
+    """The variables of an environment that say something to `lowmark serve`. Raises InvalidError for one that no
     setting has."""
     known = {CONFIG_VARIABLE, *map(variable_of, ServeSettings.model_fields)}
     unknown = sorted(
         name for name in environment if name.startswith("LOWMARK_SERVE_") and name not in known
     )
     if unknown:
-        raise SettingsError(
+        raise InvalidError(
             f"the environment has {', '.join(unknown)}: there is no such setting; there are "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(known))}",
+            Code.INVALID_SETTINGS,
         )
     return {name: text for name, text in environment.items() if name in known}
 
@@ -198,7 +200,7 @@ def read_settings(
     options: Mapping[str, Any] | None = None,
 ) -> ServeSettings:
     """Settings from the YAML text of a file, over them those of an environment, then `NAME=VALUE` words, then options
-    by field. Raises SettingsError."""
+    by field. Raises InvalidError."""
     said = variables(environment)
     by_variable = {
         field: said[variable_of(field)]
@@ -214,13 +216,13 @@ def read_settings(
 
 def for_a_process(settings: ServeSettings) -> ServeSettings:
     """What a process is to be, where it was given its number in a set: a shard, a standby, or one that
-    joins. Raises SettingsError for settings that do not go together."""
+    joins. Raises InvalidError for settings that do not go together."""
     for wrong in _wrong_of_sets(settings):
-        raise SettingsError(wrong)
+        raise InvalidError(wrong, Code.INVALID_SETTINGS)
     if settings.member is not None:
         settings = _member(settings, settings.member)
     for wrong in _wrong(settings):
-        raise SettingsError(wrong)
+        raise InvalidError(wrong, Code.INVALID_SETTINGS)
     return settings
 
 
@@ -267,7 +269,7 @@ def _wrong(s: ServeSettings) -> Iterator[str]:
 
 def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> ServerConfig:
     """The process that runs by these settings. addresses: of all shards, where they are known. Raises
-    ValueError for an address that is none, and CredentialsError."""
+    ValueError for an address that is none, and InvalidError."""
     from tracker.client.connection import parse_targets
     from tracker.client.credentials import Credentials
     from tracker.core.process import ProcessConfig
@@ -279,7 +281,9 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
     s = settings
     own = s.address or (s.listen if s.standby or s.join else "")
     if s.join and nobody_reaches(own):
-        raise SettingsError(f"others cannot reach {own}: name an address by --address")
+        raise InvalidError(
+            f"others cannot reach {own}: name an address by --address", Code.INVALID_SETTINGS
+        )
 
     def one(address: str) -> str:
         return parse_targets(address)[0] if address else ""

@@ -9,7 +9,7 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from tracker.core import log as m
 from tracker.core.model import Cells, Heartbeat, NodeKey, Tick
 from tracker.wire.cells import CELLS, cells_from_pb, write_cells
-from tracker.wire.codec import Codec, bare, choice, derived
+from tracker.wire.codec import Codec, choice, derived
 from tracker.wire.framing import mark_of, number_bytes
 from tracker.wire.pipelines import LIMITS, SPEC
 from tracker.wire.shards import RESTART, STEP
@@ -130,7 +130,7 @@ def _run_from_pb(run: peer_pb.TickRun) -> m.TickRun:
 
 _EMPTY = "an entry of a home log says nothing; is the other process of a newer version?"
 _ARMS: dict[str, Codec[Any, Any]] = {
-    "register": bare(m.PipelineRegistered, SPEC),
+    "register": derived(m.PipelineRegistered, peer_pb.PipelineRegistered, SPEC, RESTART),
     "opened": derived(m.KeyOpened, peer_pb.KeyOpened, KEY, RESTART),
     "tick": Codec(m.KeyTick, peer_pb.KeyTick, _tick_to_pb, _tick_from_pb),
     "closed": derived(m.KeyClosed, peer_pb.KeyClosed, KEY),
@@ -140,6 +140,8 @@ _ARMS: dict[str, Codec[Any, Any]] = {
     "step": STEP,
     "limits_changed": derived(m.LimitsChanged, peer_pb.LimitsChanged, LIMITS),
     "completed": derived(m.PipelineCompleted, peer_pb.PipelineCompleted),
+    "deleted": derived(m.PipelineDeleted, peer_pb.PipelineDeleted, RESTART),
+    "over": derived(m.PipelinesOver, peer_pb.PipelinesOver),
 }
 ENTRY: Codec[m.Entry, peer_pb.Entry] = choice(m.Entry, peer_pb.Entry, "entry", _EMPTY, **_ARMS)
 """Of a process's own log."""

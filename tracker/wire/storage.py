@@ -15,6 +15,7 @@ from acker.v1 import storage_pb2 as storage_pb
 from tracker.core import log as m
 from tracker.core.cut.history import HistorySnapshot
 from tracker.core.model import Dropped, DroppedCells, Vacancy
+from tracker.core.pipeline.pipelines import Ended
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.core.shard.shard import FrontState, KeyState
@@ -157,6 +158,7 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> PipelineSnapshot:
 _SNAPSHOT = derived(
     ProcessSnapshot, storage_pb.Snapshot, ENTRY, KEY, MEMBERSHIP, TABLE,
     Codec(PipelineSnapshot, storage_pb.PipelineSnapshot, _PIPELINE.to_pb, _pipeline_from_pb),
+    derived(Ended, storage_pb.EndedPipeline),
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
+from tracker.client.topics import TopicEnds
+from tracker.errors import Code, StateError, UnavailableError
 
 BROKER_TIMEOUT_S = 10.0
 """How long one answer of the brokers is waited for."""
@@ -31,14 +32,17 @@ class JvmTopic:
         options: Mapping[str, str],
         timeout_s: float = BROKER_TIMEOUT_S,
     ) -> None:
-        """Nothing is asked yet. Raises TopicError where the options name no brokers."""
+        """Nothing is asked yet. Raises StateError where the options name no brokers."""
         self.name, self._timeout_ms = name, int(timeout_s * 1000)
         jvm = spark.sparkContext._jvm
         assert jvm is not None
         self._jvm = jvm
         given = {key.lower(): value for key, value in options.items()}
         if f"{_PREFIX}bootstrap.servers" not in given:
-            raise TopicError(f"topic {name!r}: the option kafka.bootstrap.servers names no brokers")
+            raise StateError(
+                f"topic {name!r}: the option kafka.bootstrap.servers names no brokers",
+                Code.STATE_TOPIC,
+            )
         self._settings = {
             key.removeprefix(_PREFIX): value
             for key, value in given.items()
@@ -49,7 +53,7 @@ class JvmTopic:
 
     @property
     def _client(self) -> Any:
-        """Raises TopicError where the connector's jars are not there."""
+        """Raises StateError where the connector's jars are not there."""
         with self._making:
             if self._made is None:
                 self._made = self._make()
@@ -64,9 +68,10 @@ class JvmTopic:
         try:
             return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
         except (Py4JError, TypeError) as error:
-            raise TopicError(
+            raise StateError(
                 f"topic {self.name!r}: no client of its brokers can be made in the driver "
-                f"({_reason(error)}); are the jars of spark-sql-kafka-0-10 there (spark.jars.packages)?"
+                f"({_reason(error)}); are the jars of spark-sql-kafka-0-10 there (spark.jars.packages)?",
+                Code.STATE_TOPIC,
             ) from None
 
     def ends(self) -> TopicEnds:
@@ -100,9 +105,12 @@ class JvmTopic:
             return TopicEnds(str(description.topicId().toString()), ends)
         except Py4JJavaError as error:
             if _UNKNOWN_TOPIC in str(error.java_exception.toString()):
-                raise TopicError(f"there is no topic {self.name!r}: create it first") from None
-            raise BrokerAwayError(
-                f"topic {self.name!r}: no broker has answered: {_reason(error)}"
+                raise StateError(
+                    f"there is no topic {self.name!r}: create it first", Code.STATE_TOPIC
+                ) from None
+            raise UnavailableError(
+                f"topic {self.name!r}: no broker has answered: {_reason(error)}",
+                Code.UNAVAILABLE_BROKER,
             ) from None
 
     def _answer(self, future: Any) -> Any:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from local_tracker.spark.formats.published import PublishedBatches
-from local_tracker.spark.query.logs import LogError, SinkLog
+from local_tracker.spark.query.logs import SinkLog
 from tracker.consumers.barrier.sources import Found
+from tracker.errors import Code, FilesError
 from tracker.files import STORES, Stores
 
 SINK = "sink"
@@ -40,5 +41,7 @@ class CommittedFiles:
     def _created(self, batch: int) -> tuple[str, ...]:
         try:
             return self._log.created(batch)
-        except LogError:
+        except FilesError as error:
+            if error.code != Code.FILES_LOG:
+                raise
             return self._log.created_until(batch)

@@ -35,7 +35,7 @@ from local_tracker.spark.formats.interface import (
     Taken,
     scala_map,
 )
-from local_tracker.spark.query.logs import LogError
+from tracker.errors import Code, FilesError
 from tracker.files import End, Files, Stores
 
 MAX_COMMIT_BYTES = 1 << 30
@@ -86,7 +86,7 @@ class DeltaOffset:
 
 
 def parse_offset(text: str) -> DeltaOffset:
-    """Raises LogError for what is no offset of a Delta source."""
+    """Raises FilesError for what is no offset of a Delta source."""
     try:
         value = json.loads(text)
         if value["sourceVersion"] not in (1, 3):
@@ -100,7 +100,9 @@ def parse_offset(text: str) -> DeltaOffset:
             version, place, str(value["reservoirId"]), value["isStartingVersion"] is True
         )
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise LogError(f"{text[:200]!r} is no offset of a Delta source: {error!r}") from None
+        raise FilesError(
+            f"{text[:200]!r} is no offset of a Delta source: {error!r}", Code.FILES_LOG
+        ) from None
 
 
 class DeltaTable:
@@ -123,45 +125,50 @@ class DeltaTable:
         return self._files.size(self._path(version)) is not None
 
     def commit(self, version: int) -> Commit:
-        """As `find`; raises LogError where the commit is gone."""
+        """As `find`; raises FilesError where the commit is gone."""
         commit = self.find(version)
         if commit is None:
-            raise LogError(
+            raise FilesError(
                 f"{self._path(version)} does not exist: the commit has been cleaned up, or is kept by a "
                 f"catalog, so what it added cannot be told; follow a query before its table's log is "
                 f"cleaned up behind it, raise delta.logRetentionDuration, or name the versions that are "
-                f"not tracked: untracked=['{self.location}@0-{version}']"
+                f"not tracked: untracked=['{self.location}@0-{version}']",
+                Code.FILES_LOG,
             )
         return commit
 
     def find(self, version: int) -> Commit | None:
-        """A commit; None where there is none. Raises LogError where it is not what Delta writes, and
+        """A commit; None where there is none. Raises FilesError where it is not what Delta writes, and
         TableRefused where the table's commits are not all here."""
         path = self._path(version)
         last = self._files.read_end(path, _BLOCK_BYTES)
         if last is None:
             return None
         if last.size > MAX_COMMIT_BYTES:
-            raise LogError(
-                f"{path} has {last.size} bytes; commits of {MAX_COMMIT_BYTES} at most are read"
+            raise FilesError(
+                f"{path} has {last.size} bytes; commits of {MAX_COMMIT_BYTES} at most are read",
+                Code.FILES_LOG,
             )
         reading = _Reading(version, self.location)
         for line in self._lines(path, last):
             try:
                 reading.take(json.loads(line))
             except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-                raise LogError(
-                    f"{path} has a line that is no action of Delta's ({error!r}): {line[:200]!r}"
+                raise FilesError(
+                    f"{path} has a line that is no action of Delta's ({error!r}): {line[:200]!r}",
+                    Code.FILES_LOG,
                 ) from None
         return reading.commit()
 
     def table_id(self, version: int) -> str:
-        """The id of the table as of a version. Raises LogError where no commit tells it any more."""
+        """The id of the table as of a version. Raises FilesError where no commit tells it any more."""
         for earlier in range(version, -1, -1):
             found = self._id_in_checksum(earlier) or self.commit(earlier).table_id
             if found is not None:
                 return found
-        raise LogError(f"{self._directory} has no metaData action up to version {version}")
+        raise FilesError(
+            f"{self._directory} has no metaData action up to version {version}", Code.FILES_LOG
+        )
 
     def _id_in_checksum(self, version: int) -> str | None:
         """The table's id in the summary that writers may leave beside a commit."""
@@ -187,7 +194,9 @@ class DeltaTable:
             begin += len(block)
             *lines, rest = (rest + block).split(b"\n")
             if len(rest) > MAX_ACTION_BYTES:
-                raise LogError(f"{path} has an action of more than {MAX_ACTION_BYTES} bytes")
+                raise FilesError(
+                    f"{path} has an action of more than {MAX_ACTION_BYTES} bytes", Code.FILES_LOG
+                )
             yield from (line for line in lines if line.strip())
         if rest.strip():
             yield rest
@@ -221,7 +230,7 @@ class DeltaReader:
         return parse_offset(text).table_id == self._table.table_id(self._table.newest())
 
     def taken(self, before: str | None, after: str) -> Taken:
-        """What lies between two offsets; `before` is None where the query began. Raises LogError where
+        """What lies between two offsets; `before` is None where the query began. Raises FilesError where
         the log no longer tells, TableRefused for what cannot be told rightly."""
         if before == after:
             return Taken()
@@ -234,7 +243,10 @@ class DeltaReader:
         if start is None or start.in_snapshot:
             return self._of_snapshot(end)
         if end < start or end.in_snapshot:
-            raise LogError(f"{self._table.location}: the offset went back from {before} to {after}")
+            raise FilesError(
+                f"{self._table.location}: the offset went back from {before} to {after}",
+                Code.FILES_LOG,
+            )
         return self._of_commits(start, end)
 
     def _of_snapshot(self, end: DeltaOffset) -> Taken:
@@ -278,9 +290,10 @@ class DeltaReader:
                 raise self._made_anew(end.table_id, str(commit.table_id))
             place = end.place if version == end.version else commit.adds - 1
             if place >= commit.adds:
-                raise LogError(
+                raise FilesError(
                     f"table {self._table.location}: version {version} adds {commit.adds} files, and the "
-                    f"query has read the one at place {place}: the log has been rewritten"
+                    f"query has read the one at place {place}: the log has been rewritten",
+                    Code.FILES_LOG,
                 )
             first = max(0, start.place + 1) if version == start.version else 0
             if first > place:
@@ -382,9 +395,10 @@ class DeltaWriter:
             self._take(self._table.commit(self._begin))
         found = self._found.get(batch)
         if found is None and self._end and not self._table.has(self._end - 1):
-            raise LogError(
+            raise FilesError(
                 f"table {self._table.location}: version {self._end - 1} was there and is gone: the table "
-                f"was made anew, or its log cleaned up; what the query writes now cannot be told"
+                f"was made anew, or its log cleaned up; what the query writes now cannot be told",
+                Code.FILES_LOG,
             )
         return found
 

@@ -16,17 +16,8 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from local_tracker.spark.jvm import hadoop_configuration, java_array
-from tracker.files import (
-    STORES,
-    Files,
-    FilesError,
-    NotExclusiveError,
-    Stores,
-    child,
-    location_of,
-    parent,
-    scheme,
-)
+from tracker.errors import Code
+from tracker.files import STORES, Files, FilesError, Stores, child, location_of, parent, scheme
 from tracker.files.interface import UNFINISHED, End, PartialError, check_size
 
 _AT_CLOSE = ("s3", "gs")
@@ -173,9 +164,10 @@ class HadoopFiles(Files):
 
     def _check_exclusive(self, path: str) -> None:
         if self._scheme not in _WRITTEN:
-            raise NotExclusiveError(
+            raise FilesError(
                 f"{path}: Hadoop cannot create a file only if it is absent, and whole, in {self._scheme}:; "
-                f"use one of {', '.join(_WRITTEN)}, or a local directory"
+                f"use one of {', '.join(_WRITTEN)}, or a local directory",
+                Code.FILES_EXCLUSIVE,
             )
         super()._check_exclusive(path)
 
@@ -198,9 +190,10 @@ class HadoopFiles(Files):
         except Py4JJavaError as error:
             if "IllegalArgumentException" not in _class(error):
                 raise
-            raise NotExclusiveError(
+            raise FilesError(
                 f"{path}: this session's S3A cannot create a file only if it is absent ({_message(error)}); "
-                f"it can since Hadoop {_S3A_SINCE}, which Spark 4.1 comes with"
+                f"it can since Hadoop {_S3A_SINCE}, which Spark 4.1 comes with",
+                Code.FILES_EXCLUSIVE,
             ) from None
 
     def _rename_in(self, path: str, data: bytes, option: str) -> None:

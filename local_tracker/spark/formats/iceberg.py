@@ -31,8 +31,7 @@ from local_tracker.spark.formats.interface import (
     TableSource,
     Taken,
 )
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import LogError
+from tracker.errors import Code, FilesError, TrackingError
 from tracker.files import Files, Stores
 
 MAX_METADATA_BYTES = 256 << 20
@@ -84,7 +83,7 @@ class IcebergOffset:
 
 
 def parse_offset(text: str) -> IcebergOffset:
-    """Raises LogError for what is no offset of an Iceberg source."""
+    """Raises FilesError for what is no offset of an Iceberg source."""
     try:
         value = json.loads(text)
         if value["version"] != 1 or value["scan_all_files"] is not False:
@@ -96,7 +95,9 @@ def parse_offset(text: str) -> IcebergOffset:
             raise ValueError("its numbers are none")
         return IcebergOffset(snapshot, place)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise LogError(f"{text[:200]!r} is no offset of an Iceberg source: {error!r}") from None
+        raise FilesError(
+            f"{text[:200]!r} is no offset of an Iceberg source: {error!r}", Code.FILES_LOG
+        ) from None
 
 
 class IcebergTable:
@@ -112,12 +113,13 @@ class IcebergTable:
         """Whether a snapshot's manifests may be merged with older ones, but for a streaming sink's."""
 
     def refresh(self) -> None:
-        """Asks again. Raises LogError for what are no metadata, TableRefused for those of another table."""
+        """Asks again. Raises FilesError for what are no metadata, TableRefused for those of another table."""
         text = self._metadata()
         if len(text) > MAX_METADATA_BYTES:
-            raise LogError(
+            raise FilesError(
                 f"table {self.location}: its metadata have {len(text)} characters; of at most "
-                f"{MAX_METADATA_BYTES} they are read: expire snapshots"
+                f"{MAX_METADATA_BYTES} they are read: expire snapshots",
+                Code.FILES_LOG,
             )
         try:
             value = json.loads(text)
@@ -125,8 +127,8 @@ class IcebergTable:
             snapshots = [_snapshot(entry) for entry in value.get("snapshots", [])]
             merges = str(value.get("properties", {}).get(_MERGES, "true")).lower() == "true"
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise LogError(
-                f"table {self.location} has no metadata of Iceberg's: {error!r}"
+            raise FilesError(
+                f"table {self.location} has no metadata of Iceberg's: {error!r}", Code.FILES_LOG
             ) from None
         if self.uuid not in ("", uuid):
             raise TableRefused(
@@ -164,7 +166,7 @@ class IcebergReader:
         return self._knows(parse_offset(text).snapshot)
 
     def taken(self, before: str | None, after: str) -> Taken:
-        """What lies between two offsets; `before` is None where the query began. Raises LogError where
+        """What lies between two offsets; `before` is None where the query began. Raises FilesError where
         the metadata no longer tell, TableRefused for what cannot be told rightly."""
         end, start = parse_offset(after), None if before is None else parse_offset(before)
         if end == start or end.snapshot == _NO_SNAPSHOT:
@@ -225,11 +227,12 @@ class IcebergReader:
             f"with an empty checkpoint and another node id"
         )
 
-    def _unknown(self, snapshot: int) -> LogError:
-        return LogError(
+    def _unknown(self, snapshot: int) -> FilesError:
+        return FilesError(
             f"table {self._table.location} has no snapshot {snapshot}: it has been expired, or the table made "
             f"anew, so what was read of it cannot be told; follow a query before its table's snapshots are "
-            f"expired behind it"
+            f"expired behind it",
+            Code.FILES_LOG,
         )
 
     def _left_out(self, snapshot: Snapshot) -> TableRefused:
@@ -252,7 +255,7 @@ class IcebergWriter:
         return bool(self._snapshots(batch))
 
     def names(self, batch: int) -> tuple[str, ...]:
-        """The units that a batch created; none where it has no snapshot. Raises LogError, and TableRefused
+        """The units that a batch created; none where it has no snapshot. Raises FilesError, and TableRefused
         where its snapshot is one that readers do not see, or cannot read."""
         found = [snapshot for snapshot in self._snapshots(batch) if snapshot.added]
         for snapshot in found:
@@ -301,7 +304,7 @@ class IcebergWriter:
 
 
 def hadoop_metadata(location: str, files: Files) -> str:
-    """The current metadata of a table in a file system, as JSON. Raises LogError where they are not there,
+    """The current metadata of a table in a file system, as JSON. Raises FilesError where they are not there,
     TableRefused where only a catalog knows which they are."""
     directory = f"{location}/metadata"
     hint = files.read_whole(f"{directory}/{_HINT}", 100)
@@ -311,19 +314,22 @@ def hadoop_metadata(location: str, files: Files) -> str:
                 f"table {location} is kept in a catalog, which alone knows its current metadata: start the "
                 f"query by Tracked.start, in a driver that has the catalog"
             )
-        raise LogError(f"{directory} holds no metadata of an Iceberg table")
+        raise FilesError(f"{directory} holds no metadata of an Iceberg table", Code.FILES_LOG)
     try:
         version = int(hint)
     except ValueError:
-        raise LogError(f"{directory}/{_HINT} names no version: {hint!r}") from None
+        raise FilesError(
+            f"{directory}/{_HINT} names no version: {hint!r}", Code.FILES_LOG
+        ) from None
     # The hint may be one behind: versions are written before it.
     while files.size(f"{directory}/v{version + 1}.metadata.json") is not None:
         version += 1
     path = f"{directory}/v{version}.metadata.json"
     found = files.read_whole(path, MAX_METADATA_BYTES)
     if found is None:
-        raise LogError(
-            f"{path} does not exist, or is compressed (write.metadata.compression-codec)"
+        raise FilesError(
+            f"{path} does not exist, or is compressed (write.metadata.compression-codec)",
+            Code.FILES_LOG,
         )
     return found.decode()
 

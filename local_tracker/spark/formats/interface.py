@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.compose import ComposeError
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.scala import items, iterated, methods_of
 from local_tracker.spark.versions import source_names
 from tracker.client.topics import TopicPlace
+from tracker.errors import TrackingError
 from tracker.files import Files, Stores
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class TableReader(Protocol):
 
     def taken(self, before: str | None, after: str) -> Taken:
         """What lies between two offsets, as JSON; `before` is None where the query began. Raises
-        LogError where the table's log no longer tells, and TableRefused."""
+        FilesError where the table's log no longer tells, and TableRefused."""
 
     def shown(self, unit: str) -> str | None:
         """A unit of this table, as people know it: the table's location, the version, and who wrote it;

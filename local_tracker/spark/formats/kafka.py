@@ -28,7 +28,6 @@ from local_tracker.spark.formats.interface import (
 from local_tracker.spark.formats.manifests import ManifestLog
 from local_tracker.spark.formats.ranges import (
     Journal,
-    NotYetPublished,
     OffsetRanges,
     Pieces,
     PublishedPieces,
@@ -37,9 +36,9 @@ from local_tracker.spark.formats.ranges import (
     published_pieces,
 )
 from local_tracker.spark.formats.sinks import Sink, SinkPlan
-from local_tracker.spark.query.follow import TrackingError
-from tracker.client.topics import TopicClaim, TopicError, TopicPlace
-from tracker.files import AwayError, child
+from tracker.client.topics import TopicClaim, TopicPlace
+from tracker.errors import Code, StateError, TrackingError, UnavailableError
+from tracker.files import child
 
 if TYPE_CHECKING:
     from local_tracker.spark.writers.each_batch import BatchWriter, Writing
@@ -70,7 +69,7 @@ class TopicLabels:
         )  # fmt: skip
 
     def begin(self, partition: str) -> int:
-        """From which offset on a partition is labelled. Raises NotYetPublished where nobody has claimed the
+        """From which offset on a partition is labelled. Raises UnavailableError where nobody has claimed the
         topic yet, RangesError where two label it, or where another topic of that name was labelled."""
         with self._lock:
             return self._stands()[0].begin(partition)
@@ -93,7 +92,7 @@ class TopicLabels:
                 return before
             try:
                 return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
-            except NotYetPublished:
+            except UnavailableError:
                 self._look(noted)
             return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
 
@@ -101,10 +100,7 @@ class TopicLabels:
         """Reads what has been noted since; not more often than its store is to be asked."""
         if time.monotonic() >= self._looks_again_at:
             self._wait_for_next()
-            try:
-                noted.read_on()
-            except AwayError as error:
-                raise NotYetPublished(str(error)) from None
+            noted.read_on()
 
     def _wait_for_next(self) -> None:
         self._looks_again_at = time.monotonic() + self._place.files.POLL_S[0]
@@ -116,9 +112,7 @@ class TopicLabels:
             self._wait_for_next()
             try:
                 self._claim, self._noted = self._find()
-            except AwayError as error:
-                raise NotYetPublished(str(error)) from None
-            except TopicError as error:
+            except StateError as error:
                 raise RangesError(str(error)) from None
             self._looks_again_at = 0.0  # what has been noted is read at once
         return self._claim, self._noted
@@ -129,10 +123,11 @@ class TopicLabels:
         if writer is not None and self._segment not in writer.segments:
             writer = None
         if front is not None and writer is not None:
-            raise TopicError(
+            raise StateError(
                 f"topic {place.topic!r} is labelled for segment {self._segment!r} by {front.owner} and by "
                 f"{writer.owner}, so that its records would count twice: let one of them be, in a new "
-                f"pipeline"
+                f"pipeline",
+                Code.STATE_TOPIC,
             )
         claim = front or writer
         if claim is None:
@@ -143,10 +138,11 @@ class TopicLabels:
             return claim, _Journals(place, place.front(self._segment))
         return claim, _Manifests(place, self._segment)
 
-    def _unclaimed(self) -> NotYetPublished:
-        return NotYetPublished(
+    def _unclaimed(self) -> UnavailableError:
+        return UnavailableError(
             f"topic {self._place.topic!r}, which nobody labels for segment {self._segment!r} in "
-            f"{self._place.directory}: start a KafkaFront for it, or the tracked query that writes it"
+            f"{self._place.directory}: start a KafkaFront for it, or the tracked query that writes it",
+            Code.UNAVAILABLE_SLOTS,
         )
 
 

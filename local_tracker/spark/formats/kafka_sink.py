@@ -22,18 +22,9 @@ from local_tracker.spark.formats.manifests import KEPT_MANIFESTS, Manifest, Mani
 from local_tracker.spark.formats.outputs import BatchLabels, Output, Records
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.logs import CheckpointLog
-from tracker.client.errors import LowmarkError
-from tracker.client.topics import (
-    BrokerAwayError,
-    Topic,
-    TopicClaim,
-    TopicEnds,
-    TopicError,
-    TopicPlace,
-    check_ends,
-)
+from tracker.client.topics import Topic, TopicClaim, TopicEnds, TopicPlace, check_ends
 from tracker.core.model import Cells
-from tracker.files import AwayError
+from tracker.errors import Code, LowmarkError, StateError, UnavailableError
 
 _PRUNE_EVERY = 100
 
@@ -81,8 +72,8 @@ class TopicSink:
 
     def check(self, checkpoint: CheckpointLog) -> None:
         """Whether the query may write the topic; claims nothing. checkpoint: with which it is to be started.
-        Raises TopicError where the topic is another query's, was made anew or has lost records, or where
-        the checkpoint has batches of before the query was tracked; BrokerAwayError."""
+        Raises StateError where the topic is another query's, was made anew or has lost records, or where
+        the checkpoint has batches of before the query was tracked; UnavailableError."""
         found = self.topic.ends()
         stands = self.place.claim_of(self.place.writer)
         if stands is not None:
@@ -90,10 +81,11 @@ class TopicSink:
             self.place.check_id(stands, found.topic_id)
             self._check_segments(stands)
         elif planned := checkpoint.planned():
-            raise TopicError(
+            raise StateError(
                 f"{checkpoint.root} has batches up to {planned[-1]}, which were planned before the query was "
                 f"tracked with topic {self.topic.name!r}, so what they have written there cannot be told; "
-                f"start it on an empty checkpoint, from the offsets where it is now"
+                f"start it on an empty checkpoint, from the offsets where it is now",
+                Code.STATE_TOPIC,
             )
 
     def begin(self) -> None:
@@ -119,9 +111,10 @@ class TopicSink:
 
     def _check_segments(self, claim: TopicClaim) -> None:
         if set(claim.segments) != set(self.segments):
-            raise TopicError(
+            raise StateError(
                 f"{self.owner} has created in {sorted(claim.segments)} by topic {self.topic.name!r}, and "
-                f"is now to create in {sorted(self.segments)}: segments are named from the first start on"
+                f"is now to create in {sorted(self.segments)}: segments are named from the first start on",
+                Code.STATE_TOPIC,
             )
 
     def follow(self, checkpoint: CheckpointLog) -> None:
@@ -139,13 +132,16 @@ class TopicSink:
     def _read(self, number: int) -> Manifest:
         manifest = self._log.read(number)
         if manifest is None:
-            raise TopicError(f"manifest {number} of topic {self.topic.name!r} is gone; restore it")
+            raise StateError(
+                f"manifest {number} of topic {self.topic.name!r} is gone; restore it",
+                Code.STATE_TOPIC,
+            )
         return manifest
 
     # --- of a batch -------------------------------------------------------------------------------
 
     def look(self) -> Seen:
-        """Asks for the topic's ends now that a batch is over. Raises BrokerAwayError, and TopicError where
+        """Asks for the topic's ends now that a batch is over. Raises UnavailableError, and StateError where
         the topic was made anew, or has lost records."""
         assert self._claim is not None
         with self._lock:
@@ -170,7 +166,7 @@ class TopicSink:
         self, batch: int, seen: Seen, slots: Mapping[str, int], *, by_moment: bool = False
     ) -> Manifest:
         """Covers what was seen after a batch; durable on return. slots: by segment, of N and of all that may
-        have written. Raises TopicError where ends moved back, and AwayError."""
+        have written. Raises StateError where ends moved back, and AwayError."""
         with self._lock:
             ranges = self._new(seen.found)
             manifest = Manifest(
@@ -179,9 +175,10 @@ class TopicSink:
             )  # fmt: skip
             manifest = self._create(manifest)
             if manifest.batch != batch:
-                raise TopicError(
+                raise StateError(
                     f"topic {self.topic.name!r}: manifest {self._next - 1} is of batch {manifest.batch}, "
-                    f"and was to be of batch {batch}: another run of {self.owner} writes them"
+                    f"and was to be of batch {batch}: another run of {self.owner} writes them",
+                    Code.STATE_TOPIC,
                 )
             self._of_batches[batch] = manifest
             return manifest
@@ -217,7 +214,7 @@ class TopicSink:
             newest = self._next
         try:
             self._prune(newest - KEPT_MANIFESTS, min_times())
-        except (AwayError, LowmarkError) as error:
+        except LowmarkError as error:
             log.warning("topic %r: manifests are not pruned: %s", self.topic.name, error)
 
     def _prune(self, below: int, min_times: Mapping[int, int]) -> None:
@@ -288,7 +285,9 @@ class SunkTopic(WrittenTopic):
         """None if no broker answers: then they are asked again."""
         try:
             return self._sink.look()
-        except BrokerAwayError as error:
+        except UnavailableError as error:
+            if error.code != Code.UNAVAILABLE_BROKER:
+                raise
             log.warning("%s: %s", self._sink.owner, error)
             return None
 
@@ -305,7 +304,7 @@ class SunkTopic(WrittenTopic):
                 named = {name: slots[s] for name, s in sink.segments.items() if s in slots}
                 _check_labelled(labels, sink, named)
                 manifest = sink.cover(labels.batch, found, named, by_moment=not oldest)
-        except TopicError as error:
+        except StateError as error:
             raise ComposeError(f"batch {labels.batch}: {error}") from None
         return manifest.cells(sink.segments)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from local_tracker.spark.formats.brokers import JvmTopic
 from local_tracker.spark.formats.kafka_sink import SunkTopic, TopicSink, topic_output
 from local_tracker.spark.formats.sinks import Outputs, RunningSink, Sink, SinkPlan
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session import connect
+from tracker.errors import TrackingError
 
 
 class KafkaSink(Sink):
@@ -20,8 +20,8 @@ class KafkaSink(Sink):
         pass
 
     def open(self) -> None:
-        """Raises TrackingError where what the batches write cannot be told, TopicError as `TopicSink.check`, and
-        BrokerAwayError."""
+        """Raises TrackingError where what the batches write cannot be told, StateError as `TopicSink.check`, and
+        UnavailableError."""
         plan = self.plan
         planned, creates = plan.planned, plan.routes.creates
         if not creates:

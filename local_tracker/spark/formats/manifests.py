@@ -13,9 +13,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tracker.client.topics import TopicError, TopicPlace
+from tracker.client.topics import TopicPlace
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import range_value
+from tracker.errors import Code, StateError
 from tracker.files import child
 
 MAX_MANIFEST_BYTES = 16 * 2**20
@@ -60,7 +61,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, raw: bytes, where: str) -> Manifest:
-        """Raises TopicError, with where it was read, for what `to_json` did not write."""
+        """Raises StateError, with where it was read, for what `to_json` did not write."""
         try:
             value = json.loads(raw)
             batch = value["batch"]
@@ -74,13 +75,13 @@ class Manifest:
                 ranges, bool(value["by_moment"]),
             )  # fmt: skip
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise TopicError(
-                f"{where} is not the manifest of a topic: {error!r}; restore it"
+            raise StateError(
+                f"{where} is not the manifest of a topic: {error!r}; restore it", Code.STATE_TOPIC
             ) from None
 
 
 class ManifestLog:
-    """The manifests of one topic, in order. Raises FilesError, and TopicError for what is none."""
+    """The manifests of one topic, in order. Raises FilesError, and StateError for what is none."""
 
     def __init__(self, place: TopicPlace) -> None:
         self._files, self._directory = place.files, place.writer
@@ -101,7 +102,9 @@ class ManifestLog:
             return manifest
         stands = self.read(number)
         if stands is None:
-            raise TopicError(f"{self._path(number)} was there, and is not now; restore it")
+            raise StateError(
+                f"{self._path(number)} was there, and is not now; restore it", Code.STATE_TOPIC
+            )
         return stands
 
     def delete(self, number: int) -> None:

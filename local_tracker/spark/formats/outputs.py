@@ -39,7 +39,7 @@ class Records(ABC):
 
     @abstractmethod
     def cells(self, labels: BatchLabels, seen: object) -> Cells:
-        """What a batch has created, durable then. seen: what `look` has returned. Raises BrokerAwayError, AwayError,
+        """What a batch has created, durable then. seen: what `look` has returned. Raises UnavailableError, AwayError,
         ComposeError."""
 
     @abstractmethod

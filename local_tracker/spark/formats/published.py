@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from local_tracker.spark.query.logs import LogError
 from tracker.core.model.units import unit_name
+from tracker.errors import Code, FilesError
 from tracker.files import STORES, Stores, child
 
 KEPT_MANIFESTS = 1_000
@@ -61,7 +61,7 @@ class PublishedBatches:
         self._files.make_directory(self.directory)
 
     def manifest(self, scope: str, batch: int) -> Manifest | None:
-        """What was published for a batch; None if nothing was. Raises LogError if it can't be read."""
+        """What was published for a batch; None if nothing was. Raises FilesError if it can't be read."""
         path = self._manifest_path(scope, batch)
         text = self._files.read_whole(path, MAX_MANIFEST_BYTES)
         if text is None:
@@ -80,7 +80,9 @@ class PublishedBatches:
             TypeError,
             ValueError,
         ) as e:
-            raise LogError(f"{path} is not a manifest of a published batch: {e!r}") from None
+            raise FilesError(
+                f"{path} is not a manifest of a published batch: {e!r}", Code.FILES_LOG
+            ) from None
 
     def numbers(self, scope: str) -> list[int]:
         """The batches of a scope that were published and not forgotten, in order."""
@@ -119,7 +121,7 @@ class PublishedBatches:
         """Publish a batch, unless it is already; returns what was published, which may be another attempt's.
 
         `write(directory)` writes the files; `name_of(name, ordinal)` gives each its name where it belongs (its
-        folder is kept). Raises LogError if the batch was published for other offsets.
+        folder is kept). Raises FilesError if the batch was published for other offsets.
         """
         manifest = self.manifest(scope, batch)
         if manifest is None:
@@ -135,10 +137,11 @@ class PublishedBatches:
             if manifest.attempt != attempt:
                 self._files.delete_all(folder)
         if manifest.offsets != offsets:
-            raise LogError(
+            raise FilesError(
                 f"{self.directory}: batch {batch} of {scope} was published for the offsets "
                 f"{manifest.offsets!r} and is now asked for {offsets!r}: the checkpoint has been "
-                f"rolled back; restore the newer one, or start over with an empty checkpoint and sink"
+                f"rolled back; restore the newer one, or start over with an empty checkpoint and sink",
+                Code.FILES_LOG,
             )
         self._place(manifest)
         return manifest
@@ -162,8 +165,9 @@ class PublishedBatches:
             return manifest
         first = self.manifest(manifest.scope, manifest.batch)
         if first is None:
-            raise LogError(
-                f"{path} was there, and is gone: it must not be removed while queries run"
+            raise FilesError(
+                f"{path} was there, and is gone: it must not be removed while queries run",
+                Code.FILES_LOG,
             )
         return first
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import HIGHEST_OFFSET, parse_note
+from tracker.errors import Code, UnavailableError
 from tracker.files import STORES, AwayError, Chain, Files, FilesError, Stores, scheme
 
 Pieces = Iterable[tuple[int, int, int | None]]
@@ -28,10 +29,6 @@ nobody's: no record of the pipeline."""
 
 class RangesError(Exception):
     """Offsets are not known; names the source and the offsets."""
-
-
-class NotYetPublished(Exception):
-    """The slots of a range are not known yet; they are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class OffsetRanges:
 
     segment: the one that its records are in. slots(partition, begin, end): the pieces of a range, with
     the slot of each, in order and without gaps; it is asked when the batch is over, and again after a
-    restart, and raises NotYetPublished where it has to be asked later (`PublishedRanges(...).slots`
+    restart, and raises UnavailableError where it has to be asked later (`PublishedRanges(...).slots`
     does). first: where partitions begin (0 if not named). Nested offsets, as Kafka's, make partitions
     `topic/0`. only: the names that number records, of an offset that holds other numbers too. within: the
     topic whose partitions these are, of an offset that holds several. begins(partition): from where the
@@ -193,14 +190,11 @@ class PublishedRanges:
         self._lock = threading.Lock()
 
     def slots(self, partition: str, begin: int, end: int) -> Pieces:
-        """The pieces of a range. Raises NotYetPublished where the front has not come so far, and
+        """The pieces of a range. Raises UnavailableError where the front has not come so far, and
         RangesError where it never published a part of it, or has let go of it."""
         with self._lock:
-            try:
-                for journal in self._journals:
-                    journal.read_on()
-            except AwayError as error:
-                raise NotYetPublished(str(error)) from None
+            for journal in self._journals:
+                journal.read_on()
             found = [n for j in self._journals if (n := j.published.get(partition)) is not None]
         return published_pieces(found, partition, begin, end)
 
@@ -212,8 +206,9 @@ def published_pieces(
     `PublishedRanges.slots`."""
     newest = max((each.ends[-1] for each in found), default=None)
     if newest is None or newest < end:
-        raise NotYetPublished(
-            f"offsets up to {end} of partition {partition!r}; published are those up to {newest}"
+        raise UnavailableError(
+            f"offsets up to {end} of partition {partition!r}; published are those up to {newest}",
+            Code.UNAVAILABLE_SLOTS,
         )
     pieces = sorted((p for each in found for p in each.pieces(begin, end)), key=lambda p: p[:2])
     at = begin

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from local_tracker.spark.formats.interface import Reading, Source, TableSource
 from local_tracker.spark.formats.registry import table_format
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
 from tracker.core.model import Batch
+from tracker.errors import Code, FilesError, TrackingError
 
 _NOTE = "_lowmark/reader-options"
 _MAX_NOTE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class ReaderOptions:
     ) -> None:
         """checkpoint: None where the query keeps none. sources: of the plan, where that is known.
         last_batches: what the tracker has of the node. Raises TrackingError where nothing tells any more
-        with which version a source began; LogError, and AwayError."""
+        with which version a source began; FilesError, and AwayError."""
         self._node_id, self._checkpoint = node_id, checkpoint
         self._reads: dict[str, Reading] = {}
         tables = {
@@ -118,7 +118,7 @@ def _given(table: TableSource) -> Reading | None:
 
 
 def _noted(checkpoint: CheckpointLog) -> dict[str, Reading]:
-    """How each source has read so far; nothing of what is not noted. Raises LogError."""
+    """How each source has read so far; nothing of what is not noted. Raises FilesError."""
     path = f"{checkpoint.root}/{_NOTE}"
     text = checkpoint.files.read_whole(path, _MAX_NOTE_BYTES)
     if text is None:
@@ -126,4 +126,4 @@ def _noted(checkpoint: CheckpointLog) -> dict[str, Reading]:
     try:
         return {number: Reading(*read) for number, read in json.loads(text).items()}
     except (AttributeError, TypeError, ValueError) as error:
-        raise LogError(f"{path} is not what was noted: {error!r}") from None
+        raise FilesError(f"{path} is not what was noted: {error!r}", Code.FILES_LOG) from None

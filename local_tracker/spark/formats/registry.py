@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from local_tracker.spark.formats.interface import Format, QueryReads, SourcePlan, TableFormat
-from local_tracker.spark.query.follow import TrackingError
+from tracker.errors import TrackingError
 
 GROUP = "lowmark.formats"
 """Of entry points; each is a `Format`, by its name."""

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from local_tracker.spark.formats.interface import TableFormat
 from local_tracker.spark.formats.outputs import Output, noted_output
 from local_tracker.spark.formats.registry import formats
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
-from tracker.client.errors import LowmarkError
 from tracker.client.topics import TopicPlace
-from tracker.files import AwayError, Stores
+from tracker.errors import LowmarkError, TrackingError
+from tracker.files import Stores
 
 if TYPE_CHECKING:
     from local_tracker.spark.jvm import PlannedQuery
@@ -200,7 +199,7 @@ class Sweeper:
         for sink in self._sinks():
             try:
                 sink.sweep(self._last_durable())
-            except (AwayError, LowmarkError) as error:
+            except LowmarkError as error:
                 log.warning("%s is not looked at: %s", sink.name, error)
 
 

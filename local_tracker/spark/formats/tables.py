@@ -47,7 +47,7 @@ class Tables:
 
     def taken(self, number: str, before: str | None, after: str) -> tuple[int, Taken] | None:
         """The segment of the source's table, and what a batch took of it; None where it is no table, or
-        not tracked. Raises LogError and TableRefused."""
+        not tracked. Raises FilesError and TableRefused."""
         found = self._table(number, after)
         if found is None or found.segment is None:
             return None

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.labels import FrontLabels
 from local_tracker.spark.state.rules import check_ms
 from tracker.client import NodeClient
@@ -23,6 +22,7 @@ from tracker.client.node import segment_number
 from tracker.client.updates import slot_time
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import LOWEST_SLOT, slot_of
+from tracker.errors import TrackingError
 
 _NS_PER_MS = 1_000_000
 _BY_WATERMARK = frozenset(("Aggregate", "Deduplicate", "DeduplicateWithinWatermark"))

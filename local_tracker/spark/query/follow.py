@@ -26,11 +26,11 @@ from typing import Any, Protocol, TypeVar
 from local_tracker.spark.query.compose import same_input
 from local_tracker.spark.query.logs import CheckpointLog
 from tracker.client import LowmarkError, NodeClient
-from tracker.client.errors import RefusedError
 from tracker.client.updates import slot_time
 from tracker.core.log import Joined
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import FilesError, RefusedError, TrackingError
 from tracker.files import AwayError
 
 MAX_BATCHES_BEHIND = 90
@@ -56,10 +56,6 @@ _ANEW = (
 _T = TypeVar("_T")
 
 log = logging.getLogger("lowmark.spark")
-
-
-class TrackingError(Exception):
-    """A query cannot be tracked any further; it has been stopped. Names the query and the reason."""
 
 
 class AtRest(TrackingError):
@@ -356,7 +352,11 @@ class Follower:
                     raise TrackingError(
                         _refused(self._about(), batch, error.refusal, restarted)
                     ) from None
-            except (LowmarkError, AwayError, CancelledError) as error:
+            except (LowmarkError, CancelledError) as error:
+                if isinstance(error, TrackingError | FilesError) and not isinstance(
+                    error, AwayError
+                ):
+                    raise  # what is read of the query is wrong, and stays so
                 log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
                 if self._stopping.wait(_RETRY_AFTER_S):
                     raise Stopping from None

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from local_tracker.spark.query.follow import TrackingError
 from tracker.client import LowmarkError, NodeClient
-from tracker.client.errors import RefusedError
 from tracker.core.model import Heartbeat, TickContent
 from tracker.core.model.rounds import Rounds
+from tracker.errors import RefusedError, TrackingError
 
 _JOIN_TIMEOUT_S = 30.0
 

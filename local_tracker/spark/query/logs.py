@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from tracker.core.model.units import canonical_name
+from tracker.errors import Code
 from tracker.files import STORES, End, Files, FilesError, Stores, child
 
 MAX_ENTRY_BYTES = 64 * 2**20
@@ -35,10 +36,6 @@ MAX_LINE_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 16
 _KEPT_OFFSETS = 2
 _COMPACT = ".compact"
-
-
-class LogError(FilesError):
-    """A log cannot be read: an entry is missing, purged or not what Spark writes. Names the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,9 @@ class CheckpointLog:
         """The query's id, which survives restarts."""
         value = _json(self._whole(f"{self.root}/metadata"), f"{self.root}/metadata")
         if not isinstance(value, dict) or not isinstance(value.get("id"), str):
-            raise LogError(f"{self.root}/metadata names no query: {_short(value)}")
+            raise FilesError(
+                f"{self.root}/metadata names no query: {_short(value)}", Code.FILES_LOG
+            )
         return str(value["id"])
 
     def exists(self) -> bool:
@@ -126,7 +125,7 @@ class CheckpointLog:
         return sorted(_numbers(self.files.names(f"{self.root}/offsets")))
 
     def offsets(self, batch: int) -> BatchOffsets:
-        """The entry of one batch. Raises LogError if it was purged or cannot be read."""
+        """The entry of one batch. Raises FilesError if it was purged or cannot be read."""
         if (kept := self._kept.get(batch)) is not None:
             return kept
         path = f"{self.root}/offsets/{batch}"
@@ -144,17 +143,19 @@ class CheckpointLog:
         return offsets
 
     def settings(self, batch: int) -> dict[str, Any]:
-        """The Spark settings that a batch was planned with, of those that Spark notes. Raises LogError
+        """The Spark settings that a batch was planned with, of those that Spark notes. Raises FilesError
         as `offsets`."""
         settings = self._offset_entry(f"{self.root}/offsets/{batch}")[1].get("conf", {})
         return settings if isinstance(settings, dict) else {}
 
     def watermarks(self, batch: int) -> Watermarks:
-        """Of a batch that is over. Raises LogError where its entries were purged, or do not say it."""
+        """Of a batch that is over. Raises FilesError where its entries were purged, or do not say it."""
         at_ms, commits = self.offsets(batch).watermark_ms, f"{self.root}/commits/{batch}"
         version, newline, text = self._whole(commits).partition("\n")
         if version not in ("v1", "v2") or not newline:
-            raise LogError(f"{commits} has version {version[:20]!r}: known are v1 and v2")
+            raise FilesError(
+                f"{commits} has version {version[:20]!r}: known are v1 and v2", Code.FILES_LOG
+            )
         left = _json(text, commits)
         next_ms = left.get("nextBatchWatermarkMs") if isinstance(left, dict) else None
         return Watermarks(at_ms, _integer(next_ms, f"nextBatchWatermarkMs in {commits}"))
@@ -163,21 +164,26 @@ class CheckpointLog:
         """An offset log entry's version, its metadata, and its lines of offsets."""
         version, *lines = self._whole(path).split("\n")
         if version not in ("v1", "v2") or not lines:
-            raise LogError(f"{path} has version {version[:20]!r}: known are v1 and v2")
+            raise FilesError(
+                f"{path} has version {version[:20]!r}: known are v1 and v2", Code.FILES_LOG
+            )
         if not lines[0] and lines[1:]:
-            raise LogError(
+            raise FilesError(
                 f"{path} is of a query with a continuous trigger, whose epochs are no batches: what they "
-                f"read and wrote cannot be told; use trigger(processingTime=...)"
+                f"read and wrote cannot be told; use trigger(processingTime=...)",
+                Code.FILES_LOG,
             )
         header = _json(lines[0], path)
         if not isinstance(header, dict):
-            raise LogError(f"{path} does not begin with its metadata: {_short(header)}")
+            raise FilesError(
+                f"{path} does not begin with its metadata: {_short(header)}", Code.FILES_LOG
+            )
         return version, header, lines[1:]
 
     def previous_offsets(self, batch: int) -> BatchOffsets | None:
         """The entry before a batch's; None if it is the query's first.
 
-        Raises LogError if there must be one and it has been purged.
+        Raises FilesError if there must be one and it has been purged.
         """
         path = f"{self.root}/offsets/{batch - 1}"
         if batch > 0 and (batch - 1 in self._kept or self.files.size(path) is not None):
@@ -186,10 +192,11 @@ class CheckpointLog:
         if earlier:
             return self.offsets(earlier[-1])
         if batch > 0:
-            raise LogError(
+            raise FilesError(
                 f"{self.root}/offsets: what batch {batch} consumed cannot be told, since the entry "
                 f"before it has been purged; follow a query before it is "
-                f"spark.sql.streaming.minBatchesToRetain batches ahead"
+                f"spark.sql.streaming.minBatchesToRetain batches ahead",
+                Code.FILES_LOG,
             )
         return None
 
@@ -211,7 +218,7 @@ class CheckpointLog:
         return found
 
     def consumed_until(self, batch: int) -> Iterator[str]:
-        """The names of all files that the query has consumed up to a batch, in any order. Raises LogError
+        """The names of all files that the query has consumed up to a batch, in any order. Raises FilesError
         if the batch's entry was purged."""
         offsets = self.offsets(batch)
         for source in offsets.sources:
@@ -257,7 +264,7 @@ class CheckpointLog:
             return None if alone is None else alone.decode().strip()
         version, newline, text = self._whole(path).lstrip("\0").partition("\n")
         if version != "v1" or not newline:
-            raise LogError(f"{path} has version {version[:20]!r}: known is v1")
+            raise FilesError(f"{path} has version {version[:20]!r}: known is v1", Code.FILES_LOG)
         return text.strip()
 
     def _source_entry(self, source: str, number: int) -> list[str]:
@@ -285,12 +292,16 @@ class CheckpointLog:
             lines = _lines_backwards(self.files, f"{directory}/{compaction}{_COMPACT}")
             if lines is not None:
                 return lines
-        raise LogError(f"{directory} has no entry {number}, nor a compaction that holds it")
+        raise FilesError(
+            f"{directory} has no entry {number}, nor a compaction that holds it", Code.FILES_LOG
+        )
 
     def _whole(self, path: str) -> str:
         data = self.files.read_whole(path, MAX_ENTRY_BYTES, is_there=True)
         if data is None:
-            raise LogError(f"{path} does not exist: it has been purged, or was never written")
+            raise FilesError(
+                f"{path} does not exist: it has been purged, or was never written", Code.FILES_LOG
+            )
         return _text(data, path)
 
 
@@ -307,7 +318,7 @@ class SinkLog:
     def created(self, batch: int) -> tuple[str, ...]:
         """The names of the files that the sink committed for a batch; none if it has no entry.
 
-        Raises LogError if the entry has been purged, or the batches before a compaction have.
+        Raises FilesError if the entry has been purged, or the batches before a compaction have.
         """
         if self._last_read is not None and self._last_read[0] == batch:
             return self._last_read[1]
@@ -320,10 +331,11 @@ class SinkLog:
             return self._last_read[1]
         compactions = _numbers(self._files.names(self.directory), compact=True)
         if any(number > batch for number in compactions):
-            raise LogError(
+            raise FilesError(
                 f"{self.directory}: the entry of batch {batch} is gone into a compaction, so what "
                 f"the batch wrote cannot be told; follow a query before it is that far ahead, or "
-                f"raise spark.sql.streaming.fileSink.log.cleanupDelay"
+                f"raise spark.sql.streaming.fileSink.log.cleanupDelay",
+                Code.FILES_LOG,
             )
         return ()
 
@@ -341,7 +353,7 @@ class SinkLog:
 
     def created_until(self, batch: int) -> tuple[str, ...]:
         """The names of all files that the sink has committed up to a batch that is logged, and a compaction
-        that was at least as far. Raises LogError if there is neither."""
+        that was at least as far. Raises FilesError if there is neither."""
         names = self._files.names(self.directory)
         compactions = sorted(_numbers(names, compact=True))
         later = [number for number in compactions if number >= batch]
@@ -368,10 +380,11 @@ class SinkLog:
     def _listed(self, path: str) -> list[str]:
         names = self._added(path, frozenset)
         if names is None:
-            raise LogError(
+            raise FilesError(
                 f"{path} has been purged, so what a later compaction adds to it cannot be told; "
                 f"follow a query before it is that far ahead, or raise "
-                f"spark.sql.streaming.fileSink.log.cleanupDelay"
+                f"spark.sql.streaming.fileSink.log.cleanupDelay",
+                Code.FILES_LOG,
             )
         return names
 
@@ -404,14 +417,16 @@ def _backwards(files: Files, path: str, last: End) -> Iterator[tuple[str, str]]:
     is_whole = len(last.data) == last.size
     version = last.data[:3] if is_whole else files.read(path, 0, 3)
     if version not in (b"v1", b"v1\n"):
-        raise LogError(f"{path} has version {version!r}: known is v1")
+        raise FilesError(f"{path} has version {version!r}: known is v1", Code.FILES_LOG)
     rest, end = b"", last.size
     while end > 0:
         begin = max(0, end - _BLOCK_BYTES)
         block = last.data if end == last.size else files.read(path, begin, end)
         rest, *lines = (block + rest).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
-            raise LogError(f"{path} has a line longer than {MAX_LINE_BYTES} bytes")
+            raise FilesError(
+                f"{path} has a line longer than {MAX_LINE_BYTES} bytes", Code.FILES_LOG
+            )
         for line in reversed(lines):
             if line:
                 yield _text(line, path), path
@@ -422,35 +437,37 @@ def _text(raw: bytes, path: str) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise LogError(f"{path} is not text: {error}") from None
+        raise FilesError(f"{path} is not text: {error}", Code.FILES_LOG) from None
 
 
 def _json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise LogError(f"{what} is not JSON ({error}): {_short(text)}") from None
+        raise FilesError(f"{what} is not JSON ({error}): {_short(text)}", Code.FILES_LOG) from None
 
 
 def _named(line: str, path: str) -> tuple[str, str]:
     """A source's name and offset, from a line of an offset log of version 2."""
     name, colon, text = line.partition(":")
     if not colon or not name.isprintable() or "/" in name or name in ("", ".", ".."):
-        raise LogError(f"{path} has an offset without a source's name: {_short(line)}")
+        raise FilesError(
+            f"{path} has an offset without a source's name: {_short(line)}", Code.FILES_LOG
+        )
     return name, text
 
 
 def _file_entry(line: str, path: str) -> dict[str, Any]:
     value = _json(line, path)
     if not isinstance(value, dict) or not isinstance(value.get("path"), str):
-        raise LogError(f"{path} has a line that names no file: {_short(line)}")
+        raise FilesError(f"{path} has a line that names no file: {_short(line)}", Code.FILES_LOG)
     value["path"] = canonical_name(value["path"])
     return value
 
 
 def _integer(value: object, what: str, least: int = -(2**63)) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-        raise LogError(f"{what} is not a whole number: {_short(value)}")
+        raise FilesError(f"{what} is not a whole number: {_short(value)}", Code.FILES_LOG)
     return value
 
 

@@ -16,10 +16,10 @@ from local_tracker.spark.formats.interface import QueryReads, Source, TableRefus
 from local_tracker.spark.formats.ranges import OffsetRanges, partitions
 from local_tracker.spark.formats.tables import Tables, names_versions, untracked_versions
 from local_tracker.spark.query.compose import ComposeError
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import BatchOffsets
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
+from tracker.errors import TrackingError
 from tracker.files import STORES, Stores
 
 _WILDCARD = re.compile(r"[*?\[{\\]")

@@ -19,7 +19,7 @@ from local_tracker.spark.formats.interface import Source
 from local_tracker.spark.formats.reader_options import ReaderOptions
 from local_tracker.spark.formats.sinks import Sink
 from local_tracker.spark.jvm import PlannedQuery
-from local_tracker.spark.query.follow import Follower, TrackingError, refuse_another_query
+from local_tracker.spark.query.follow import Follower, refuse_another_query
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
@@ -28,6 +28,7 @@ from tracker.client import Admin, NodeClient
 from tracker.client.known import known_at, known_beside
 from tracker.core.log import Joined
 from tracker.core.model import NodeKind
+from tracker.errors import TrackingError
 from tracker.files import Stores
 
 _JOIN_TIMEOUT_S = 30.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from local_tracker.spark.formats.interface import Taken
 from local_tracker.spark.formats.outputs import BatchLabels, Output, Records
-from local_tracker.spark.formats.ranges import NotYetPublished, Range, range_cells, ranges
+from local_tracker.spark.formats.ranges import Range, range_cells, ranges
 from local_tracker.spark.query.compose import (
     BatchUnits,
     ComposeError,
@@ -26,7 +26,7 @@ from local_tracker.spark.query.compose import (
     label_slots,
 )
 from local_tracker.spark.query.emits import BatchTimes, Emission
-from local_tracker.spark.query.follow import AtRest, Stopping, TrackingError
+from local_tracker.spark.query.follow import AtRest, Stopping
 from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.query.plans import Routes, UnaccountedError
 from local_tracker.spark.query.rows import row_cells
@@ -37,6 +37,7 @@ from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import TrackingError, UnavailableError
 from tracker.files import STORES
 
 _AHEAD_NS = 10_000_000_000
@@ -186,7 +187,7 @@ class QueryTicks:
         )  # fmt: skip
 
     def resume(self, last_durable: int) -> None:
-        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises LogError."""
+        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises FilesError."""
         if self._emits is not None and last_durable in self.checkpoint.planned():
             self._emits.resume(self.checkpoint.offsets(last_durable).watermark_ms)
 
@@ -372,7 +373,7 @@ class QueryTicks:
                     for number, sources in self._routes.ranges.items()
                     for source in sources
                 )
-            except NotYetPublished as error:
+            except UnavailableError as error:
                 looks += 1
                 if looks % _LOOKS_PER_WARNING == 0:
                     log.warning(

@@ -18,17 +18,19 @@ from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.outputs import Output, sink_output, table_output
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.formats.tables import table_at, table_writer
-from local_tracker.spark.query.follow import Followed, Follower, TrackingError
+from local_tracker.spark.query.follow import Followed, Follower
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.state.chosen import check_nothing_left, chosen_plan
+from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS, by_clock
 from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import HeldFor, StatePlan
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
 from tracker.core.model import Batch, NodeKind, PipelineSpec
+from tracker.errors import TrackingError
 
 MAX_BATCHES_BEHIND = 10_000
 """Batches that are read ahead while the tracker is away; a query cannot be made to wait."""
@@ -126,6 +128,8 @@ class AttachedQuery(Followed):
             if self._state is None:
                 check_nothing_left(self._name, asked)
             else:
+                if operator := by_clock(self._checkpoint):
+                    raise TrackingError(f"query {self._name!r}: {operator} {NO_WATERMARK_TELLS}")
                 chosen_plan(self._name, self._state, None, "Append", self._creates, None, asked)
             ticks = self._ticks(asked)
             ticks.check_sources(self._name)

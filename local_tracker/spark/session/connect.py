@@ -17,8 +17,8 @@ from pyspark.sql.streaming import StreamingQuery
 from local_tracker.spark.formats import files
 from local_tracker.spark.formats.interface import Source
 from local_tracker.spark.jvm import PlannedQuery
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.state.message import message_state
+from tracker.errors import TrackingError
 from tracker.wire.fields import is_repeated
 
 _CLASSIC = "use a classic session, in the driver"

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from local_tracker.spark.formats.outputs import Output
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError, SinkLog
+from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.flows import (
@@ -41,6 +40,7 @@ from tracker.client import UnavailableError
 from tracker.core.log import Joined
 from tracker.core.model import Batch, PipelineSpec
 from tracker.core.model.ack_values import unit_value
+from tracker.errors import Code, FilesError, TrackingError
 from tracker.files import STORES, Stores, child
 
 MAX_READ_AGAIN = 10_000_000
@@ -92,15 +92,15 @@ class Begun:
         return self._files.size(self._path) is not None
 
     def first_batch(self, flow: Flow, version: int) -> int:
-        """0 unless another was written. Raises LogError where that cannot be read."""
+        """0 unless another was written. Raises FilesError where that cannot be read."""
         data = self._files.read_whole(self._path, _MAX_RECORD_BYTES)
         if data is None:
             return 0
         try:
             return int(json.loads(data)["first_batches"].get(flow.segment, {}).get(str(version), 0))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LogError(
-                f"{self._path} does not say at which batches to begin: {error}"
+            raise FilesError(
+                f"{self._path} does not say at which batches to begin: {error}", Code.FILES_LOG
             ) from None
 
     def write(self, first_batches: Mapping[str, Mapping[str, int]]) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from tracker.core.model import Edge, PipelineSpec
+from tracker.errors import TrackingError
 from tracker.files import STORES, Stores, child, parent
 
 MAX_FLOWS = 200
@@ -133,7 +133,7 @@ def is_directory(untracked: str) -> bool:
 def what_flows_read(
     flows: Sequence[Flow], tables: Tables, stores: Stores = STORES
 ) -> list[FlowReads]:
-    """What each flow has read, from the logs of its newest version that tell it. Raises LogError, and
+    """What each flow has read, from the logs of its newest version that tell it. Raises FilesError, and
     TrackingError where two flows write one table."""
     by_table = flows_by_table(flows, tables)
     return [_reads(flow, by_table, stores) for flow in flows]

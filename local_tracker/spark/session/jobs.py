@@ -18,14 +18,14 @@ from urllib.parse import quote
 from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.query.compose import ComposeError, CreatedUnit, fingerprint
-from local_tracker.spark.query.follow import Stopping, TrackingError
+from local_tracker.spark.query.follow import Stopping
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.rows import RowsError
 from local_tracker.spark.query.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
-from tracker.client.errors import RefusedError
 from tracker.client.known import known_at, known_beside
 from tracker.core.model import Batch, NodeKind, TickContent
+from tracker.errors import RefusedError, TrackingError
 from tracker.files import STORES, Stores
 
 _JOIN_TIMEOUT_S = 30.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.emits import EventTime
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.state.chosen import State
+from tracker.errors import TrackingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from local_tracker.spark import versions
 from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.query.logs import CheckpointLog
+from tracker.errors import Code, TrackingError
 from tracker.files import STORES, Stores, scheme
 
 MAX_STATE_PARTITIONS = 100_000
@@ -36,10 +37,6 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 log = logging.getLogger("lowmark.spark")
-
-
-class RescaleError(Exception):
-    """The query's state cannot be repartitioned: why, and what to do. The checkpoint is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +66,14 @@ class Rescaled:
 def checkpoint_state(
     checkpoint: str | os.PathLike[str], stores: Stores = STORES
 ) -> CheckpointState:
-    """Reads a checkpoint. Raises RescaleError if no batch has begun in it, LogError
+    """Reads a checkpoint. Raises TrackingError if no batch has begun in it, FilesError
     if it cannot be read."""
     logs = CheckpointLog(str(checkpoint), stores)
     begun, committed = max(logs.planned(), default=-1), max(logs.committed(), default=-1)
     if begun < 0:
-        raise RescaleError(
-            f"{logs.root} holds no batch: is it a query's checkpoint, and has the query run?"
+        raise TrackingError(
+            f"{logs.root} holds no batch: is it a query's checkpoint, and has the query run?",
+            Code.TRACKING_RESCALE,
         )
     settings = logs.settings(begun)
     return CheckpointState(
@@ -87,28 +85,34 @@ def checkpoint_state(
 def check_rescale(
     spark: SparkSession, checkpoint: str | os.PathLike[str], partitions: int
 ) -> CheckpointState:
-    """Raises RescaleError for whatever Spark would refuse, but for a batch that has begun."""
+    """Raises TrackingError for whatever Spark would refuse, but for a batch that has begun."""
     if not versions.can_repartition(spark):
-        raise RescaleError(
-            f"PySpark {spark.version} cannot repartition state; {versions.FIRST_WITH_REPARTITION} is the first that can"
+        raise TrackingError(
+            f"PySpark {spark.version} cannot repartition state; {versions.FIRST_WITH_REPARTITION} is the first that can",
+            Code.TRACKING_RESCALE,
         )
     state = checkpoint_state(checkpoint, session_stores(spark))
     if not state.stateful:
-        raise RescaleError(
-            f"{checkpoint}: the query keeps no state; there is nothing to repartition"
+        raise TrackingError(
+            f"{checkpoint}: the query keeps no state; there is nothing to repartition",
+            Code.TRACKING_RESCALE,
         )
     if not state.provider.endswith(ROCKSDB):
-        raise RescaleError(
+        raise TrackingError(
             f"{checkpoint}: the state is kept by {state.provider or 'a provider that is not noted'}; "
             f"only that of {ROCKSDB} can be repartitioned. Set {_PROVIDER} to it before the query's "
-            "first batch"
+            "first batch",
+            Code.TRACKING_RESCALE,
         )
     if not 1 <= partitions <= MAX_STATE_PARTITIONS:
-        raise RescaleError(
-            f"{partitions} state partitions: from 1 to {MAX_STATE_PARTITIONS} can be"
+        raise TrackingError(
+            f"{partitions} state partitions: from 1 to {MAX_STATE_PARTITIONS} can be",
+            Code.TRACKING_RESCALE,
         )
     if partitions == state.partitions:
-        raise RescaleError(f"{checkpoint}: the state has {partitions} partitions already")
+        raise TrackingError(
+            f"{checkpoint}: the state has {partitions} partitions already", Code.TRACKING_RESCALE
+        )
     return state
 
 
@@ -116,12 +120,13 @@ def repartition_state(
     spark: SparkSession, checkpoint: str | os.PathLike[str], partitions: int
 ) -> int:
     """Repartitions the state of a query that is not running; returns the number of the batch that Spark
-    wrote it as. Raises RescaleError, before anything is changed where Spark would refuse."""
+    wrote it as. Raises TrackingError, before anything is changed where Spark would refuse."""
     before = check_rescale(spark, checkpoint, partitions)
     if before.begun != before.committed:
-        raise RescaleError(
+        raise TrackingError(
             f"{checkpoint}: batch {before.begun} has begun and is not over; start the query with "
-            "trigger availableNow, which finishes it, and try again when it has ended"
+            "trigger availableNow, which finishes it, and try again when it has ended",
+            Code.TRACKING_RESCALE,
         )
     stores = session_stores(spark)
     versions.repartition(spark, _as_spark_names(checkpoint, stores), partitions)
@@ -129,10 +134,11 @@ def repartition_state(
     if (after.begun, after.committed, after.partitions) != (
         before.begun + 1, before.begun + 1, partitions,
     ):  # fmt: skip
-        raise RescaleError(
+        raise TrackingError(
             f"{checkpoint}: Spark has repartitioned it to {after.partitions} partitions in batch "
             f"{after.begun}, of which {after.committed} is over; {partitions} in batch "
-            f"{before.begun + 1} were expected"
+            f"{before.begun + 1} were expected",
+            Code.TRACKING_RESCALE,
         )
     return after.begun
 
@@ -159,13 +165,14 @@ def rescale_query(
     and as ever without any; it is called with `availableNow=True` where a batch was under way when the
     query stopped. reached: returns when the moment has come, or False if it has not in time, as
     `Subscriber.wait_until` does; None: now.
-    Raises RescaleError before anything is stopped if it cannot be, or not yet; after that, if the batch under way
+    Raises TrackingError before anything is stopped if it cannot be, or not yet; after that, if the batch under way
     does not end within `finish_timeout_s` seconds, and then the query is not running.
     """
     before = check_rescale(spark, checkpoint, partitions)
     if reached is not None and reached() is False:
-        raise RescaleError(
-            f"{checkpoint}: the moment to rescale at was not reached in time; the query runs on as it was"
+        raise TrackingError(
+            f"{checkpoint}: the moment to rescale at was not reached in time; the query runs on as it was",
+            Code.TRACKING_RESCALE,
         )
     stopped_s = time.monotonic()
     query.stop()
@@ -193,7 +200,8 @@ def _finish(
     ended = finishing.awaitTermination(int(timeout_s))
     finishing.stop()
     if not ended:
-        raise RescaleError(
+        raise TrackingError(
             f"{checkpoint}: batch {batch}, which was under way, was not over after {timeout_s:g} s; the "
-            "query is stopped and its state as it was: start it as ever, and rescale it at another time"
+            "query is stopped and its state as it was: start it as ever, and rescale it at another time",
+            Code.TRACKING_RESCALE,
         )

@@ -35,7 +35,6 @@ from local_tracker.spark.formats.sinks import NotedSink, RunningSink, Sink, Sink
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.query.compose import Evaluations
 from local_tracker.spark.query.emits import EmittingFront, EventTime, emitting_front
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.starting import (
@@ -66,6 +65,7 @@ from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, SecureTarget
 from tracker.client.topics import TopicPlace
 from tracker.core.model import HeldSlot
+from tracker.errors import TrackingError
 
 __all__ = ["BatchWriter", "Tracked", "TrackedQuery"]
 

@@ -17,12 +17,7 @@ from local_tracker.spark import jvm
 from local_tracker.spark.formats.sinks import AtRest, Sweeper
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.emits import Emission
-from local_tracker.spark.query.follow import (
-    Followed,
-    Follower,
-    Stopping,
-    TrackingError,
-)
+from local_tracker.spark.query.follow import Followed, Follower, Stopping
 from local_tracker.spark.query.labels import Promises
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
@@ -30,6 +25,7 @@ from local_tracker.spark.session import connect
 from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
 from tracker.core.model import TickContent
+from tracker.errors import TrackingError
 
 _DRAIN_TIMEOUT_S = 30.0
 _HEARTBEAT_INTERVAL_MS = 50

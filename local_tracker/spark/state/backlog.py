@@ -61,7 +61,14 @@ class EventTimes:
 def event_times(plan: Any) -> tuple[EventTimes, ...]:
     """Those of each watermark in an analysed plan, where all stand in files as the query reads them; else none: a file
     may be read by several."""
-    found = [_of_watermark(node) for node in _watermarks(plan)]
+    try:
+        found = [_of_watermark(node) for node in _watermarks(plan)]
+    except Exception as error:  # of another version of Spark, whose classes look otherwise
+        log.warning(
+            "the event times in a plan cannot be seen, so that backlogs are held together: %s",
+            error,
+        )
+        return ()
     known = tuple(each for each in found if each is not None)
     return known if len(known) == len(found) else ()
 

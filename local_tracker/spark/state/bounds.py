@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from local_tracker.spark.query.logs import CheckpointLog, Watermarks
+from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS, by_clock
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.recorded import StateRecord
 from local_tracker.spark.state.rules import (
@@ -16,6 +17,7 @@ from local_tracker.spark.state.rules import (
     WatermarkPolicy,
 )
 from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, Rows
+from tracker.errors import Code, FilesError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,11 @@ class LogBounds:
         self._last_batch, self._is_unknown = last_batch, is_unknown
         self._policy: WatermarkPolicy | None = None
         self._recorded = StateRecord(log).read()
+        self._is_clock_checked = plan.held_for is None
 
     def told(self, batch: int) -> Told:
-        """What is known of a batch that is over, from what may be purged later. Raises LogError."""
+        """What is known of a batch that is over, from what may be purged later. Raises FilesError."""
+        self._check_clock()
         told = self._by_logs(batch)
         if batch <= self._last_batch:  # what is found now would change nothing
             return told
@@ -74,6 +78,15 @@ class LogBounds:
             return told
         self._is_unknown = False
         return replace(told, in_state_ms=in_state_ms)
+
+    def _check_clock(self) -> None:
+        """Raises FilesError where what a user says of a watermark cannot hold the state; its operators are known since
+        the first batch."""
+        if self._is_clock_checked:
+            return
+        if name := by_clock(self._log):
+            raise FilesError(f"{name} {NO_WATERMARK_TELLS}", Code.FILES_LOG)
+        self._is_clock_checked = True
 
     def bound_of(self, event_time_ms: int) -> Bound | None:
         """Until when rows are in state that were absorbed with event times up to one. None where what the query's plan
@@ -115,7 +128,7 @@ class LogBounds:
 
     def _by_clock(self, batch: int, plan: StatePlan) -> Bound:
         """The watermark by which all is out that a batch absorbed which was not evaluated: its rows were there when Spark
-        planned it, and how far event times run ahead of the clock is given, or not known. Raises LogError."""
+        planned it, and how far event times run ahead of the clock is given, or not known. Raises FilesError."""
         if plan.held_for is None or plan.held_for.ahead_ms is None:
             return UNSEEN
         latest_ms = self._log.offsets(batch).timestamp_ms + plan.held_for.ahead_ms
@@ -160,7 +173,7 @@ class LogBounds:
         return self._running.absorbed_ms(batch, max(one.delay_ms for one in plan.watermarks))
 
     def _under_policy(self, batch: int) -> StatePlan:
-        """The plan under the policy that the checkpoint has begun with, which Spark keeps to. Raises LogError."""
+        """The plan under the policy that the checkpoint has begun with, which Spark keeps to. Raises FilesError."""
         if len(self._plan.watermarks) < 2 or self._plan.held_for is not None:
             return self._plan
         if self._policy is None:

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
-from local_tracker.spark.query.follow import TrackingError
+from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS
 from local_tracker.spark.state.entries import MAX_SEGMENTS
 from local_tracker.spark.state.rules import HeldFor, StateKind, StatePlan
 from tracker.core.log import Joined
 from tracker.core.model import PipelineSpec
+from tracker.errors import TrackingError
 
 State = HeldFor | Literal["hold", "free"] | None
 """What is asked for at the start of a query: None holds where the plan says that state emits later."""
@@ -78,6 +79,8 @@ def chosen_plan(
 
 def _plan(node_id: str, state: State, found: StatePlan | None, mode: str) -> StatePlan | None:
     if isinstance(state, HeldFor):
+        if found is not None and found.by_clock:
+            raise TrackingError(f"query {node_id!r}: {found.what} {NO_WATERMARK_TELLS}")
         return StatePlan.given(state, mode)
     if found is None:
         if state == "hold":

@@ -78,7 +78,7 @@ class StateHolds:
         return cls(bounds, held, last_batch, made)
 
     def told(self, batch: int) -> Told:
-        """What is known of a batch that is over. Raises LogError."""
+        """What is known of a batch that is over. Raises FilesError."""
         return self._bounds.told(batch)
 
     def tick(
@@ -153,7 +153,7 @@ def begin_state(
 ) -> list[HeldSlot]:
     """What a node holds that has joined, when its query is about to run by a plan, and what is to be known of that
     later is recorded. is_there: whether the query's sink has a batch; None where it is only followed. Raises
-    LogError, and as `NodeClient.commit`."""
+    FilesError, and as `NodeClient.commit`."""
     record = StateRecord(log)
     known, told = record.read(), _told(log, node.joined)
     if not known.plans and told:

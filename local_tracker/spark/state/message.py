@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from local_tracker.spark.state.clocks import BY_CLOCK
 from local_tracker.spark.state.rules import StateKind, StatePlan
 from tracker.wire.fields import is_repeated
 
@@ -32,7 +33,9 @@ def message_state(plan: Any, mode: str, session: Any) -> StatePlan:
             what = (
                 f"{kind} in a Spark Connect session, where the plan is not seen as it is analysed"
             )
-            return StatePlan(StateKind.UNKNOWN, mode=mode, what=what)
+            return StatePlan(
+                StateKind.UNKNOWN, mode=mode, what=what, by_clock=any(map(_is_by_clock, relations))
+            )
     return StatePlan(StateKind.NOTHING, mode=mode)
 
 
@@ -45,6 +48,17 @@ def _emits_at_once(relation: Any, kind: str, mode: str, streams: int) -> bool:
         types = relation.set_op.SetOpType
         return bool(relation.set_op.set_op_type in (types.SET_OP_TYPE_UNION, 0))
     return kind in _AT_ONCE or (kind == "group_map" and not _has_state(relation))
+
+
+def _is_by_clock(relation: Any) -> bool:
+    kind = relation.WhichOneof("rel_type")
+    if kind == "apply_in_pandas_with_state":
+        return relation.apply_in_pandas_with_state.timeout_conf in BY_CLOCK
+    modes = (
+        relation.group_map.timeout_conf,
+        relation.group_map.transform_with_state_info.time_mode,
+    )
+    return kind == "group_map" and not BY_CLOCK.isdisjoint(modes)
 
 
 def _has_state(relation: Any) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from local_tracker.spark.scala import class_name, items, iterated, optional
+from local_tracker.spark.state.clocks import BY_CLOCK
 from local_tracker.spark.state.rules import (
     US_PER_MS,
     Later,
@@ -79,10 +80,12 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _User:
-    """An operator with a function of the user's. has_timers: it may emit without rows, by a clock or a watermark."""
+    """An operator with a function of the user's. has_timers: it may emit without rows, by a clock or a watermark;
+    by_clock: it may do so by a clock."""
 
     name: str
-    has_timers: bool
+    has_timers: bool = False
+    by_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class _Found:
 def state_plan(spark: Any, plan: Any, mode: str, policy: str) -> StatePlan:
     """What a query's state does. spark: the session; plan: the analysed one of the frame that is written;
     mode: of output, as Spark calls it; policy: `min` or `max`. Starts and changes nothing."""
-    reader = _Plan(spark, mode)
+    reader, found = _Plan(spark, mode), _Found()
     try:
         found = reader.found(plan)
         among = WatermarkPolicy(policy.lower())
@@ -110,16 +113,18 @@ def state_plan(spark: Any, plan: Any, mode: str, policy: str) -> StatePlan:
             others = ", ".join(dict.fromkeys(w.what for w in found.waits)) or found.users[1].name
             raise _NotUnderstoodError(f"{found.users[0].name} beside {others}")
     except _NotUnderstoodError as error:
-        return StatePlan(StateKind.UNKNOWN, mode=mode, what=str(error))
+        by_clock = any(user.by_clock for user in found.users)
+        return StatePlan(StateKind.UNKNOWN, mode=mode, what=str(error), by_clock=by_clock)
     kind = StateKind.NOTHING
     if found.users:
         kind = StateKind.USER
     elif found.waits:
         kind = StateKind.SESSION if found.has_session else StateKind.BOUNDED
-    user = found.users[0] if found.users else _User("", has_timers=False)
+    user = found.users[0] if found.users else _User("")
     return StatePlan(
-        kind, found.watermarks, among, mode, found.waits, user.name, has_timers=user.has_timers
-    )
+        kind, found.watermarks, among, mode, found.waits, user.name,
+        has_timers=user.has_timers, by_clock=user.by_clock,
+    )  # fmt: skip
 
 
 class _Plan:
@@ -412,7 +417,8 @@ class _Plan:
 def _user(node: Any) -> _User:
     kind = class_name(node)
     timers = node.timeMode() if kind.startswith("TransformWithState") else node.timeout()
-    return _User(_USERS[kind], str(timers.toString()) not in _NO_TIMERS)
+    mode = str(timers.toString())
+    return _User(_USERS[kind], mode not in _NO_TIMERS, mode in BY_CLOCK)
 
 
 def _interval_us(join: Any, lag_us: int) -> int:

@@ -15,8 +15,9 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.state.rules import US_PER_MS, Later, StatePlan, Window
+from tracker.errors import Code, FilesError
 
 _KEPT = 1_000
 _MAX_BYTES = 4 << 20
@@ -78,7 +79,7 @@ class StateRecord:
         self._path = f"{self.log.root}/_lowmark/state"
 
     def read(self) -> Recorded:
-        """Raises LogError where the file is not as it was written."""
+        """Raises FilesError where the file is not as it was written."""
         data = self.log.files.read_whole(self._path, _MAX_BYTES)
         if data is None:
             return Recorded()
@@ -87,7 +88,9 @@ class StateRecord:
             plans = tuple(Widest(**each) for each in document["plans"])
             return Recorded(plans, frozenset(int(batch) for batch in document["unseen"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise LogError(f"{self._path} does not say how state was held: {error}") from None
+            raise FilesError(
+                f"{self._path} does not say how state was held: {error}", Code.FILES_LOG
+            ) from None
 
     def begun(
         self, known: Recorded, plan: StatePlan, is_there: Callable[[int], bool] | None

@@ -203,7 +203,8 @@ class StatePlan:
 
     watermarks: in the order of the plan. mode: of output, as Spark calls it. waits: of BOUNDED and SESSION,
     why rows stay; of no other. what: of USER and UNKNOWN, which operator, or what of it, in words. held_for:
-    what the user gave. has_timers: of USER, whether its function may emit without rows, by a clock or a watermark.
+    what the user gave. has_timers: of USER, whether its function may emit without rows, by a clock or a watermark;
+    by_clock: of USER and UNKNOWN, whether some function may emit, or forget, by the clock.
     """
 
     kind: StateKind
@@ -214,6 +215,7 @@ class StatePlan:
     what: str = ""
     held_for: HeldFor | None = None
     has_timers: bool = False
+    by_clock: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.waits) != (self.kind in (StateKind.BOUNDED, StateKind.SESSION)):

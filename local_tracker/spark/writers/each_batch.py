@@ -14,10 +14,10 @@ from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.formats.outputs import Output
 from local_tracker.spark.formats.sinks import AtRest, Outputs, RunningSink, Sink, SinkPlan
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from tracker.client.topics import TopicPlace
+from tracker.errors import TrackingError
 from tracker.files import Stores
 
 

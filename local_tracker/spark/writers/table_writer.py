@@ -23,10 +23,10 @@ from local_tracker.spark.formats.outputs import Output
 from local_tracker.spark.formats.registry import table_format
 from local_tracker.spark.formats.sinks import check_by_units
 from local_tracker.spark.formats.tables import table_writer
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.query.logs import CheckpointLog, LogError
+from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.writers.each_batch import BatchWriter, Calls, Writing
+from tracker.errors import Code, FilesError, TrackingError
 from tracker.files import Stores
 
 _MAX_CLAIM_BYTES = 1 << 16
@@ -67,7 +67,7 @@ class QueryInTable:
         self._found: dict[int, tuple[Note, tuple[str, ...]]] = {}
 
     def note(self, batch: int) -> Note | None:
-        """Of a batch that is in the table; None if it is not. Raises LogError and TableRefused, and
+        """Of a batch that is in the table; None if it is not. Raises FilesError and TableRefused, and
         TrackingError for a commit that is not the writer's."""
         found = self._find(batch)
         return None if found is None else found[0]
@@ -154,8 +154,9 @@ class WrittenTable:
         try:
             return int(json.loads(raw)["since"])
         except (KeyError, RecursionError, TypeError, ValueError) as error:
-            raise LogError(
-                f"{path} does not say since when a table is written: {error!r}; restore it"
+            raise FilesError(
+                f"{path} does not say since when a table is written: {error!r}; restore it",
+                Code.FILES_LOG,
             ) from None
 
 

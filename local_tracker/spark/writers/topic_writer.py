@@ -20,10 +20,10 @@ from local_tracker.spark.formats.brokers import JvmTopic
 from local_tracker.spark.formats.kafka_sink import TopicSink, topic_output
 from local_tracker.spark.formats.outputs import Output
 from local_tracker.spark.formats.sinks import AtRest
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.writers.each_batch import BatchWriter, Calls, Writing
+from tracker.errors import TrackingError
 
 HEADER = "lowmark."
 """Begins the headers of a record: `lowmark.query`, `lowmark.batch`, `lowmark.slot.<segment>`."""
@@ -59,7 +59,7 @@ class TopicWriter(BatchWriter):
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Writes a batch's DataFrame, unless it has been written whole before. Raises TrackingError out of
-        turn, TopicError where the topic is another query's, and as the query does that waits for slots."""
+        turn, StateError where the topic is another query's, and as the query does that waits for slots."""
         query_id, run = self._calls.begin(frame, batch)
         query = self._writing.admitted_query(query_id)
         sink = self._claimed(query_id, query.routes, query.checkpoint)

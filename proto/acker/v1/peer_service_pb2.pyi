@@ -290,8 +290,10 @@ class Entry(_message.Message):
     LIMITS_CHANGED_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    OVER_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def register(self) -> _types_pb2.PipelineSpec:
+    def register(self) -> Global___PipelineRegistered:
         """A pipeline is registered."""
 
     @_builtins.property
@@ -336,10 +338,18 @@ class Entry(_message.Message):
         and stored by them; never an entry of a process's own log.
         """
 
+    @_builtins.property
+    def deleted(self) -> Global___PipelineDeleted:
+        """A pipeline ends."""
+
+    @_builtins.property
+    def over(self) -> Global___PipelinesOver:
+        """The home logs nothing more of pipelines that have ended."""
+
     def __init__(
         self,
         *,
-        register: _types_pb2.PipelineSpec | None = ...,
+        register: Global___PipelineRegistered | None = ...,
         opened: Global___KeyOpened | None = ...,
         tick: Global___KeyTick | None = ...,
         closed: Global___KeyClosed | None = ...,
@@ -350,12 +360,14 @@ class Entry(_message.Message):
         limits_changed: Global___LimitsChanged | None = ...,
         completed: Global___PipelineCompleted | None = ...,
         run: Global___TickRun | None = ...,
+        deleted: Global___PipelineDeleted | None = ...,
+        over: Global___PipelinesOver | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed", "completed", "run"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed", "completed", "run", "deleted", "over"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -634,6 +646,114 @@ class LimitsChanged(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LimitsChanged: _TypeAlias = LimitsChanged  # noqa: Y015
+
+@_typing.final
+class PipelineRegistered(_message.Message):
+    """A pipeline exists."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spec(self) -> _types_pb2.PipelineSpec:
+        """What it is."""
+
+    @_builtins.property
+    def restart(self) -> _shards_pb2.Restart:
+        """Where one of its name was deleted before: the generation that it begins in, above all of that one."""
+
+    def __init__(
+        self,
+        *,
+        spec: _types_pb2.PipelineSpec | None = ...,
+        restart: _shards_pb2.Restart | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PipelineRegistered: _TypeAlias = PipelineRegistered  # noqa: Y015
+
+@_typing.final
+class PipelineDeleted(_message.Message):
+    """A pipeline ends: what is open is dropped, all keys end, and nothing more is taken of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    @_builtins.property
+    def restart(self) -> _shards_pb2.Restart:
+        """The generation that ends it, in which nothing ever is."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        restart: _shards_pb2.Restart | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PipelineDeleted: _TypeAlias = PipelineDeleted  # noqa: Y015
+
+@_typing.final
+class PipelinesOver(_message.Message):
+    """The home of the log logs nothing more of these."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedGeneration]:
+        """Pipelines that were deleted."""
+
+    def __init__(
+        self,
+        *,
+        pipelines: _abc.Iterable[Global___EndedGeneration] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipelines", b"pipelines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PipelinesOver: _TypeAlias = PipelinesOver  # noqa: Y015
+
+@_typing.final
+class EndedGeneration(_message.Message):
+    """A pipeline that was deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    generation: _builtins.int
+    """The generation that ended it."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndedGeneration: _TypeAlias = EndedGeneration  # noqa: Y015
 
 @_typing.final
 class PipelineRestarted(_message.Message):

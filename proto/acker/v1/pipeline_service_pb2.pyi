@@ -1474,6 +1474,53 @@ class RestartPipelineRequest(_message.Message):
 Global___RestartPipelineRequest: _TypeAlias = RestartPipelineRequest  # noqa: Y015
 
 @_typing.final
+class DeletePipelineRequest(_message.Message):
+    """Which pipeline ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    DROP_OPEN_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    generation: _builtins.int
+    """The generation that the pipeline is in."""
+    drop_open: _builtins.bool
+    """Whether what is open is dropped; else the call is refused where something is."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        drop_open: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_open", b"drop_open", "generation", b"generation", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePipelineRequest: _TypeAlias = DeletePipelineRequest  # noqa: Y015
+
+@_typing.final
+class DeletePipelineResponse(_message.Message):
+    """Says that every shard has ended it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePipelineResponse: _TypeAlias = DeletePipelineResponse  # noqa: Y015
+
+@_typing.final
 class RestartPipelineResponse(_message.Message):
     """Says that every shard has begun it."""
 

@@ -75,6 +75,11 @@ class PipelineServiceStub(object):
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.FromString,
                 _registered_method=True)
+        self.DeletePipeline = channel.unary_unary(
+                '/acker.v1.PipelineService/DeletePipeline',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.DeletePipelineRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.DeletePipelineResponse.FromString,
+                _registered_method=True)
         self.RescaleShards = channel.unary_unary(
                 '/acker.v1.PipelineService/RescaleShards',
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsRequest.SerializeToString,
@@ -150,6 +155,14 @@ class PipelineServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeletePipeline(self, request, context):
+        """Ends a pipeline for good: nothing more is taken of it, its subscribers are told, and its name is free. Goes to the
+        shard that registered it; answered when every shard has ended it. Repeated for the same generation, it is one end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RescaleShards(self, request, context):
         """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
         new table, or after the time that the asker waits. Repeating it changes nothing.
@@ -200,6 +213,11 @@ def add_PipelineServiceServicer_to_server(servicer, server):
                     servicer.RestartPipeline,
                     request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.FromString,
                     response_serializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.SerializeToString,
+            ),
+            'DeletePipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePipeline,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.DeletePipelineRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.DeletePipelineResponse.SerializeToString,
             ),
             'RescaleShards': grpc.unary_unary_rpc_method_handler(
                     servicer.RescaleShards,
@@ -424,6 +442,33 @@ class PipelineService(object):
             '/acker.v1.PipelineService/RestartPipeline',
             acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.SerializeToString,
             acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeletePipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/DeletePipeline',
+            acker_dot_v1_dot_pipeline__service__pb2.DeletePipelineRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.DeletePipelineResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,10 @@ class PipelineServiceStub:
     listed, and every node has to join again. Goes to the shard that registered it; answered when
     every shard has begun it. Repeated for the same generation, it is one restart.
     """
+    DeletePipeline: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.DeletePipelineRequest, _pipeline_service_pb2.DeletePipelineResponse]
+    """Ends a pipeline for good: nothing more is taken of it, its subscribers are told, and its name is free. Goes to the
+    shard that registered it; answered when every shard has ended it. Repeated for the same generation, it is one end.
+    """
     RescaleShards: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.RescaleShardsRequest, _pipeline_service_pb2.RescaleShardsResponse]
     """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
     new table, or after the time that the asker waits. Repeating it changes nothing.
@@ -100,6 +104,10 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
     listed, and every node has to join again. Goes to the shard that registered it; answered when
     every shard has begun it. Repeated for the same generation, it is one restart.
+    """
+    DeletePipeline: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.DeletePipelineRequest, _pipeline_service_pb2.DeletePipelineResponse]  # type: ignore[assignment]
+    """Ends a pipeline for good: nothing more is taken of it, its subscribers are told, and its name is free. Goes to the
+    shard that registered it; answered when every shard has ended it. Repeated for the same generation, it is one end.
     """
     RescaleShards: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RescaleShardsRequest, _pipeline_service_pb2.RescaleShardsResponse]  # type: ignore[assignment]
     """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
@@ -184,6 +192,16 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
         """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
         listed, and every node has to join again. Goes to the shard that registered it; answered when
         every shard has begun it. Repeated for the same generation, it is one restart.
+        """
+
+    @_abc_1.abstractmethod
+    def DeletePipeline(
+        self,
+        request: _pipeline_service_pb2.DeletePipelineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.DeletePipelineResponse, _abc.Awaitable[_pipeline_service_pb2.DeletePipelineResponse]]:
+        """Ends a pipeline for good: nothing more is taken of it, its subscribers are told, and its name is free. Goes to the
+        shard that registered it; answered when every shard has ended it. Repeated for the same generation, it is one end.
         """
 
     @_abc_1.abstractmethod

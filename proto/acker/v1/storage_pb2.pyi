@@ -298,12 +298,16 @@ class Snapshot(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    ENDED_BEFORE_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Position of the last record that it stands for."""
     home_last: _builtins.int
     """Number of the home log's last entry."""
     next_incarnation: _builtins.int
     """The next incarnation to give."""
+    ended_before: _builtins.int
+    """The largest generation that ended one which is not listed any more."""
     @_builtins.property
     def outbox(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.Entry]:
         """The last entries of the home log, which some shard has not confirmed."""
@@ -336,6 +340,10 @@ class Snapshot(_message.Message):
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.SplitTable]:
         """By which tables the home log is split."""
 
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedPipeline]:
+        """The last pipelines that were deleted: what others still log of them is passed over."""
+
     def __init__(
         self,
         *,
@@ -350,14 +358,48 @@ class Snapshot(_message.Message):
         pipelines: _abc.Iterable[Global___PipelineSnapshot] | None = ...,
         membership: _shards_pb2.Membership | None = ...,
         tables: _abc.Iterable[_shards_pb2.SplitTable] | None = ...,
+        ended: _abc.Iterable[Global___EndedPipeline] | None = ...,
+        ended_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "confirmed", b"confirmed", "cut", b"cut", "home_last", b"home_last", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "confirmed", b"confirmed", "cut", b"cut", "ended", b"ended", "ended_before", b"ended_before", "home_last", b"home_last", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
+
+@_typing.final
+class EndedPipeline(_message.Message):
+    """A pipeline that was deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    OVER_AT_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    generation: _builtins.int
+    """The generation that ended it."""
+    @_builtins.property
+    def over_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The homes that have logged their last of it."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        over_at: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "over_at", b"over_at", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndedPipeline: _TypeAlias = EndedPipeline  # noqa: Y015
 
 @_typing.final
 class ClosedKey(_message.Message):

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.query.follow import TrackingError
 from tests.connectors.lake.lakes import COLUMNS, SLOTS, DeltaLake, table_name
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
 from tests.waits import until
+from tracker.errors import TrackingError
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.query.follow import TrackingError
 from tests.connectors.lake.lakes import SLOTS, IcebergLake
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
-from tests.waits import until
+from tests.waits import HANG_S, until
+from tracker.errors import TrackingError
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_expired_snapshots_are_named(lake: IcebergLake) -> None:
     lake.clean_up()
     with pytest.raises(Exception, match="of none of the tables that are named, or of one that no"):
         follow = lake.attached()[1]
-        follow.wait_durable(5)
+        follow.wait_durable(HANG_S)
 
 
 def test_a_sink_in_complete_mode_is_refused_where_it_is_to_create(lake: IcebergLake) -> None:

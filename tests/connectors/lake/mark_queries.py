@@ -1,5 +1,5 @@
 """Tables that are marked, by delta-rs and pyiceberg, while tracked queries of Spark write and read them: a mark
-is no row, stalls nobody, and Spark's readers see it as docs/consumers.md shows."""
+is no row, stalls nobody, and Spark's readers see it as docs/consumers-reference.md shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SLOTS = (10, 20, 25, 30)
 SECOND = 10**9
 HOURS = Cut(slots=3_600, slack_ns=SECOND)
 NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp())
-PAGE = ROOT / "docs" / "consumers.md"
+PAGE = ROOT / "docs" / "consumers-reference.md"
 
 
 def hour(number: int) -> Period:

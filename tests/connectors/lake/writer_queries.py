@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from examples.database import write_database
 from examples.tables import report_completed, write_batches
 from local_tracker.spark.formats.as_of import TableAsOf
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.completed import CompletedReader
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.worker.noted import note_commit
@@ -28,6 +27,7 @@ from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, TickContent
 from tracker.core.model.ack_values import unit_value
+from tracker.errors import TrackingError
 
 UNMERGED = "('commit.manifest-merge.enabled' = 'false')"
 

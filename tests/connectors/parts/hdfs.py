@@ -106,6 +106,7 @@ class HdfsCluster:
     def _ask(self, method: str, operation: str, name: str = "") -> bool:
         url = f"http://{self.web}/webhdfs/v1/{name}?op={operation}"
         try:
+            # expires: asked again until it is ready
             with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5):
                 return True
         except OSError:

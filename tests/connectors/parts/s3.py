@@ -58,6 +58,7 @@ class S3Server(PartProcess):
 
     def _answers(self) -> bool:
         try:
+            # expires: asked again until it is ready
             with urllib.request.urlopen(self.url + _HEALTH, timeout=5) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError):

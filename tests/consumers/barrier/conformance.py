@@ -8,7 +8,6 @@ class TestMySink(OrderedSinkSuite):
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,14 +17,10 @@ import pytest
 
 from scripts.summary import ROOT
 from tests.consumers.barrier.places import SINKS
-from tests.waits import HANG_S
-from tracker.consumers.barrier.sink import (
-    OrderedSink,
-    Position,
-    SinkFencedError,
-    SinkRefusedError,
-)
+from tests.waits import PROGRAM_S
+from tracker.consumers.barrier.sink import OrderedSink, Position
 from tracker.consumers.reorder import Released
+from tracker.errors import FencedError, StateError
 
 BARRIER, BUFFER = "orders", "b" * 32
 ROWS_A_BATCH = 7
@@ -117,11 +112,11 @@ class OrderedSinkSuite:
         first.open(BARRIER, BUFFER)
         first.write(*batch(0))
         assert second.open(BARRIER, BUFFER) == batch(0)[1]
-        with pytest.raises(SinkFencedError, match=BARRIER):
+        with pytest.raises(FencedError, match=BARRIER):
             first.write(*batch(ROWS_A_BATCH))
         assert place.rows() == rows_up_to(ROWS_A_BATCH), "nothing of it is in the sink"
         second.write(*batch(ROWS_A_BATCH))
-        with pytest.raises(SinkFencedError, match=BARRIER):
+        with pytest.raises(FencedError, match=BARRIER):
             first.open(BARRIER, BUFFER)
         second.write(*batch(2 * ROWS_A_BATCH))
         first.close()
@@ -132,7 +127,7 @@ class OrderedSinkSuite:
         first, second = sink_at(place), sink_at(place)
         assert first.open(BARRIER, BUFFER) is None
         assert second.open(BARRIER, BUFFER) is None
-        with pytest.raises(SinkFencedError, match=BARRIER):
+        with pytest.raises(FencedError, match=BARRIER):
             first.write(*batch(0))
         second.write(*batch(0))
         first.close()
@@ -145,9 +140,7 @@ class OrderedSinkSuite:
         first, other = sink_at(place), sink_at(place)
         first.open(BARRIER, BUFFER)
         first.write(*batch(0))
-        with pytest.raises(
-            SinkRefusedError, match=f"7 rows of barrier 'orders' by the buffer {BUFFER}"
-        ):
+        with pytest.raises(StateError, match=f"7 rows of barrier 'orders' by the buffer {BUFFER}"):
             other.open(BARRIER, "c" * 32)  # fmt: skip
         first.write(*batch(ROWS_A_BATCH))
         first.close()
@@ -184,38 +177,25 @@ class OrderedSinkSuite:
     def test_a_writer_killed_at_any_moment_has_written_what_its_position_says(
         self, place: Place
     ) -> None:
-        rng = random.Random(19)
-        at = 0
-        for _ in range(place.KILLS):
-            at = _killed(place, rng, at)
-        sink = sink_at(place)
-        held = sink.open(BARRIER, BUFFER)
-        assert held is not None and held.next >= at
-        sink.write(*batch(held.next))
-        sink.close()
-        assert place.rows() == rows_up_to(held.next + ROWS_A_BATCH)
+        kill_writers(place, "any", place.KILLS)
 
 
-def _killed(place: Place, rng: random.Random, before: int) -> int:
-    """Runs a writer and kills it while it works; returns the last position that it has said."""
-    command = [sys.executable, "-m", "tests.consumers.barrier.writer", place.kind]
-    process = subprocess.Popen(
-        [*command, json.dumps(dict(place.where))], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        found = int(process.stdout.readline())
-        assert found >= before, "what was said to be durable is there"
-        for _ in range(rng.randrange(1, 4)):
-            found = int(process.stdout.readline())
-        # Somewhere within the next one or two writes, whatever they take here.
-        try:
-            process.wait(rng.random() * 0.02)
-        except subprocess.TimeoutExpired:
-            pass
-    finally:
-        process.kill()
-        said = [int(line) for line in process.stdout if line.endswith("\n")]
-        process.wait(HANG_S)
-        process.stdout.close()
-    return said[-1] if said else found
+def kill_writers(place: Place, moment: str, kills: int) -> None:
+    """Kills writers, as `killed` says; the rows of all of them are there once and in order, and no less than what each
+    was told."""
+    command = [sys.executable, "-m", "tests.consumers.barrier.killed", place.kind]
+    ran = subprocess.run(
+        [*command, json.dumps(dict(place.where)), moment, str(kills)],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    told = [int(line) for line in ran.stdout.splitlines()]
+    assert len(told) == kills
+    assert told == sorted(told), "each found what the one before was told"
+    sink = sink_at(place)
+    held = sink.open(BARRIER, BUFFER)
+    assert held is not None and held.next >= told[-1] > 0
+    assert place.rows() == rows_up_to(held.next)
+    sink.write(*batch(held.next))
+    sink.close()
+    assert place.rows() == rows_up_to(held.next + ROWS_A_BATCH)

@@ -1,43 +1,140 @@
-"""Judges what a sink holds after its writers were killed, each behind a step of its own."""
+"""Writers of a sink, each killed: python -m tests.consumers.barrier.killed KIND WHERE MOMENT KILLS
+
+Each is a fork of this process, which has loaded what they need. MOMENT: `any`, somewhere while it works, or `steps`,
+behind a step of its kind's, one after the other, and behind which of its calls is drawn. A line is printed for each:
+the position that the writer was last told to have reached.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
-import subprocess
+import os
+import random
+import signal
 import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from scripts.summary import ROOT
-from tests.consumers.barrier.conformance import (
-    BARRIER,
-    BUFFER,
-    ROWS_A_BATCH,
-    Place,
-    batch,
-    rows_up_to,
-    sink_at,
-)
-from tests.waits import PROGRAM_S
+from tests.consumers.barrier.conformance import BARRIER, BUFFER, ROWS_A_BATCH, batch
+from tests.consumers.barrier.places import SINKS
 
-KILLS, SEED = 20, 19
+PRODUCER_STEPS = {
+    "init_transactions": 1, "begin_transaction": 4, "produce": 20, "commit_transaction": 4,
+}  # fmt: skip
+TABLE_STEPS = {
+    "create": 1, "transaction_version": 5, "create_write_transaction": 1, "write_deltalake": 4,
+}  # fmt: skip
+"""How often each is called at least until the fourth write is done; the first of them open the sink."""
 
 
-def kill_writers_behind_each_step(place: Place) -> None:
-    """The rows of all of them are there once and in order, and no less than what each was told."""
-    command = [sys.executable, "-m", "tests.consumers.barrier.killed_behind", place.kind]
-    ran = subprocess.run(
-        [*command, json.dumps(dict(place.where)), str(SEED), str(KILLS)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    deaths = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert len(deaths) == KILLS
-    told = [position for _, position in deaths]
-    assert told == sorted(told), "each found what the one before was told"
+class Die:
+    """Kills this process behind the call that it is the turn of."""
 
-    sink = sink_at(place)
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    def behind(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*args: Any, **options: Any) -> Any:
+            result = step(*args, **options)
+            self._left -= 1
+            if self._left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return stepped
+
+
+def plant_kafka(step: str, die: Die) -> None:
+    import confluent_kafka
+
+    fatal = {step: die.behind(getattr(confluent_kafka.Producer, step))}
+    confluent_kafka.Producer = type("Producer", (confluent_kafka.Producer,), fatal)
+
+
+def plant_delta(step: str, die: Die) -> None:
+    import deltalake
+
+    owner = deltalake if hasattr(deltalake, step) else deltalake.DeltaTable
+    setattr(owner, step, die.behind(getattr(owner, step)))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """modules: loaded before the first fork, and nothing of them used; plant: has a step die."""
+
+    modules: tuple[str, ...]
+    calls: Mapping[str, int] = field(default_factory=dict)
+    plant: Callable[[str, Die], None] | None = None
+
+
+SEED = 19
+STEPS = {
+    "sqlite": Steps(("tracker.consumers.barrier.sqlite",)),
+    "postgres": Steps(("psycopg", "tracker.consumers.barrier.postgres")),
+    "kafka": Steps(
+        ("confluent_kafka.admin", "tracker.consumers.barrier.kafka"), PRODUCER_STEPS, plant_kafka
+    ),
+    "delta": Steps(
+        ("deltalake", "pyarrow", "tracker.consumers.barrier.delta"), TABLE_STEPS, plant_delta
+    ),
+}
+
+
+def write(kind: str, where: str, told: int) -> None:
+    """Until it dies. told: where the position goes, whenever the sink has said one."""
+    sink = SINKS[kind](json.loads(where))
     held = sink.open(BARRIER, BUFFER)
-    assert held is not None and held.next >= told[-1] > 0
-    assert place.rows() == rows_up_to(held.next)
-    sink.write(*batch(held.next))
-    sink.close()
-    assert place.rows() == rows_up_to(held.next + ROWS_A_BATCH)
+    at = 0 if held is None else held.next
+    while True:
+        os.pwrite(told, f"{at:12d}".encode(), 0)
+        rows, position = batch(at)
+        sink.write(rows, position)
+        at = position.next
+
+
+def killed_anywhere(child: int, told: int, rng: random.Random) -> None:
+    """Somewhere within the next one or two writes behind one of the first, whatever they take here."""
+    begun, writes = reached(told), rng.randrange(1, 4)
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if reached(told) >= begun + writes * ROWS_A_BATCH:
+            time.sleep(rng.random() * 0.02)  # paces: the kill
+            os.kill(child, signal.SIGKILL)
+            break
+        time.sleep(0.001)  # paces: its looks
+
+
+def reached(told: int) -> int:
+    return int(os.pread(told, 12, 0))
+
+
+def main(kind: str, where: str, moment: str, kills: str) -> None:
+    steps, rng = STEPS[kind], random.Random(SEED)
+    for module in steps.modules:
+        importlib.import_module(module)
+    told = os.memfd_create("told")
+    os.pwrite(told, f"{0:12d}".encode(), 0)
+    for number in range(int(kills)):
+        step = "" if moment == "any" else list(steps.calls)[number % len(steps.calls)]
+        calls = rng.randint(1, steps.calls.get(step, 1))
+        child = os.fork()
+        if child == 0:
+            try:
+                if steps.plant is not None and step:
+                    steps.plant(step, Die(calls))
+                write(kind, where, told)
+            finally:
+                traceback.print_exc()
+                os._exit(1)
+        if not step:
+            killed_anywhere(child, told, rng)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), f"the writer that was to die {step} has ended"
+        print(reached(told), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,16 +18,21 @@ from tests.consumers.barrier.conformance import (
     OrderedSinkSuite,
     Place,
     batch,
+    kill_writers,
     rows_up_to,
     sink_at,
 )
-from tests.consumers.barrier.killed import kill_writers_behind_each_step
 from tests.consumers.barrier.shown import KEYS, program, run_shown
+from tests.consumers.tables import synced_files
 from tests.files.s3 import s3_bucket
 from tracker.consumers.barrier.delta import DeltaSink
 from tracker.consumers.barrier.releasing import Releaser
-from tracker.consumers.barrier.sink import Position, SinkFencedError, SinkRefusedError
+from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released, ReorderBuffer
+from tracker.errors import FencedError, StateError
+
+KILLED = 20
+"""Writers, behind each step in turn."""
 
 
 class DeltaPlace:
@@ -64,7 +69,7 @@ class TestDeltaSink(OrderedSinkSuite):
         return DeltaPlace(str(tmp_path / "ordered"))
 
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
-        kill_writers_behind_each_step(place)
+        kill_writers(place, "steps", KILLED)
 
 
 def written(place: DeltaPlace, batches: int = 2) -> tuple[DeltaSink, Position]:
@@ -110,6 +115,26 @@ def test_a_commit_that_was_told_to_have_failed_is_not_made_again(
     assert place.rows() == rows_up_to(3 * ROWS_A_BATCH)
 
 
+def test_an_opening_that_was_told_to_have_failed_is_no_other_writer(
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that was opened before, too."""
+    from deltalake.exceptions import CommitFailedError
+
+    sink, position = written(place, 1)
+    commit = DeltaTable.create_write_transaction
+
+    def answer_lost(*args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        commit(*args, **options)
+        raise CommitFailedError("the version is taken")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", answer_lost)
+    assert sink.open(BARRIER, BUFFER) == position
+    sink.write(*batch(position.next))
+    assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)
+
+
 def test_a_writer_that_is_between_look_and_commit_is_kept_out(
     place: DeltaPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +149,7 @@ def test_a_writer_that_is_between_look_and_commit_is_kept_out(
         write_deltalake(*args, **options)
 
     monkeypatch.setattr(deltalake, "write_deltalake", opened_between)
-    with pytest.raises(SinkFencedError, match="epoch 2, this one's is 1"):
+    with pytest.raises(FencedError, match="was opened by another writer"):
         first.write(*batch(position.next))
     second.write(*batch(position.next))
     assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)
@@ -151,14 +176,7 @@ def test_what_was_written_to_a_local_disk_is_synced_before_it_is_said(
     """Every file that the newest version needs, those of an earlier process too."""
     written(place)[0].close()
     place.table.alter.set_table_properties({"delta.checkpointInterval": "3"})
-    synced = set[str]()
-    sync = os.fsync
-
-    def noted(file: int) -> None:
-        synced.add(os.readlink(f"/proc/self/fd/{file}"))
-        sync(file)
-
-    monkeypatch.setattr(os, "fsync", noted)
+    synced = synced_files(monkeypatch)
     sink = sink_at(place)
     sink.open(BARRIER, BUFFER)
     for number in range(2, 6):
@@ -174,15 +192,13 @@ def test_a_table_that_was_restored_is_refused(place: DeltaPlace) -> None:
     written(place)
     place.table.restore(2)
     assert place.rows() == rows_up_to(ROWS_A_BATCH), "the first batch"
-    with pytest.raises(
-        SinkRefusedError, match="14 rows of barrier 'orders', and 0 rows are the last"
-    ):
+    with pytest.raises(StateError, match="14 rows of barrier 'orders', and 0 rows are the last"):
         sink_at(place).open(BARRIER, BUFFER)
 
 
 def test_a_table_of_other_columns_is_refused(place: DeltaPlace) -> None:
     write_deltalake(place.where["table"], pa.table({"position": [1], "order": ["a"]}))
-    with pytest.raises(SinkRefusedError, match="columns position long, order string"):
+    with pytest.raises(StateError, match="columns position long, order string"):
         sink_at(place).open(BARRIER, BUFFER)
 
 
@@ -194,7 +210,7 @@ def test_a_table_in_a_store_has_one_writer_too(monkeypatch: pytest.MonkeyPatch) 
         first, position = written(place, 1)
         second = sink_at(place)
         assert second.open(BARRIER, BUFFER) == position
-        with pytest.raises(SinkFencedError):
+        with pytest.raises(FencedError):
             first.write(*batch(position.next))
         second.write(*batch(position.next))
         assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)

@@ -19,8 +19,9 @@ from tests.consumers.barrier.conformance import (
     rows_up_to,
 )
 from tracker.consumers.barrier.postgres import PostgresSink
-from tracker.consumers.barrier.sink import Position, SinkAwayError, SinkRefusedError
+from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released
+from tracker.errors import StateError, UnavailableError
 
 pytestmark = pytest.mark.skipif(
     postgres_bin() is None, reason="there is no PostgreSQL server: run scripts/ensure-postgres"
@@ -117,20 +118,21 @@ def test_what_the_table_does_not_take_is_refused_whole_and_by_name(postgres: Pos
     postgres.server.run(
         "CREATE TABLE t (position bigint PRIMARY KEY, at timestamptz)", database=postgres.database
     )
-    with pytest.raises(SinkRefusedError, match=r"'nosuch' .* does not exist: create it"):
+    with pytest.raises(StateError, match=r"'nosuch' .* does not exist: create it"):
         PostgresSink(postgres.where["dsn"], "nosuch").open(BARRIER, BUFFER)
     sink = PostgresSink(postgres.where["dsn"], "t")
-    sink.open(BARRIER, BUFFER)
     for payload, why in (
         (b'{"at": "yesterday or so"}', "invalid input syntax for type timestamp"),
         (b'{"at": null, "more": 1}', "has no columns for the fields more"),
         (b"[1]", "is no object"),
         (b"\xff", "is not JSON"),
     ):
+        assert sink.open(BARRIER, BUFFER) is None
         rows = [Released(0, 1, "a", b'{"at": null}'), Released(1, 1, "b", payload)]
-        with pytest.raises(SinkRefusedError, match=why):
+        with pytest.raises(StateError, match=why):
             sink.write(rows, Position(BUFFER, 2, 1, "b"))
         assert postgres.query("SELECT count(*) FROM t") == [(0,)]
+    sink.open(BARRIER, BUFFER)
     sink.write(
         [Released(0, 1, "a", b'{"at": "2026-03-01T10:00:00Z"}')], Position(BUFFER, 1, 1, "a")
     )
@@ -145,9 +147,9 @@ def test_a_server_that_is_killed_is_away_and_what_it_has_written_is_there(
     sink.write(*batch(0))
     server.kill()
     try:
-        with pytest.raises(SinkAwayError, match="PostgreSQL at"):
+        with pytest.raises(UnavailableError, match="PostgreSQL at"):
             sink.write(*batch(7))
-        with pytest.raises(SinkAwayError, match="PostgreSQL at"):
+        with pytest.raises(UnavailableError, match="PostgreSQL at"):
             sink.open(BARRIER, BUFFER)
     finally:
         server.start()
@@ -159,7 +161,7 @@ def test_a_server_that_is_killed_is_away_and_what_it_has_written_is_there(
 
 def test_a_password_stays_out_of_messages() -> None:
     sink = PostgresSink("postgresql://me:geheim@127.0.0.1:1/db", "t")
-    with pytest.raises(SinkAwayError) as refused:
+    with pytest.raises(UnavailableError) as refused:
         sink.open(BARRIER, BUFFER)
     assert "geheim" not in str(refused.value) + sink.name
     with pytest.raises(ValueError, match="the DSN cannot be read") as told:

@@ -15,9 +15,10 @@ import pytest
 from local_tracker.spark.formats.committed import SINK, CommittedFiles
 from local_tracker.spark.formats.published import PublishedBatches
 from tracker.consumers.barrier import rows as barrier_rows
-from tracker.consumers.barrier.rows import RowError, RowReader, chunks, payload_of, skipped
+from tracker.consumers.barrier.rows import RowReader, chunks, payload_of, skipped
 from tracker.consumers.barrier.sources import FilesIn, Found
 from tracker.core.model.units import unit_name
+from tracker.errors import InvalidError
 from tracker.files import FilesError
 
 
@@ -122,7 +123,7 @@ def test_a_row_that_cannot_be_taken_is_named(
 ) -> None:
     path = tmp_path / "f.json"
     path.write_text(f'{{"k": "fine", "t": 1, "v": 1}}\n{line}\n')
-    with pytest.raises(RowError, match=why):
+    with pytest.raises(InvalidError, match=why):
         list(reader.items(unit_name(str(path)), 5))
 
 
@@ -139,6 +140,6 @@ def test_what_is_in_memory_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert [len(chunk) for chunk in chunks(items, "u")] == [3, 2, 1]
     assert [len(chunk) for chunk in chunks(skipped(items, 4), "u")] == [1, 1]
     monkeypatch.setattr(barrier_rows, "MAX_ROW_BYTES", 120)
-    with pytest.raises(RowError, match="u: the row of key 'k' has 121 bytes, the limit is 120"):
+    with pytest.raises(InvalidError, match="u: the row of key 'k' has 121 bytes, the limit is 120"):
         list(chunks(items, "u"))
     assert payload_of({"a": float("inf"), "b": [float("-inf")]}) == b'{"a": "Infinity", "b": ["-Infinity"]}'  # fmt: skip

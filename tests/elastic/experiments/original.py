@@ -68,7 +68,7 @@ class Feeder(threading.Thread):
             self.sent.update(line)
             number += 1
             due_s = max(due_s + 1 / LINES_PER_S, time.monotonic() - 1.0)
-            time.sleep(max(0.0, due_s - time.monotonic()))
+            time.sleep(max(0.0, due_s - time.monotonic()))  # paces: the load
         self.steps.leave_front(self._node, "front")
         self._node.leave(HANG_S)
         self.steps.close()
@@ -97,13 +97,13 @@ def find(root: Path) -> dict[str, Any]:
             began_ns, marks = time.monotonic_ns(), []
             feeder.start()
             for addition in range(ADDITIONS):
-                time.sleep(PAUSE_S)
+                time.sleep(PAUSE_S)  # paces: the load
                 marks.append(((time.monotonic_ns() - began_ns) / 1e9, f"addition {addition + 1}"))
                 fleet.join()
                 fleet.changed(SHARDS + addition + 1)
                 _add(processes, fleet, directory)
                 marks.append(((time.monotonic_ns() - began_ns) / 1e9, "done"))
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # paces: the load
             feeder.finish.set()
             feeder.join()
             listener.ends_well(HANG_S)  # all is done

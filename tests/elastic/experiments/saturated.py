@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.elastic.rescaling import rescaled
+from tests.waits import HANG_S
 
 INTERVAL_MS, ITEMS = 1.5, 2
 PAUSE_S = 6.0
@@ -17,7 +18,7 @@ def find(root: Path) -> dict[str, Any]:
     shutil.rmtree(root / "saturated", ignore_errors=True)
     run = rescaled(
         root / "saturated", PAUSE_S, steps=((2, False),), standing_cells=0,
-        interval_ms=INTERVAL_MS, items=ITEMS, finish_s=240.0,
+        interval_ms=INTERVAL_MS, items=ITEMS, finish_s=HANG_S,
     )  # fmt: skip
     assert not run.trouble, run.trouble
     wrong = [line for judged in run.judged if not judged.ok for line in judged.said]

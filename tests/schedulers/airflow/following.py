@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from tests.schedulers.airflow.home import PROCESSES, Airflow, changed, page
 from tests.schedulers.judged import faults
 from tests.schedulers.outcome import Outcome
 from tests.schedulers.running import RunFailed
 from tests.schedulers.shop import Shop
+from tests.waits import HANG_S
 
 LAYOUT = "%Y-%m-%dT%H:%M:%S"
-START_S, REPORT_S = 600.0, 600.0
-"""Upper bounds, for a machine that has much else to do."""
-CLOSE_LOOK_S = 0.02
+CLOSE_LOOK_S = 0.02  # paces: its looks
+WATCHERS = 2
 SILENT_AFTER_S = 30
 DAGS = ("orders_release", "orders_report", "orders_two_release")
+
+
+class Kill(NamedTuple):
+    """A process dies when something is counted that was not before an hour became complete; None: at once. again: the
+    watcher has nothing new to report when it is back, and reports the same again."""
+
+    process: str
+    moment: str
+    counted: Callable[[Airflow], int] | None = None
+    again: bool = False
+
+
+KILLS = (
+    Kill("triggerer", "an hour is complete"),
+    Kill("triggerer", "the watcher's event is stored", lambda a: a.events("orders_complete")),
+    Kill(
+        "triggerer",
+        "the watcher's event is stored",
+        lambda a: a.events("orders_complete"),
+        again=True,
+    ),
+    # Airflow runs it again when it has found that out.
+    Kill("scheduler", "a release runs", lambda a: a.running("orders_release")),
+    Kill("scheduler", "an hour is released", lambda a: a.events("orders_hours")),
+    Kill("api-server", "a release runs", lambda a: a.running("orders_release")),
+    Kill("dag-processor", "an hour is complete"),
+)
 
 
 def follow(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
@@ -27,21 +55,44 @@ def follow(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
     for process in PROCESSES:
         airflow.start(process)
     _reported(shop, airflow)
-    _one_subscription(shop, airflow, outcome)
-    _triggerer_before_it_has_stored(shop, airflow)
-    _triggerer_before_its_record(shop, airflow)
-    _scheduler_in_a_release(shop, airflow)
-    outcome.kills += 3
+    _one_wait_each(shop, airflow, outcome)
+    for kill in KILLS:
+        _die(kill, shop, airflow)
+    shop.restart_tracker()
+    outcome.kills += len(KILLS) + 1
     until = _sensor(shop, airflow, outcome)
     shop.complete_hour()
     _reported(shop, airflow, sensors=1)
     two = len(_two(shop.expected(LAYOUT)))
     airflow.programs.wait_for(
-        "the releases of two hours", lambda: len(airflow.keys("orders_two_hours")) >= two, REPORT_S
+        "the releases of two hours", lambda: len(airflow.keys("orders_two_hours")) >= two, HANG_S
     )
     _quiet(airflow)
-    _one_subscription(shop, airflow, outcome)
+    _one_wait_each(shop, airflow, outcome)
     outcome.wrong += _faults_of_sensor(shop, until)
+
+
+def _die(kill: Kill, shop: Shop, airflow: Airflow) -> None:
+    """One hour becomes complete before it, another while the process is dead."""
+    _quiet(airflow)
+    count = kill.counted
+    before = count(airflow) if count else 0
+    shop.complete_hour()
+    if count:
+        airflow.programs.wait_for(
+            kill.moment, lambda: count(airflow) > before, HANG_S, CLOSE_LOOK_S
+        )
+    airflow.programs.kill(kill.process)
+    if not kill.again:
+        shop.complete_hour()
+    events = airflow.events("orders_complete")
+    airflow.start(kill.process)
+    if kill.again:
+        airflow.programs.wait_for(
+            "the same report", lambda: airflow.events("orders_complete") > events, HANG_S
+        )
+        shop.complete_hour()
+    _reported(shop, airflow)
 
 
 def two_hours() -> str:
@@ -58,9 +109,7 @@ def two_hours() -> str:
 def _reported(shop: Shop, airflow: Airflow, sensors: int = 0) -> None:
     """Waits for the reports of all hours that are complete, and of some sensors."""
     reports = len(shop.completed) + sensors
-    airflow.programs.wait_for(
-        f"{reports} reports", lambda: len(shop.history()) >= reports, REPORT_S
-    )
+    airflow.programs.wait_for(f"{reports} reports", lambda: len(shop.history()) >= reports, HANG_S)
 
 
 def _quiet(airflow: Airflow) -> None:
@@ -70,52 +119,15 @@ def _quiet(airflow: Airflow) -> None:
         states = {state for dag in DAGS for state in airflow.states(dag)}
         return states <= {"success", "failed"}
 
-    airflow.programs.wait_for("the end of every run", ended, REPORT_S)
+    airflow.programs.wait_for("the end of every run", ended, HANG_S)
 
 
-def _one_subscription(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
-    """Both watchers have one, once all is as it should be."""
+def _one_wait_each(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
+    """Each watcher waits by one call at the tracker, once all is as it should be."""
     airflow.programs.wait_for(
-        "both watchers", lambda: airflow.events("orders_two_complete") > 0, START_S
+        "both watchers", lambda: airflow.events("orders_two_complete") > 0, HANG_S
     )
-    if shop.subscribers != 1:
-        outcome.wrong.append(f"two watchers of one pipeline have {shop.subscribers} subscriptions")
-    outcome.numbers["subscription of two watchers"] = shop.subscribers
-
-
-def _triggerer_before_it_has_stored(shop: Shop, airflow: Airflow) -> None:
-    """The triggerer dies as soon as an hour is complete, and another one comes while it is dead."""
-    shop.complete_hour()
-    airflow.programs.kill("triggerer")
-    shop.complete_hour()
-    airflow.start("triggerer")
-    _reported(shop, airflow)
-
-
-def _triggerer_before_its_record(shop: Shop, airflow: Airflow) -> None:
-    """The triggerer dies when Airflow has stored an event of the watcher, which has not yet heard of that."""
-    events = airflow.events("orders_complete")
-    shop.complete_hour()
-    airflow.programs.wait_for(
-        "the watcher's event", lambda: airflow.events("orders_complete") > events, REPORT_S, CLOSE_LOOK_S
-    )  # fmt: skip
-    airflow.programs.kill("triggerer")
-    shop.complete_hour()
-    airflow.start("triggerer")
-    _reported(shop, airflow)
-
-
-def _scheduler_in_a_release(shop: Shop, airflow: Airflow) -> None:
-    """The scheduler dies with a release that runs, which Airflow runs again when it has found that out."""
-    _quiet(airflow)
-    shop.complete_hour()
-    airflow.programs.wait_for(
-        "a release to run", lambda: airflow.running("orders_release") > 0, REPORT_S, CLOSE_LOOK_S
-    )
-    airflow.programs.kill("scheduler")
-    shop.complete_hour()
-    airflow.start("scheduler")
-    _reported(shop, airflow)
+    airflow.programs.wait_for("their waits", lambda: shop.waiting == WATCHERS, HANG_S)
 
 
 def sensor() -> str:
@@ -144,25 +156,25 @@ def _sensor(shop: Shop, airflow: Airflow, outcome: Outcome) -> datetime:
         state, _, by_triggerer = airflow.task("orders_wait", "complete")
         return state == "deferred" and by_triggerer
 
-    programs.wait_for("the Dag of the sensor", known, START_S)
+    programs.wait_for("the Dag of the sensor", known, HANG_S)
     command = airflow.command("dags", "trigger", "orders_wait", "--logical-date", until.isoformat())
-    status, said = programs.call("trigger", command, START_S)
+    status, said = programs.call("trigger", command, HANG_S)
     if status:
         raise RunFailed(f"airflow dags trigger ended with {status}: {said[-1_500:]}")
     # Not any other try: Airflow may count one as failed whose trigger fires within moments.
-    programs.wait_for("a try of the sensor that is held", lambda: _held(airflow), REPORT_S)
+    programs.wait_for("a try of the sensor that is held", lambda: _held(airflow), HANG_S)
     programs.wait_for(
-        "another try of the sensor", lambda: airflow.task("orders_wait", "complete")[1] > 1, REPORT_S
+        "another try of the sensor", lambda: airflow.task("orders_wait", "complete")[1] > 1, HANG_S
     )  # fmt: skip
     shop.complete_hour()  # which ends the silence for a while
-    programs.wait_for("the sensor to wait", waits, REPORT_S)
+    programs.wait_for("the sensor to wait", waits, HANG_S)
     programs.kill("triggerer")
     outcome.kills += 1
     shop.complete_hour()
     airflow.start("triggerer")
     _reported(shop, airflow, sensors=1)
     programs.wait_for(
-        "the end of the sensor's run", lambda: set(airflow.states("orders_wait")) == {"success"}, REPORT_S
+        "the end of the sensor's run", lambda: set(airflow.states("orders_wait")) == {"success"}, HANG_S
     )  # fmt: skip
     outcome.numbers["tries of a sensor"] = airflow.task("orders_wait", "complete")[1]
     return until
@@ -198,7 +210,7 @@ def judge(shop: Shop, airflow: Airflow, outcome: Outcome) -> None:
             outcome.wrong.append(f"the events of {asset} are of {airflow.keys(asset)}")
     if airflow.states("orders_report") != {"success": len(expected)}:
         outcome.wrong.append(f"runs of orders_report: {airflow.states('orders_report')}")
-    again = airflow.events("orders_complete") - len(expected)
+    again = airflow.repeated("orders_complete")
     outcome.numbers["reports of the watcher that came again"] = again
     if again < 1:
         outcome.wrong.append(f"the watcher reported {again} hours again: its kills showed nothing")

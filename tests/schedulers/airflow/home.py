@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ class Airflow:
     def events(self, asset: str) -> int:
         """How many an asset has."""
         return len(self.rows(EVENTS.format("1"), asset))
+
+    def repeated(self, asset: str) -> int:
+        """How many events of an asset's watcher report a period that another one has reported."""
+        extras = [
+            json.loads(extra) for (extra,) in self.rows(EVENTS.format("asset_event.extra"), asset)
+        ]
+        keys = [extra["payload"]["key"] for extra in extras]
+        return len(keys) - len(set(keys))
 
     def keys(self, asset: str) -> list[str]:
         """The partition keys of an asset's events, sorted."""

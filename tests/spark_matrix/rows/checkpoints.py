@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from local_tracker.spark.query.follow import TrackingError
-from local_tracker.spark.session.rescaling import RescaleError, checkpoint_state, rescale_query
+from local_tracker.spark.session.rescaling import checkpoint_state, rescale_query
 from local_tracker.spark.session.tracked import TrackedQuery
 from tests.spark_matrix.registry import Profile, row
 from tests.spark_matrix.world import World
 from tracker.client import Subscriber
 from tracker.core.model import Edge
+from tracker.errors import TrackingError
 
 SHORT_LOGS = Profile(
     "short-logs",
@@ -120,7 +120,7 @@ def rescaled_state(world: World) -> None:
                 query, done = rescale_query(
                     world.spark, query, start, world.path("cp"), partitions, reached=reached
                 )
-            except RescaleError as error:
+            except TrackingError as error:
                 world.refused(error)  # nothing was stopped: the query goes on as it was
                 continue
             world.check(done.to_partitions == partitions, f"it was rescaled as {done}")

@@ -9,10 +9,10 @@ import sys
 from typing import Any
 
 from examples.children import ROOT
-from local_tracker.spark.query.follow import TrackingError
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import World
 from tests.waits import PROGRAM_S
+from tracker.errors import TrackingError
 
 REFUSED = (
     "tracked.writer", "acks of user code", "has no checkpointLocation", "by foreachBatch",

@@ -27,7 +27,7 @@ from tests.waits import PROGRAM_S
 SLOTS = (10, 20, 30, 40)
 KILLED_AT = 1
 TRIES = 4
-AWAY_S = 30.0
+AWAY_S = 30.0  # paces: how long the tracker is away
 
 
 def run_driver(

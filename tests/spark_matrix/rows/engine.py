@@ -93,7 +93,7 @@ def through_the_front(
     query = front.start(stream.trigger(processingTime="200 milliseconds"))
     tracked = world.tracked()
     copy = world.copy(tracked, world.reader(4, schema).parquet(world.path("raw")))
-    world.wait("rows have come", arrived, 60.0)
+    world.wait("rows have come", arrived)
     query.processAllAvailable()
     front.stop(leave=True)
     copy.processAllAvailable()

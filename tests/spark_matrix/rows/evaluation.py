@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from local_tracker import acks
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.options import TrackingOptions
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.world import SIDE, World
 from tracker.core.model.ack_values import child_value
+from tracker.errors import TrackingError
 
 Publish = Callable[[DataFrame], None]
 

@@ -8,12 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from local_tracker import acks
-from local_tracker.spark.query.follow import TrackingError
 from tests.spark.support import SCHEMA, Batches, parse_operator
 from tests.spark_matrix.faults import at_the_end, once
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.rows.evaluation import Publish
 from tests.spark_matrix.world import SIDE, World
+from tracker.errors import TrackingError
 
 
 def moody_operator() -> Any:

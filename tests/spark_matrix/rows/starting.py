@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark_matrix.registry import row
@@ -20,6 +19,7 @@ from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import unit_name
 from tracker.core.model.waits import WaitKind
+from tracker.errors import TrackingError
 
 
 def refused(world: World, start: Any, *words: str) -> None:

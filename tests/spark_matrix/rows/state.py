@@ -22,6 +22,7 @@ from tests.spark_matrix.registry import row
 from tests.spark_matrix.stateful import FAR_KEY, FAR_MS, Events, Stateful, after, setting
 from tests.spark_matrix.world import World
 from tests.waits import PROGRAM_S
+from tracker.errors import TrackingError
 
 TRIES = 4
 """To kill a driver in a place that may be missed."""
@@ -256,8 +257,8 @@ def left_in_state(run: Stateful) -> None:
 def run_driver(
     world: World, run: Stateful, point: str, batch: int = 0, how: str = "classic"
 ) -> bool:
-    """Runs a driver until it kills itself with all queries at one place, or to its end at `none`. False where it missed the place, which is
-    some milliseconds wide for `commit`."""
+    """Runs a driver until it kills itself with all queries at one place, or to its end at `none` and `refused`. False
+    where it missed the place, which is some milliseconds wide for `commit`."""
     (world.directory / "inputs.json").write_text(json.dumps(run.inputs))
     command = [
         sys.executable, "-m", "tests.spark_matrix.state_driver", world.target, world.name,
@@ -266,9 +267,12 @@ def run_driver(
     ]  # fmt: skip
     ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
     is_missed = point == "commit" and ended.returncode == MISSED
-    wanted = 0 if point == "none" else -signal.SIGKILL
+    wanted = 0 if point in ("none", "refused") else -signal.SIGKILL
     if ended.returncode != wanted and not is_missed:
-        said = ended.stderr.decode(errors="replace")
+        lines = ended.stderr.decode(errors="replace").splitlines()
+        said = "\n".join(
+            line for line in lines if not line.lstrip().startswith(("at ", "org.apache."))
+        )
         world.fail(f"the driver ended with status {ended.returncode}: {said[-3000:]}")
     return not is_missed
 
@@ -476,3 +480,85 @@ def connect_windows(world: World) -> None:
 @row("11.35", "joins of a Spark Connect session, killed with its server", since="4.0")
 def connect_joins(world: World) -> None:
     connect_killed(world, SIDES, of.INNER, of.OUTER, of.RIGHT, of.FULL, of.JOIN_WINDOW)
+
+
+@row(
+    "11.36",
+    "timeouts by the clock followed from outside, killed in a batch: held as its user says",
+)
+def attached_clock(world: World) -> None:
+    """No log tells what a timeout by the clock lets go of, nor that it is by one. What its user says holds it until
+    later rows have moved the watermark beyond all that may be in state."""
+    run = outside(world, of.PYTHON_CLOCK)
+    run.publish(KEYS[0])
+    run.start(None)
+    run.attach()
+    run.settle_by_clock()
+    for query in run.queries.values():
+        query.stop()
+    run.publish(KEYS[1])
+    run_driver(world, run, "tasks", how="plain")
+    run.start(None)
+    run.publish(KEYS[2])
+    run.settle_by_clock()
+    left_in_state(run)
+    run.publish_far()
+    run.settle_by_clock()
+    run.stop_between_batches(None)
+    run.read_on()
+    run.end()
+
+
+@row(
+    "11.37",
+    "transformWithState by the clock and TTL, followed from outside: refused, and held in a session",
+)
+def attached_clocks_refused(world: World) -> None:
+    """The checkpoint tells it since the first batch. A driver of its own then takes the queries over, and is killed; at
+    last they go on here."""
+    run = outside(world, of.TIMERS_CLOCK, of.TTL)
+    run.publish(KEYS[0])
+    run.start(None)
+    for operator in run.operators:
+        first = world.directory / f"cp-{operator.name}" / "commits" / "0"
+        world.wait(f"{operator.name} has committed a batch", first.exists)
+        refusal = ""
+        try:
+            run.attached(operator).start()
+        except TrackingError as error:
+            refusal = str(error)
+        world.check(operator.name in refusal and "by the clock" in refusal, f"said: {refusal!r}")
+    for query in run.queries.values():
+        query.stop()
+    run.operators = (of.TIMERS_CLOCK, of.TTL)
+    run.publish(KEYS[1])
+    run_driver(world, run, "tasks")
+    run.start(world.tracked())
+    run.settle_by_clock()
+    run.end_by_clock()
+
+
+@row(
+    "11.38",
+    "transformWithState, timers of event time, of a Spark Connect session, killed with its server",
+    since="4.0",
+)
+def connect_timers(world: World) -> None:
+    connect_killed(world, [{"rows": step} for step in STEPS], of.TIMERS)
+
+
+@row(
+    "11.39",
+    "state by the clock and TTL of a Spark Connect session: refused, and held in a classic one",
+    since="4.0",
+)
+def connect_clocks_refused(world: World) -> None:
+    operators = of.PYTHON_CLOCK, of.TIMERS_CLOCK, of.TTL
+    run = outside(world, *operators)
+    run.publish(KEYS[0])
+    run_driver(world, run, "refused", how="connect")
+    run.operators = operators
+    run_driver(world, run, "tasks")
+    run.start(world.tracked())
+    run.settle_by_clock()
+    run.end_by_clock()

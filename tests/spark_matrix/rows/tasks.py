@@ -28,6 +28,7 @@ from tests.spark_matrix.faults import (
 from tests.spark_matrix.registry import BOTH, CLUSTER, TWO_HOSTS, Profile, row
 from tests.spark_matrix.rows.evaluation import Publish
 from tests.spark_matrix.world import World
+from tests.waits import HANG_S
 from tracker.core.model.ack_values import child_values
 
 # Spark starts a copy of a straggler on another host alone.
@@ -109,7 +110,7 @@ def job_fails(world: World) -> None:
 
 @row("2.3", "speculation: a straggler and its copy both hand over", SPECULATION)
 def speculation(world: World) -> None:
-    raced = world.path("raced")
+    raced, limit_s = world.path("raced"), HANG_S
 
     def straggle(context: Any) -> None:
         import time
@@ -119,9 +120,9 @@ def speculation(world: World) -> None:
         if context.attemptNumber() > 0:
             Path(raced).touch()
         # The first attempt has handed over and goes on when its copy has, too.
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + limit_s
         while not os.path.exists(raced) and time.monotonic() < deadline:
-            time.sleep(0.01)
+            time.sleep(0.01)  # paces: its looks, in an executor without these tests
 
     world.evaluate(write, stages(parse_operator(), at_the_end(straggle)), slots=(3, 4))
     world.check(os.path.exists(raced), "Spark has started no copy of the straggler")

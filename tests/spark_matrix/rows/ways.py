@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from fronts.files import FileFront
 from local_tracker.spark.formats.ranges import OffsetRanges
-from local_tracker.spark.query.follow import TrackingError
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.jobs import JobNode
 from local_tracker.spark.session.options import TrackingOptions
@@ -25,11 +24,13 @@ from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.truth import Output
 from tests.spark_matrix.world import World
+from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Cells, Heartbeat, TickContent
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name, unit_name
+from tracker.errors import TrackingError
 
 WALL_SLOT_MS = 10
 
@@ -107,12 +108,12 @@ class Partitioned:
         for offset in range(begin, end):
             self._world.truth.created("parse", f"{partition}/{offset}", slot)
         cells = Cells.of([(0, slot, range_value(partition, begin, end), count)])
-        self._node.commit(TickContent(created=cells)).result(30)
+        self._node.commit(TickContent(created=cells)).result(HANG_S)
         promise = (Heartbeat("producer", slot if more else slot + 1),)
-        self._node.commit(TickContent(heartbeats=promise)).result(30)
+        self._node.commit(TickContent(heartbeats=promise)).result(HANG_S)
 
     def leave(self) -> None:
-        self._node.leave_front("producer").result(30)
+        self._node.leave_front("producer").result(HANG_S)
 
     def pieces(self, partition: str, begin: int, end: int) -> list[tuple[int, int, int]]:
         """A range in pieces of one slot."""
@@ -235,7 +236,7 @@ def by_rows(world: World) -> None:
             front.write([{"row": number + n} for n in range(6)])
             number += 6
         world.clock_slot = 8
-        front.wait_durable(30)
+        front.wait_durable(HANG_S)
         tracked = world.tracked()
         schema = "row long, global_time long"
         # Some rows are dropped, others doubled: each that comes out is an item of its own.

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from tracker.client.errors import LowmarkError
 from tracker.client.node import NodeClient, segment_number
 from tracker.client.subscriber import Subscriber
 from tracker.consumers.barrier.ledger import LateRow, Ledger
@@ -35,6 +34,7 @@ from tracker.consumers.barrier.taking import LOOK_FIRST_S, Taker, taken_durably
 from tracker.consumers.reorder import ReorderBuffer
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import StateError
 
 MAX_ROWS = 10_000_000
 """Rows that may wait before it pushes back, unless another limit is given."""
@@ -81,8 +81,8 @@ class Barrier:
         """segment: the one that the units are created in; nobody else consumes them. name: of the barrier, for
         good: the sink keeps its position by it. directory: on a local disk, for the buffer. reader: how rows are
         read from the units of the sources. late_beside: keeps late rows (`late`) instead of ending with
-        LateRowsError. max_rows, max_bytes: may wait on disk before units are left where they are, which holds
-        min time; those that min time waits for are taken up to RESERVE times that, and BufferFullError ends it."""
+        LateError. max_rows, max_bytes: may wait on disk before units are left where they are, which holds
+        min time; those that min time waits for are taken up to RESERVE times that, and UnavailableError ends it."""
         check_name(name)
         self.name, self.pipeline, self.segment = name, pipeline, segment
         self._sink, self._sources, self._reader = sink, sources, reader
@@ -98,7 +98,7 @@ class Barrier:
         self._stack = ExitStack()
 
     def __enter__(self) -> Barrier:
-        """Raises StateError, ForeignPositionError, SinkFencedError, SinkRefusedError, RefusedError,
+        """Raises StateError, FencedError, RefusedError,
         UnavailableError; a sink that is away is waited for by `step`."""
         with ExitStack() as stack:
             stack.callback(self._close_parts)
@@ -154,8 +154,8 @@ class Barrier:
     def add(self, unit: str, rows: Iterable[Item]) -> bool:
         """Takes a unit of this program's own: (slot, key, payload) of each row, none below the unit's slot. The
         tick that created it in the segment is durable. The rows are durable on return, and the unit is consumed;
-        said again after a kill it is taken once: False if it was taken before. Raises LateRowsError, RowError,
-        BufferFullError, LowmarkError if it is not open."""
+        said again after a kill it is taken once: False if it was taken before. Raises LateError, InvalidError,
+        UnavailableError, LowmarkError if it is not open."""
         return self._taker.add(unit, rows)
 
     def step(self) -> bool:
@@ -174,8 +174,8 @@ class Barrier:
         """Takes and releases until the pipeline's segment is complete and all is released: True; or for
         `timeout_s` seconds (None: for ever): False.
 
-        A sink or tracker that is away is waited for. Raises SinkFencedError, SinkRefusedError, FencedError,
-        TickRefusedError, LateRowsError, RowError, BufferFullError, FilesError.
+        A sink or tracker that is away is waited for. Raises FencedError, StateError, FencedError,
+        RefusedError, LateError, InvalidError, UnavailableError, FilesError.
         """
         end_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while time.monotonic() < end_s:
@@ -216,7 +216,7 @@ def late_rows(directory: str | os.PathLike[str], *, drop: bool = False) -> list[
     asked. Raises StateError if it runs, LowmarkError if there is none."""
     path = Path(directory) / "buffer.db"
     if not path.exists():
-        raise LowmarkError(f"{directory} is no directory of a barrier: it has no buffer.db")
+        raise StateError(f"{directory} is no directory of a barrier: it has no buffer.db")
     with ReorderBuffer(path) as buffer, buffer.transaction() as database:
         barrier, pipeline, segment = database.execute("SELECT * FROM whose").fetchone()
         return Ledger(buffer, barrier, pipeline, segment).late(drop=drop)

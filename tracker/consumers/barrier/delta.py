@@ -1,7 +1,7 @@
 """Rows in order in a Delta table: each write is one commit, which says how far they go.
 
 Two application transactions (`txn`) are kept for a barrier, under `lowmark-barrier:<name>` the position, which is
-the number of rows that the table holds, and under `lowmark-barrier:<name>:writer` how often the sink was opened.
+the number of rows that the table holds, and under `lowmark-barrier:<name>:writer` the number of who has opened the sink last.
 Every commit goes to the version behind the one in which both were looked up, and to no other: so whoever was
 opened before finds that version taken, and an open by another when it looks again. Other writers of the table are
 let through the same way.
@@ -9,24 +9,14 @@ let through the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracker.client.errors import LowmarkError
-from tracker.consumers.barrier.sink import (
-    Position,
-    SinkAwayError,
-    SinkError,
-    SinkRefusedError,
-    check_buffer,
-    check_epoch,
-    check_name,
-    check_write,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, refused
 from tracker.consumers.commits import MAX_ATTEMPTS, try_to_commit
 from tracker.consumers.delta_disk import LocalLog, local_log
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, LowmarkError, StateError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -40,7 +30,7 @@ COLUMNS = {
 """Of the table, by Delta's names of their types."""
 
 
-class DeltaSink:
+class DeltaSink(OrderedSink):
     """Rows in a Delta table, whose order is that of `position` within a `barrier`."""
 
     def __init__(
@@ -56,55 +46,46 @@ class DeltaSink:
         try:
             import deltalake
         except ModuleNotFoundError as missing:
-            raise LowmarkError(
-                f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'"
+            raise StateError(
+                f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'",
+                Code.STATE_EXTRA,
             ) from None
+        super().__init__(f"Delta table {table}")
         self._deltalake, self.interval_ms = deltalake, interval_ms
         self._location, self._options = table, dict(storage_options or {}) or None
         self._table: DeltaTable | None = None
         self._log: LocalLog | None = None
-        self._epoch: int | None = None
-        self._held: Position | None = None
-        self._barrier = self._buffer = ""
 
-    @property
-    def name(self) -> str:
-        return f"Delta table {self._location}"
+    def take(self, buffer: str) -> Position | None:
+        self._table = table = self._read()
+        self._check_columns(table)
+        held: list[Position | None] = []
+        self._commit("open it", lambda: held.append(self._claim(table, buffer)))
+        self._log = local_log(table.table_uri)
+        self._sync(table)
+        return held[0]
 
-    def open(self, barrier: str, buffer: str) -> Position | None:
-        check_name(barrier)
-        self.close()
-        self._barrier, self._buffer = barrier, buffer
-        with self._answers():
-            table = self._read()
-            self._check_columns(table)
-            self._commit("open it", table, lambda: self._claim(table))
-            self._log = local_log(table.table_uri)
-            self._sync(table)
-        self._table = table
-        return self._held
+    def append(self, rows: Sequence[Released], position: Position) -> None:
+        assert self._table is not None
+        table, data = self._table, self._columns(rows, position.buffer)
+        self._commit(f"write {len(rows)} rows", lambda: self._append(table, data, position))
+        self._sync(table)
 
-    def write(self, rows: Sequence[Released], position: Position) -> None:
-        check_write(self._held, rows, position)
-        table = self._table
-        if table is None:
-            raise SinkAwayError(f"{self.name} is not open")
-        data = self._columns(rows)
-        with self._answers():
-            self._commit(
-                f"write {len(rows)} rows", table, lambda: self._append(table, data, position)
-            )
-            self._sync(table)
-        self._held = position
-
-    def close(self) -> None:
+    def let_go(self) -> None:
         self._table = None
+
+    def failed(self, error: Exception) -> LowmarkError | None:
+        from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
+
+        if isinstance(error, DeltaProtocolError | SchemaMismatchError):
+            return refused(f"{self.name} cannot be written: {error}")
+        return None if isinstance(error, LowmarkError) else away(f"{self.name}: {error}")
 
     # --- inside -----------------------------------------------------------------------------------
 
     @property
     def _application(self) -> str:
-        return f"lowmark-barrier:{self._barrier}"
+        return f"lowmark-barrier:{self.barrier}"
 
     @property
     def _writers(self) -> str:
@@ -122,45 +103,47 @@ class DeltaSink:
     def _check_columns(self, table: DeltaTable) -> None:
         found = {field.name: getattr(field.type, "type", "?") for field in table.schema().fields}
         if found != COLUMNS:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has the columns {_listed(found)}, and the sink of a barrier those that it makes "
                 f"itself: {_listed(COLUMNS)}; name another table"
             )
 
-    def _commit(self, what: str, table: DeltaTable, attempt: Callable[[], None]) -> None:
-        """Raises SinkAwayError where others always commit before."""
+    def _commit(self, what: str, attempt: Callable[[], None]) -> None:
+        """Raises UnavailableError where others always commit before."""
         from deltalake.exceptions import CommitFailedError
 
         def once() -> None:
             try:
                 attempt()
             except CommitFailedError:
-                table.update_incremental()
+                assert self._table is not None
+                self._table.update_incremental()
                 raise
 
         if not try_to_commit(once, (CommitFailedError,)):
-            raise SinkAwayError(
+            raise away(
                 f"{self.name}: others committed before each of {MAX_ATTEMPTS} attempts to {what}"
             )
 
-    def _claim(self, table: DeltaTable) -> None:
+    def _claim(self, table: DeltaTable, buffer: str) -> Position | None:
         """Becomes the barrier's writer, at the position that the table holds."""
         from deltalake import PostCommitHookProperties
 
-        epoch, held = self._checked_epoch(table) + 1, self._position(table)
-        check_buffer(self.name, self._barrier, held, self._buffer)
+        self._check_last_writer(table)
+        held = self._position(table)
+        self.check_buffer(held, buffer)
         # Checkpoints and cleaning up are for commits with rows.
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         table.create_write_transaction(
             [], "append", table.schema(), table.metadata().partition_columns,
-            commit_properties=self._properties({self._writers: epoch}),
+            commit_properties=self._properties({self._writers: self.writer}),
             post_commithook_properties=hooks,
         )  # fmt: skip
-        self._epoch, self._held = epoch, held
         table.update_incremental()
+        return held
 
     def _append(self, table: DeltaTable, rows: Any, position: Position) -> None:
-        self._checked_epoch(table)
+        self._check_last_writer(table)
         if table.transaction_version(self._application) == position.next:
             return  # by an attempt that was told to have failed
         self._deltalake.write_deltalake(
@@ -180,14 +163,11 @@ class DeltaSink:
         transactions = [Transaction(name, version) for name, version in versions.items()]
         return CommitProperties(max_commit_retries=0, app_transactions=transactions)
 
-    def _checked_epoch(self, table: DeltaTable) -> int:
-        """How often the sink was opened. Raises SinkFencedError if that was by another one since."""
-        epoch = table.transaction_version(self._writers) or 0
-        check_epoch(self.name, self._barrier, epoch, self._epoch)
-        return epoch
+    def _check_last_writer(self, table: DeltaTable) -> None:
+        self.check_writer(table.transaction_version(self._writers))
 
     def _position(self, table: DeltaTable) -> Position | None:
-        """What the table holds. Raises SinkRefusedError if the last row is gone."""
+        """What the table holds. Raises StateError if the last row is gone."""
         import pyarrow as pa
 
         count = table.transaction_version(self._application)
@@ -195,46 +175,28 @@ class DeltaSink:
             return None
         query = (
             "SELECT buffer, slot, key FROM held "
-            f"WHERE barrier = '{self._barrier}' AND position = {count - 1}"
+            f"WHERE barrier = '{self.barrier}' AND position = {count - 1}"
         )
         answer = self._deltalake.QueryBuilder().register("held", table).execute(query)
         # By pyarrow, which lets other threads run while the store is read.
         found = pa.table(answer).to_pylist()
         if len(found) != 1:
-            raise SinkRefusedError(
-                f"{self.name} says that it has {count} rows of barrier {self._barrier!r}, and {len(found)} rows are "
+            raise refused(
+                f"{self.name} says that it has {count} rows of barrier {self.barrier!r}, and {len(found)} rows are "
                 f"the last one: it was restored, overwritten, or rows were deleted; bring them back, or begin with "
                 "a new buffer and another barrier's name"
             )
         return Position(found[0]["buffer"], count, found[0]["slot"], found[0]["key"])
 
-    def _columns(self, rows: Sequence[Released]) -> Any:
+    def _columns(self, rows: Sequence[Released], buffer: str) -> Any:
         import pyarrow as pa
 
         columns = {
-            "barrier": [self._barrier] * len(rows), "position": [row.position for row in rows],
+            "barrier": [self.barrier] * len(rows), "position": [row.position for row in rows],
             "slot": [row.slot for row in rows], "key": [row.key for row in rows],
-            "payload": [row.payload for row in rows], "buffer": [self._buffer] * len(rows),
+            "payload": [row.payload for row in rows], "buffer": [buffer] * len(rows),
         }  # fmt: skip
         return pa.table(columns, schema=pa.schema(_fields()))
-
-    @contextmanager
-    def _answers(self) -> Iterator[None]:
-        """Whatever fails within closes the sink, and is raised as a SinkError."""
-        try:
-            yield
-        except BaseException as error:
-            self.close()
-            if isinstance(error, Exception) and not isinstance(error, SinkError):
-                raise self._failed(error) from error
-            raise
-
-    def _failed(self, error: Exception) -> SinkError:
-        from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
-
-        if isinstance(error, DeltaProtocolError | SchemaMismatchError):
-            return SinkRefusedError(f"{self.name} cannot be written: {error}")
-        return SinkAwayError(f"{self.name}: {error}")
 
 
 def _fields() -> list[tuple[str, Any]]:

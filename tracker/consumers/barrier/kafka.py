@@ -11,30 +11,19 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
-from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.consumers.barrier.kafka_positions import (
     ANSWER_S,
     Claim,
     PositionsTopic,
     topic_settings,
 )
-from tracker.consumers.barrier.sink import (
-    Position,
-    SinkAwayError,
-    SinkError,
-    SinkFencedError,
-    SinkRefusedError,
-    check_buffer,
-    check_name,
-    check_write,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, refused
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, FencedError, LowmarkError, StateError, UnavailableError
 
 TRANSACTION_TIMEOUT_S = 60.0
 """How long one write may take, after which the brokers abort it."""
@@ -48,15 +37,13 @@ _REFUSED = (
 """What the same rows would be told again."""
 
 
-class KafkaSink:
+class KafkaSink(OrderedSink):
     """Rows in a topic, their keys and payloads as the records' keys and values; headers `lowmark.barrier`,
     `lowmark.position` and `lowmark.slot`, in ASCII.
 
     Order in Kafka is that of a partition. All rows go to partition 0, in one order; or to several, each row to
     that of its key, where those of each partition are in order, and so those of each key.
     """
-
-    interval_ms = 0.0
 
     def __init__(
         self,
@@ -75,68 +62,58 @@ class KafkaSink:
         if positions == topic:
             raise ValueError(f"positions is {topic!r}, the topic of the rows: name another")
         self.topic, self._config, self._partitions = topic, configuration(brokers), partitions
+        super().__init__(f"Kafka topic {topic!r} at {self._config.get('bootstrap.servers')}")
         self._confluent = confluent(topic)
         self._asked = KafkaTopic(topic, brokers, ANSWER_S)
         self._positions = PositionsTopic(positions or f"{topic}.positions", brokers)
         self._timeout_s = transaction_timeout_s
-        self._writer, self._has_claimed = uuid4().hex, False
-        self._barrier = self._topic_id = ""
-        self._largest_bytes = 0
-        self._held: Position | None = None
+        self._topic_id, self._largest_bytes = "", 0
         self._producer: Any = None
 
-    @property
-    def name(self) -> str:
-        return f"Kafka topic {self.topic!r} at {self._config.get('bootstrap.servers')}"
-
-    def open(self, barrier: str, buffer: str) -> Position | None:
-        check_name(barrier)
-        self.close()
-        self._barrier = barrier
-        with self._answers():
-            self._look()
-            # Before anybody is fenced, which a second look is behind.
-            self._check(self._positions.newest(barrier, settled=False), buffer)
-            producer = self._confluent.Producer(
-                self._producer_config(), logger=logging.getLogger("lowmark.kafka")
-            )
-            self._producer = producer
-            producer.init_transactions(ANSWER_S)
-            claim = self._positions.newest(barrier, settled=True)
-            self._check(claim, buffer)
-            held = None if claim is None else claim.held
-            producer.begin_transaction()
-            self._commit(producer, held)
-        self._has_claimed, self._held = True, held
+    def take(self, buffer: str) -> Position | None:
+        self._look()
+        # Before anybody is fenced, which a second look is behind.
+        self._check(self._positions.newest(self.barrier, settled=False), buffer)
+        self._producer = producer = self._confluent.Producer(
+            self._producer_config(), logger=logging.getLogger("lowmark.kafka")
+        )
+        producer.init_transactions(ANSWER_S)
+        claim = self._positions.newest(self.barrier, settled=True)
+        self._check(claim, buffer)
+        held = None if claim is None else claim.held
+        producer.begin_transaction()
+        self._commit(producer, held)
         return held
 
-    def write(self, rows: Sequence[Released], position: Position) -> None:
-        check_write(self._held, rows, position)
-        producer = self._producer
-        if producer is None:
-            raise SinkAwayError(f"{self.name} is not open")
-        with self._answers():
-            producer.begin_transaction()
-            for row in rows:
-                self._send_row(producer, row)
-            self._commit(producer, position)
-        self._held = position
+    def append(self, rows: Sequence[Released], position: Position) -> None:
+        self._producer.begin_transaction()
+        for row in rows:
+            self._send_row(self._producer, row)
+        self._commit(self._producer, position)
 
-    def close(self) -> None:
+    def let_go(self) -> None:
         if self._producer is not None:
             # What it has in flight is in a transaction that is not committed, and never will be.
             self._producer.purge()
             self._producer = None
 
+    def failed(self, error: Exception) -> LowmarkError | None:
+        if isinstance(error, self._confluent.KafkaException):
+            return self._meant(error.args[0])
+        code = error.code if isinstance(error, LowmarkError) else None
+        if isinstance(error, TimeoutError) or code == Code.UNAVAILABLE_BROKER:
+            return away(f"{self.name}: {error}")
+        return refused(f"{self.name}: {error}") if code == Code.STATE_TOPIC else None
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """What the topics are. Raises SinkRefusedError, TopicError, BrokerAwayError, KafkaException."""
+        """What the topics are. Raises StateError, UnavailableError, KafkaException."""
         from confluent_kafka.admin import AdminClient
 
         found = self._asked.ends()
         if len(found.ends) < self._partitions:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has {len(found.ends)} partitions, and {self._partitions} are to be written: add "
                 "some, or write fewer"
             )
@@ -150,7 +127,7 @@ class KafkaSink:
         return {
             "message.max.bytes": self._largest_bytes,
             **self._config,
-            "transactional.id": f"lowmark:{self.topic}:{self._barrier}",
+            "transactional.id": f"lowmark:{self.topic}:{self.barrier}",
             "transaction.timeout.ms": int(self._timeout_s * 1000),
             # What is not taken makes the commit fail. No callback: one that comes with a fatal error breaks
             # the client's call.
@@ -158,36 +135,29 @@ class KafkaSink:
         }
 
     def _check(self, claim: Claim | None, buffer: str) -> None:
-        """Raises SinkFencedError, SinkRefusedError if what the sink holds is not for this writer to go on."""
+        """Raises FencedError, StateError if what the sink holds is not for this writer to go on."""
         if claim is None:
             return
-        self._check_writer(claim)
-        check_buffer(self.name, self._barrier, claim.held, buffer)
+        self.check_writer(claim.writer)
+        self.check_buffer(claim.held, buffer)
         if claim.held is None:
             return
         if claim.topic_id != self._topic_id:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has id {self._topic_id}, and the {claim.held.next} rows of barrier "
-                f"{self._barrier!r} are in the one with id {claim.topic_id}: it was deleted and made anew; "
+                f"{self.barrier!r} are in the one with id {claim.topic_id}: it was deleted and made anew; "
                 "begin with a new buffer and another barrier's name"
             )
         if claim.partitions != self._partitions:
-            raise SinkRefusedError(
-                f"{self.name}: barrier {self._barrier!r} writes {claim.partitions} partitions, and "
+            raise refused(
+                f"{self.name}: barrier {self.barrier!r} writes {claim.partitions} partitions, and "
                 f"{self._partitions} would put keys elsewhere, in no order; keep partitions={claim.partitions}"
-            )
-
-    def _check_writer(self, claim: Claim | None) -> None:
-        if claim is not None and self._has_claimed and claim.writer != self._writer:
-            raise SinkFencedError(
-                f"{self.name}: barrier {self._barrier!r} was opened by another writer ({claim.writer}, this one "
-                f"is {self._writer}); run one at a time"
             )
 
     def _send_row(self, producer: Any, row: Released) -> None:
         key = row.key.encode()
         headers = [
-            ("lowmark.barrier", self._barrier.encode()),
+            ("lowmark.barrier", self.barrier.encode()),
             ("lowmark.position", str(row.position).encode()),
             ("lowmark.slot", str(row.slot).encode()),
         ]
@@ -196,7 +166,7 @@ class KafkaSink:
             self._send(producer, self.topic, partition, key, row.payload, headers)
         except self._confluent.KafkaException as error:
             if error.args[0].name() == "MSG_SIZE_TOO_LARGE":
-                raise SinkRefusedError(
+                raise refused(
                     f"{self.name}: row {row.key!r} at position {row.position} has {len(row.payload)} bytes of "
                     f"payload, and a record may have {self._largest_bytes} in all: raise max.message.bytes of "
                     "the topic, or keep such payloads elsewhere"
@@ -204,7 +174,7 @@ class KafkaSink:
             raise
 
     def _send(self, producer: Any, topic: str, partition: int, key: bytes, value: bytes, headers: Any = None) -> None:  # fmt: skip
-        """Raises KafkaException; BrokerAwayError while there is no room for what waits to be sent."""
+        """Raises KafkaException; UnavailableError while there is no room for what waits to be sent."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -213,45 +183,32 @@ class KafkaSink:
             except BufferError:
                 producer.poll(0.1)
             if time.monotonic() > deadline:
-                raise BrokerAwayError(f"no broker has taken rows for {self._timeout_s:g} s")
+                raise UnavailableError(
+                    f"no broker has taken rows for {self._timeout_s:g} s", Code.UNAVAILABLE_BROKER
+                )
 
     def _commit(self, producer: Any, position: Position | None) -> None:
-        """Ends the transaction with a claim at a position. Raises KafkaException, BrokerAwayError."""
-        claim = Claim(self._writer, self._topic_id, self._partitions, position)
-        self._send(producer, self._positions.name, 0, self._barrier.encode(), claim.to_bytes())
+        """Ends the transaction with a claim at a position. Raises KafkaException, UnavailableError."""
+        claim = Claim(self.writer, self._topic_id, self._partitions, position)
+        self._send(producer, self._positions.name, 0, self.barrier.encode(), claim.to_bytes())
         producer.commit_transaction(self._timeout_s)
 
-    @contextmanager
-    def _answers(self) -> Iterator[None]:
-        """Whatever fails within gives the producer up, and is raised as a SinkError."""
-        try:
-            yield
-        except BaseException as error:
-            self.close()
-            if isinstance(error, self._confluent.KafkaException):
-                raise self._failed(error.args[0]) from error
-            if isinstance(error, BrokerAwayError | TimeoutError):
-                raise SinkAwayError(f"{self.name}: {error}") from error
-            if isinstance(error, TopicError):
-                raise SinkRefusedError(f"{self.name}: {error}") from error
-            raise
-
-    def _failed(self, error: Any) -> SinkError:
+    def _meant(self, error: Any) -> LowmarkError:
         """What an error of the client means to the barrier."""
         if error.name() in _REFUSED:
-            return SinkRefusedError(
-                f"{self.name} takes nothing of this: {error.str()} ({error.name()})"
-            )
+            return refused(f"{self.name} takes nothing of this: {error.str()} ({error.name()})")
         if error.name() in _FENCED:
             # By another writer, or by the brokers after the transaction's timeout: the claims tell.
             try:
-                self._check_writer(self._positions.newest(self._barrier, settled=False))
-            except SinkFencedError as fenced:
+                newest = self._positions.newest(self.barrier, settled=False)
+                if newest is not None:
+                    self.check_writer(newest.writer)
+            except FencedError as fenced:
                 return fenced
-            except (self._confluent.KafkaException, BrokerAwayError, SinkRefusedError):
+            except (self._confluent.KafkaException, UnavailableError, StateError):
                 pass
-            return SinkAwayError(
+            return away(
                 f"{self.name}: the transaction took more than {self._timeout_s:g} s, or another writer of "
-                f"barrier {self._barrier!r} is about to open it"
+                f"barrier {self.barrier!r} is about to open it"
             )
-        return SinkAwayError(f"{self.name}: {error.str()} ({error.name()})")
+        return away(f"{self.name}: {error.str()} ({error.name()})")

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
-from tracker.client.topics import BrokerAwayError, TopicError
-from tracker.consumers.barrier.sink import Position, SinkRefusedError
+from tracker.consumers.barrier.sink import Position
+from tracker.errors import Code, StateError, UnavailableError
 
 ANSWER_S = 30.0
 """How long the brokers have for one answer, or for another producer's transaction to end."""
@@ -33,11 +33,11 @@ _FIRST_STEP = 100
 class Claim:
     """Who writes a barrier's rows, and how far they are.
 
-    writer: the id of the sink that wrote the record; topic_id, partitions: of the topic with the rows, and how
+    writer: the number of who has opened the sink last; topic_id, partitions: of the topic with the rows, and how
     many of its partitions are used; held: the position, None before the first row.
     """
 
-    writer: str
+    writer: int
     topic_id: str
     partitions: int
     held: Position | None
@@ -47,14 +47,15 @@ class Claim:
 
     @classmethod
     def of(cls, raw: bytes | None, where: str) -> Claim:
-        """Raises SinkRefusedError if it is no claim."""
+        """Raises StateError if it is no claim."""
         try:
             said = json.loads(raw or b"")
             held = None if said["held"] is None else Position(**said["held"])
-            return cls(str(said["writer"]), str(said["topic_id"]), int(said["partitions"]), held)
+            return cls(int(said["writer"]), str(said["topic_id"]), int(said["partitions"]), held)
         except (KeyError, TypeError, ValueError) as error:
-            raise SinkRefusedError(
-                f"{where} is not the position of a barrier ({error!r}): nothing else may write that topic"
+            raise StateError(
+                f"{where} is not the position of a barrier ({error!r}): nothing else may write that topic",
+                Code.STATE_SINK,
             ) from None
 
 
@@ -68,22 +69,23 @@ class PositionsTopic:
         self._topic = KafkaTopic(name, brokers, ANSWER_S)
 
     def prepare(self, admin: Any) -> None:
-        """Makes the topic if it is not there. Raises SinkRefusedError unless it is compacted and nothing
-        else, BrokerAwayError, KafkaException."""
+        """Makes the topic if it is not there. Raises StateError unless it is compacted and nothing
+        else, UnavailableError, KafkaException."""
         try:
             self._topic.ends()
-        except TopicError:
+        except StateError:
             self._make(admin)
         policy = topic_settings(admin, self.name)["cleanup.policy"]
         if policy != "compact":
-            raise SinkRefusedError(
+            raise StateError(
                 f"topic {self.name!r} has cleanup.policy={policy}, by which positions could get lost: set it to "
-                "compact, or name another positions topic"
+                "compact, or name another positions topic",
+                Code.STATE_SINK,
             )
 
     def newest(self, barrier: str, *, settled: bool) -> Claim | None:
         """The newest claim of a barrier; None if there is none. settled: waits until every transaction is
-        decided that was begun before. Raises BrokerAwayError, KafkaException, SinkRefusedError."""
+        decided that was begun before. Raises UnavailableError, KafkaException, StateError."""
         with self._consumer() as consumer:
             low, high = self._bounds(consumer, settled)
             begin, step = high, _FIRST_STEP
@@ -107,7 +109,9 @@ class PositionsTopic:
         deadline = time.monotonic() + ANSWER_S
         while not self._unless(lambda: topic_settings(admin, self.name), "UNKNOWN_TOPIC_OR_PART"):
             if time.monotonic() > deadline:
-                raise BrokerAwayError(f"topic {self.name!r} was created, and is not there")
+                raise UnavailableError(
+                    f"topic {self.name!r} was created, and is not there", Code.UNAVAILABLE_BROKER
+                )
             time.sleep(_ASKED_AGAIN_S)
 
     def _unless(self, ask: Callable[[], object], unless: str) -> bool:
@@ -131,10 +135,11 @@ class PositionsTopic:
             if high >= end:
                 return low, high
             if time.monotonic() > deadline:
-                raise BrokerAwayError(
+                raise UnavailableError(
                     f"topic {self.name!r}: a transaction from offset {high} on is not decided after "
                     f"{ANSWER_S:g} s; the producer that began it may be a barrier of another name that stands "
-                    "still, and the brokers abort it after its transaction.timeout.ms"
+                    "still, and the brokers abort it after its transaction.timeout.ms",
+                    Code.UNAVAILABLE_BROKER,
                 )
             time.sleep(_ASKED_AGAIN_S)
 
@@ -153,7 +158,9 @@ class PositionsTopic:
                 return found
             if message.key() == key:
                 found = message
-        raise BrokerAwayError(f"topic {self.name!r} could not be read within {ANSWER_S:g} s")
+        raise UnavailableError(
+            f"topic {self.name!r} could not be read within {ANSWER_S:g} s", Code.UNAVAILABLE_BROKER
+        )
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:

@@ -13,12 +13,11 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tracker.client.errors import LowmarkError
 from tracker.consumers.barrier.rows import Item
 from tracker.consumers.barrier.sources import Found
-from tracker.consumers.durable import StateError
 from tracker.consumers.reorder import ReorderBuffer
 from tracker.core.model.ack_values import unit_value
+from tracker.errors import Code, StateError
 
 MAX_FOUND_UNITS = 1_000_000
 """Units that were found and are not taken yet, at most."""
@@ -98,9 +97,10 @@ class Ledger:
             )
             waiting = database.execute("SELECT COUNT(*) FROM units").fetchone()[0] if new else 0
             if waiting > MAX_FOUND_UNITS:
-                raise LowmarkError(
+                raise StateError(
                     f"{self._buffer.path}: {waiting} units would wait to be taken, the limit is "
-                    f"{MAX_FOUND_UNITS}; find out what holds min time back, or let queries write larger files"
+                    f"{MAX_FOUND_UNITS}; find out what holds min time back, or let queries write larger files",
+                    Code.STATE_LIMIT,
                 )
             return new
 
@@ -161,7 +161,7 @@ class Ledger:
 
     def add(self, unit: Unit, chunk: Sequence[Item], late: Sequence[tuple[int, Item]]) -> None:
         """Puts the next rows of a unit into the buffer, and late ones, by their place in the unit, beside.
-        Raises BufferFullError, LowmarkError where too many are late; nothing is done then."""
+        Raises UnavailableError, LowmarkError where too many are late; nothing is done then."""
         rows = len(chunk) + len(late)
         with self._buffer.transaction() as database:
             self._buffer.add(chunk, unit.origin, unit.rows)
@@ -170,9 +170,10 @@ class Ledger:
                 [(unit.origin, ordinal, unit.name, *item) for ordinal, item in late],
             )
             if late and self.count_late() > MAX_LATE_ROWS:
-                raise LowmarkError(
+                raise StateError(
                     f"{self._buffer.path} would keep more than {MAX_LATE_ROWS} late rows beside; deal with "
-                    "them, and drop them (`lowmark barrier late --drop`)"
+                    "them, and drop them (`lowmark barrier late --drop`)",
+                    Code.STATE_LIMIT,
                 )
             database.execute(
                 "UPDATE units SET rows = rows + ? WHERE value = ?", (rows, unit.origin)

@@ -8,22 +8,12 @@ The user's table has a column for each field of the payload that is to be kept, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracker.client.errors import LowmarkError
-from tracker.consumers.barrier.sink import (
-    Position,
-    SinkAwayError,
-    SinkRefusedError,
-    check_buffer,
-    check_epoch,
-    check_name,
-    check_write,
-    epoch_and_position,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, refused, writer_and_position
 from tracker.consumers.reorder import Released
+from tracker.errors import Code, LowmarkError, StateError
 
 if TYPE_CHECKING:
     import psycopg
@@ -36,10 +26,8 @@ _POSITIONS = "lowmark_barrier"
 _OWN_COLUMNS = ("position", "slot", "key")
 
 
-class PostgresSink:
+class PostgresSink(OrderedSink):
     """Rows in one table of a database."""
-
-    interval_ms = 0.0
 
     def __init__(self, dsn: str, table: str) -> None:
         """dsn: as of libpq, such as `postgresql://user@host/database`; the password is better in PGPASSFILE or
@@ -48,8 +36,9 @@ class PostgresSink:
         try:
             import psycopg.conninfo
         except ImportError as missing:
-            raise LowmarkError(
-                f"a sink in PostgreSQL needs psycopg ({missing}): pip install 'lowmark[postgres]'"
+            raise StateError(
+                f"a sink in PostgreSQL needs psycopg ({missing}): pip install 'lowmark[postgres]'",
+                Code.STATE_EXTRA,
             ) from None
         self._dsn, self._table = dsn, table
         try:
@@ -59,59 +48,50 @@ class PostgresSink:
                 "the DSN cannot be read: give it as postgresql://user@host:port/database, or as host=... dbname=..."
             ) from None
         where = "/".join(str(told[name]) for name in ("host", "port", "dbname") if name in told)
-        self.name = f"table {table!r} of PostgreSQL at {where or 'its default'}"
+        super().__init__(f"table {table!r} of PostgreSQL at {where or 'its default'}")
         self._connection: psycopg.Connection[Any] | None = None
-        self._epoch: int | None = None
-        self._held: Position | None = None
-        self._barrier, self._schema, self._columns = "", "", dict[str, str]()
+        self._schema, self._columns = "", dict[str, str]()
 
-    def open(self, barrier: str, buffer: str) -> Position | None:
-        check_name(barrier)
-        self.close()
-        self._barrier = barrier
-        try:
-            with self._answered():
-                self._connection = self._connect()
-                with self._connection.transaction():
-                    return self._take(buffer)
-        except BaseException:
-            self.close()
-            raise
+    def take(self, buffer: str) -> Position | None:
+        self._connection = self._connect()
+        with self._connection.transaction():
+            return self._become_writer(buffer)
 
-    def _take(self, buffer: str) -> Position | None:
-        """Becomes the barrier's newest writer."""
+    def _become_writer(self, buffer: str) -> Position | None:
         self._find_table()
         self._make_positions()
         found, held = self._read()
-        check_epoch(self.name, self._barrier, found, self._epoch)
-        check_buffer(self.name, self._barrier, held, buffer)
-        (epoch,) = self._run(
-            "INSERT INTO {positions} (barrier, buffer, epoch, next) VALUES (%s, %s, 1, 0) ON CONFLICT "
-            "(barrier) DO UPDATE SET epoch = {positions}.epoch + 1, buffer = EXCLUDED.buffer RETURNING epoch",
-            (self._barrier, buffer),
-        ).fetchone() or (0,)
-        self._epoch, self._held = epoch, held
+        self.check_writer(found)
+        self.check_buffer(held, buffer)
+        self._run(
+            "INSERT INTO {positions} (barrier, buffer, writer, next) VALUES (%s, %s, %s, 0) ON CONFLICT "
+            "(barrier) DO UPDATE SET writer = EXCLUDED.writer, buffer = EXCLUDED.buffer",
+            (self.barrier, buffer, self.writer),
+        )
         return held
 
-    def write(self, rows: Sequence[Released], position: Position) -> None:
-        check_write(self._held, rows, position)
-        if self._connection is None:
-            raise SinkAwayError(f"{self.name} is not open")
-        with self._answered(), self._connection.transaction():
-            found, _ = self._read()  # which locks the row until the end
-            check_epoch(self.name, self._barrier, found, self._epoch)
+    def append(self, rows: Sequence[Released], position: Position) -> None:
+        assert self._connection is not None
+        with self._connection.transaction():
+            self.check_writer(self._read()[0])  # which locks the row until the end
             self._copy(rows)
             self._run(
                 "UPDATE {positions} SET next = %s, slot = %s, key = %s, written_at = clock_timestamp() "
                 "WHERE barrier = %s",
-                (position.next, position.slot, position.key, self._barrier),
+                (position.next, position.slot, position.key, self.barrier),
             )
-        self._held = position
 
-    def close(self) -> None:
+    def let_go(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def failed(self, error: Exception) -> LowmarkError | None:
+        import psycopg
+
+        if isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError):
+            return refused(f"{self.name} does not take the rows: {_line(error)}")
+        return away(f"{self.name}: {_line(error)}") if isinstance(error, psycopg.Error) else None
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
@@ -128,7 +108,7 @@ class PostgresSink:
         return connection
 
     def _find_table(self) -> None:
-        """The table's schema and columns, with their types. Raises SinkRefusedError if there is none."""
+        """The table's schema and columns, with their types. Raises StateError if there is none."""
         assert self._connection is not None
         found = self._connection.execute(
             "SELECT n.nspname, a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_class c "
@@ -137,9 +117,7 @@ class PostgresSink:
             (self._quoted_table(),),
         ).fetchall()
         if not found:
-            raise SinkRefusedError(
-                f"{self.name} does not exist: create it, with a column for each field"
-            )
+            raise refused(f"{self.name} does not exist: create it, with a column for each field")
         self._schema = found[0][0]
         self._columns = {name: kind for _, name, kind in found}
 
@@ -153,17 +131,17 @@ class PostgresSink:
             self._run("SELECT pg_advisory_xact_lock(hashtext('lowmark_barrier'))")
             self._run(
                 "CREATE TABLE IF NOT EXISTS {positions} (barrier text PRIMARY KEY, buffer text NOT NULL, "
-                "epoch bigint NOT NULL, next bigint NOT NULL, slot bigint, key text, written_at timestamptz)"
+                "writer bigint NOT NULL, next bigint NOT NULL, slot bigint, key text, written_at timestamptz)"
             )
 
-    def _read(self) -> tuple[int, Position | None]:
-        """The epoch of the barrier's newest writer, 0 before the first, and the position; nobody else changes
+    def _read(self) -> tuple[int | None, Position | None]:
+        """Who has opened the sink for the barrier last, and the position; nobody else changes
         them before the end of the transaction."""
         found = self._run(
-            "SELECT epoch, buffer, next, slot, key FROM {positions} WHERE barrier = %s FOR UPDATE",
-            (self._barrier,),
+            "SELECT writer, buffer, next, slot, key FROM {positions} WHERE barrier = %s FOR UPDATE",
+            (self.barrier,),
         ).fetchone()
-        return epoch_and_position(found)
+        return writer_and_position(found)
 
     def _copy(self, rows: Sequence[Released]) -> None:
         """By COPY, whose text form the server reads as each column's type."""
@@ -175,7 +153,7 @@ class PostgresSink:
         columns = [name for name in self._columns if name in used]
         unknown = sorted(used - set(self._columns) - {*_OWN_COLUMNS, PAYLOAD_COLUMN})
         if unknown and PAYLOAD_COLUMN not in self._columns:
-            raise SinkRefusedError(
+            raise refused(
                 f"{self.name} has no columns for the fields {', '.join(unknown[:10])}; add them, or a column "
                 f"{PAYLOAD_COLUMN} for the whole row, or choose the columns of the rows"
             )
@@ -200,29 +178,16 @@ class PostgresSink:
         """Each part of the name as it stands, capitals too."""
         return ".".join('"' + part.replace('"', '""') + '"' for part in self._table.split("."))
 
-    @contextmanager
-    def _answered(self) -> Iterator[None]:
-        """What the server says becomes an error of a sink's."""
-        import psycopg
-
-        try:
-            yield
-        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
-            raise SinkRefusedError(f"{self.name} does not take the rows: {_line(error)}") from error
-        except psycopg.Error as error:
-            self.close()
-            raise SinkAwayError(f"{self.name}: {_line(error)}") from error
-
 
 def _fields(row: Released) -> dict[str, Any]:
-    """What a row's columns may be filled from. Raises SinkRefusedError."""
+    """What a row's columns may be filled from. Raises StateError."""
     own = {"position": row.position, "slot": row.slot, "key": row.key}
     try:
         payload = json.loads(row.payload)
     except ValueError as error:
-        raise SinkRefusedError(f"the payload of row {row.position} is not JSON: {error}") from None
+        raise refused(f"the payload of row {row.position} is not JSON: {error}") from None
     if not isinstance(payload, dict):
-        raise SinkRefusedError(f"the payload of row {row.position} is no object of columns")
+        raise refused(f"the payload of row {row.position} is no object of columns")
     return {**own, PAYLOAD_COLUMN: payload, **payload}
 
 

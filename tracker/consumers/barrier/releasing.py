@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 
 from tracker.client.connection import Backoff
-from tracker.consumers.barrier.sink import OrderedSink, Position, SinkAwayError
-from tracker.consumers.reorder import ForeignPositionError, Released, ReorderBuffer
+from tracker.consumers.barrier.sink import OrderedSink, Position
+from tracker.consumers.reorder import Released, ReorderBuffer
+from tracker.errors import Code, StateError, UnavailableError
 
 log = logging.getLogger("lowmark.barrier")
 
@@ -34,18 +35,19 @@ class Releaser:
         """As `open`; of a sink that is away, `step` does it."""
         try:
             self.open()
-        except SinkAwayError as error:
+        except UnavailableError as error:
             self._wait(error)
 
     def open(self) -> None:
-        """Takes the sink, and drops from the buffer what it has. Raises SinkError, ForeignPositionError."""
+        """Takes the sink, and drops from the buffer what it has. Raises LowmarkError, StateError."""
         held = self._sink.open(self._barrier, self._buffer.id)
         if held is not None:
             self._buffer.written(held.next, held.slot, held.key)
         elif self._buffer.position:
-            raise ForeignPositionError(
+            raise StateError(
                 f"{self._sink.name} has no row of barrier {self._barrier!r}, and {self._buffer.path} has let go of "
-                f"{self._buffer.position} that were written: it is another sink, or was set back; bring it back"
+                f"{self._buffer.position} that were written: it is another sink, or was set back; bring it back",
+                Code.STATE_POSITION,
             )
         self._is_open, self.away = True, ""
         self._backoff.reset()
@@ -60,7 +62,7 @@ class Releaser:
             if self._buffer.release_some(min_time, self._write):
                 self._wrote = True
                 return True
-        except SinkAwayError as error:
+        except UnavailableError as error:
             self._wait(error)
             return False
         if self._wrote:
@@ -68,7 +70,7 @@ class Releaser:
         self._done_below = min_time
         return False
 
-    def _wait(self, error: SinkAwayError) -> None:
+    def _wait(self, error: UnavailableError) -> None:
         self._is_open, self.away = False, str(error)
         self._again_s = time.monotonic() + self._backoff.pause_s()
         log.warning("barrier %r waits for its sink: %s", self._barrier, error)

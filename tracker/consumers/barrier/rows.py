@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from tracker.client.errors import LowmarkError
+from tracker.errors import Code, InvalidError
 from tracker.files import STORES, Files, FilesError, OpenedFile, Stores
 
 MAX_ROW_BYTES = 1_000_000
@@ -34,10 +34,6 @@ Item: TypeAlias = tuple[int, str, bytes]
 """Slot, key, payload."""
 
 
-class RowError(LowmarkError):
-    """A row that a barrier cannot take: without a key, say, or too large. Names file and row."""
-
-
 @dataclass(frozen=True, slots=True)
 class RowReader:
     """Makes rows of a unit's file. key: the column that rows of one slot are ordered by, as text, by its code
@@ -49,14 +45,16 @@ class RowReader:
     columns: Sequence[str] | None = None
 
     def items(self, unit: str, unit_slot: int, stores: Stores = STORES) -> Iterator[Item]:
-        """The rows of a file, in its order. Raises RowError, FilesError."""
+        """The rows of a file, in its order. Raises InvalidError, FilesError."""
         where = stores.location(unit)
         values = _partition_values(where)
         for number, row in enumerate(_rows(stores.files(where), where)):
             try:
                 yield self._item({**values, **row}, unit_slot)
             except (KeyError, TypeError, ValueError) as error:
-                raise RowError(f"{where}, row {number}: {_what(error)}") from None
+                raise InvalidError(
+                    f"{where}, row {number}: {_what(error)}", Code.INVALID_ROW
+                ) from None
 
     def _item(self, row: Mapping[str, Any], unit_slot: int) -> Item:
         key = row[self.key]
@@ -80,15 +78,16 @@ def payload_of(row: Mapping[str, Any]) -> bytes:
 
 
 def chunks(items: Iterable[Item], unit: str) -> Iterator[list[Item]]:
-    """The same in pieces of at most CHUNK_ROWS and CHUNK_BYTES. Raises RowError for one that is too large."""
+    """The same in pieces of at most CHUNK_ROWS and CHUNK_BYTES. Raises InvalidError for one that is too large."""
     chunk: list[Item] = []
     size = 0
     for item in items:
         own = len(item[1].encode()) + len(item[2])
         if own > MAX_ROW_BYTES:
-            raise RowError(
+            raise InvalidError(
                 f"{unit}: the row of key {item[1][:100]!r} has {own} bytes, the limit is {MAX_ROW_BYTES}; "
-                "choose its columns"
+                "choose its columns",
+                Code.INVALID_ROW,
             )
         chunk.append(item)
         size += own

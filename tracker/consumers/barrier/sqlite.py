@@ -7,99 +7,73 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 
-from tracker.consumers.barrier.sink import (
-    Position,
-    SinkAwayError,
-    check_buffer,
-    check_epoch,
-    check_name,
-    check_write,
-    epoch_and_position,
-)
+from tracker.consumers.barrier.sink import OrderedSink, Position, away, writer_and_position
 from tracker.consumers.reorder import Released
+from tracker.errors import LowmarkError
 
 WAIT_S = 30.0
 """How long another writer of the file is waited for."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS ordered_rows (barrier TEXT, position INTEGER, slot INTEGER, key TEXT, payload BLOB,
     PRIMARY KEY (barrier, position)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS lowmark_barrier (barrier TEXT PRIMARY KEY, buffer TEXT, epoch INTEGER,
+CREATE TABLE IF NOT EXISTS lowmark_barrier (barrier TEXT PRIMARY KEY, buffer TEXT, writer INTEGER,
     next INTEGER, slot INTEGER, key TEXT);
 """
 
 
-class SqliteSink:
+class SqliteSink(OrderedSink):
     """Rows in the table `ordered_rows`, by barrier and position; the positions in `lowmark_barrier`."""
-
-    interval_ms = 0.0
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.path.abspath(path)
+        super().__init__(f"the SQLite file {self._path}")
         self._database: sqlite3.Connection | None = None
-        self._epoch: int | None = None
-        self._held: Position | None = None
-        self._barrier = ""
 
-    @property
-    def name(self) -> str:
-        return f"the SQLite file {self._path}"
+    def take(self, buffer: str) -> Position | None:
+        self._database = sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.executescript(_TABLES)
+        with self._database as database:
+            database.execute("BEGIN IMMEDIATE")
+            writer, held = self._read(database)
+            self.check_writer(writer)
+            self.check_buffer(held, buffer)
+            database.execute(
+                "INSERT INTO lowmark_barrier (barrier, buffer, writer, next) VALUES (?, ?, ?, 0) "
+                "ON CONFLICT (barrier) DO UPDATE SET writer = excluded.writer, buffer = excluded.buffer",
+                (self.barrier, buffer, self.writer),
+            )
+        return held
 
-    def open(self, barrier: str, buffer: str) -> Position | None:
-        check_name(barrier)
-        self.close()
-        self._barrier = barrier
-        try:
-            self._database = sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
-            self._database.execute("PRAGMA synchronous=FULL")
-            self._database.executescript(_TABLES)
-            with self._database as database:
-                database.execute("BEGIN IMMEDIATE")
-                epoch, self._held = self._read(database)
-                check_epoch(self.name, barrier, epoch, self._epoch)
-                check_buffer(self.name, barrier, self._held, buffer)
-                database.execute(
-                    "INSERT INTO lowmark_barrier (barrier, buffer, epoch, next) VALUES (?, ?, 1, 0) "
-                    "ON CONFLICT (barrier) DO UPDATE SET epoch = epoch + 1, buffer = excluded.buffer",
-                    (barrier, buffer),
-                )
-                self._epoch = epoch + 1
-        except sqlite3.Error as error:
-            raise SinkAwayError(f"{self.name}: {error}") from error
-        return self._held
+    def append(self, rows: Sequence[Released], position: Position) -> None:
+        assert self._database is not None
+        with self._database as database:
+            database.execute("BEGIN IMMEDIATE")
+            self.check_writer(self._read(database)[0])
+            database.executemany(
+                "INSERT INTO ordered_rows VALUES (?, ?, ?, ?, ?)",
+                [(self.barrier, r.position, r.slot, r.key, r.payload) for r in rows],
+            )
+            database.execute(
+                "UPDATE lowmark_barrier SET next = ?, slot = ?, key = ? WHERE barrier = ?",
+                (position.next, position.slot, position.key, self.barrier),
+            )
 
-    def write(self, rows: Sequence[Released], position: Position) -> None:
-        check_write(self._held, rows, position)
-        if self._database is None:
-            raise SinkAwayError(f"{self.name} is not open")
-        try:
-            with self._database as database:
-                database.execute("BEGIN IMMEDIATE")
-                epoch, _ = self._read(database)
-                check_epoch(self.name, self._barrier, epoch, self._epoch)
-                database.executemany(
-                    "INSERT INTO ordered_rows VALUES (?, ?, ?, ?, ?)",
-                    [(self._barrier, r.position, r.slot, r.key, r.payload) for r in rows],
-                )
-                database.execute(
-                    "UPDATE lowmark_barrier SET next = ?, slot = ?, key = ? WHERE barrier = ?",
-                    (position.next, position.slot, position.key, self._barrier),
-                )
-        except sqlite3.Error as error:
-            raise SinkAwayError(f"{self.name}: {error}") from error
-        self._held = position
-
-    def close(self) -> None:
+    def let_go(self) -> None:
         if self._database is not None:
             self._database.close()
             self._database = None
 
-    def _read(self, database: sqlite3.Connection) -> tuple[int, Position | None]:
-        """The epoch of the barrier's newest writer, 0 before the first, and the position."""
+    def failed(self, error: Exception) -> LowmarkError | None:
+        return away(f"{self.name}: {error}") if isinstance(error, sqlite3.Error) else None
+
+    def _read(self, database: sqlite3.Connection) -> tuple[int | None, Position | None]:
+        """Who has opened the sink for the barrier last, and the position."""
         found = database.execute(
-            "SELECT epoch, buffer, next, slot, key FROM lowmark_barrier WHERE barrier = ?",
-            (self._barrier,),
+            "SELECT writer, buffer, next, slot, key FROM lowmark_barrier WHERE barrier = ?",
+            (self.barrier,),
         ).fetchone()
-        return epoch_and_position(found)
+        return writer_and_position(found)
 
 
 def ordered_rows(path: str | os.PathLike[str], barrier: str) -> list[Released]:

@@ -7,12 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
-from tracker.client.errors import LowmarkError, UnavailableError
 from tracker.client.node import NodeClient
 from tracker.consumers.barrier.ledger import Ledger, Unit
 from tracker.consumers.barrier.rows import Item, RowReader, chunks, skipped
 from tracker.consumers.barrier.sources import Source
-from tracker.consumers.durable import StateError
 from tracker.consumers.reorder import ReorderBuffer
 from tracker.core.log import Joined
 from tracker.core.model import Batch, Cells, TickContent
@@ -20,6 +18,7 @@ from tracker.core.model import Unit as UnitName
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import slot_in_name
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.errors import Code, LateError, LowmarkError, StateError, UnavailableError
 from tracker.files import AwayError, FilesError
 
 SCOPE = "barrier"
@@ -32,10 +31,6 @@ MAX_TICKS_UNDER_WAY = 1_000
 """Units whose ticks are not durable yet; no more are taken until some are."""
 LOOK_FIRST_S, LOOK_MOST_S = 0.02, 1.0
 """How long is waited between two looks at the sources: at first, doubled with each look in vain, at most."""
-
-
-class LateRowsError(LowmarkError):
-    """Rows below what was released already, where late ones are to be refused."""
 
 
 def taken_durably(joined: Joined, node_id: str, ledger: Ledger, buffer: ReorderBuffer) -> int:
@@ -216,10 +211,11 @@ class Taker:
         late = [(unit.rows + i, item) for i, item in enumerate(chunk) if item[0] < floor]
         if late and not self._late_beside:
             slot, key, _ = late[0][1]
-            raise LateRowsError(
+            raise LateError(
                 f"{len(late)} rows of {unit.name} are late, such as {key!r} at slot {slot}: everything below "
                 f"{self._buffer.released_below} was released, and the file is of slot {unit.slot}; keep them beside "
-                "the sink (--set late=beside)"
+                "the sink (--set late=beside)",
+                Code.LATE_ROWS,
             )
         self._ledger.add(unit, [item for item in chunk if item[0] >= floor], late)
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from tracker.consumers.delta_disk import local_log
 from tracker.consumers.periods.cut import Cut, Period
-from tracker.consumers.periods.once import ActionError, committing, needs_extra
+from tracker.consumers.periods.once import committing, needs_extra
+from tracker.errors import Code, StateError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -27,7 +28,7 @@ class DeltaMark:
     """
 
     def __init__(self, cut: Cut, table: str) -> None:
-        """table: its location. Raises ActionError where there is no Delta table."""
+        """table: its location. Raises StateError where there is no Delta table."""
         self.name = f"Delta table {table}"
         self._cut, self._location = cut, table
         self._table = self._read()
@@ -92,16 +93,17 @@ class DeltaMark:
             self._log.sync(version)
 
     def _check_history(self, table: DeltaTable, period: Period, marked: int) -> None:
-        """Of a table with later marks: raises ActionError unless the period's own can be seen."""
+        """Of a table with later marks: raises StateError unless the period's own can be seen."""
         for commit in table.history():
             try:
                 if json.loads(commit["userMetadata"])["key"] == period.key:
                     return
             except (KeyError, TypeError, ValueError):
                 continue
-        raise ActionError(
+        raise StateError(
             f"{self.name} has been marked up to the period from slot {marked}, and period "
             f"{period.key}, which is older, is not among the commits that its log still has; begin behind "
             f"slot {marked} (--since, with a new --record), or give a pipeline that was registered anew "
-            f"another name"
+            f"another name",
+            Code.STATE_RECEIVER,
         )

@@ -11,6 +11,8 @@ what takes them knows their keys.
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,6 +98,18 @@ class Plan:
             found.append(self.period(position, end))
             position = end
         return Due(found, position)
+
+    def newest(self, target: str | Sequence[str], min_time: int) -> Period:
+        """The last period that is complete by a min time, by which the first one is. Raises as `look`."""
+        if min_time != FOREVER:
+            count = (min_time - self.needed(self.begin)) // self.cut.slots
+            return self.period(self.begin + count * self.cut.slots)
+        begins = range(self.begin, FOREVER, self.cut.slots)
+        passed = bisect_left(
+            begins, True, 0, min((FOREVER - self.begin) // self.cut.slots, sys.maxsize),
+            key=lambda begin: not self.passed(target, self.needed(begin)),
+        )  # fmt: skip
+        return self.period(begins[passed], FOREVER)
 
     def look(self, target: str | Sequence[str], position: int, most: int) -> Due:
         """`due` by min time now. Raises RefusedError, UnavailableError."""

@@ -15,8 +15,8 @@ from datetime import datetime
 
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.names import PeriodNames
-from tracker.consumers.periods.once import ActionError
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, StateError
 from tracker.files import STORES, child, scheme
 
 SUCCESS = "_SUCCESS"
@@ -30,15 +30,16 @@ MAX_MARKER_BYTES = 1 << 16
 class PartitionMark:
     """Marks the partition folders of one table, one for each period. Found done: its file is there."""
 
-    def __init__(
-        self, cut: Cut, table: str | os.PathLike[str], layout: str, name: str = SUCCESS
-    ) -> None:
-        """layout: the path of a period's folder below the table, as `PeriodNames` takes it, such as
-        `date={start:%Y-%m-%d}/hour={start:%H}`. Raises ValueError, and FilesError where there is no way to
-        the table."""
-        self._cut, self._layout, self._name = cut, layout, name
-        self._names = PeriodNames(layout, cut)
-        self._table = STORES.location(os.fspath(table))
+    def __init__(self, cut: Cut, template: str, name: str = SUCCESS) -> None:
+        """template: a table's location and the path of a period's folder below it, as `PeriodNames` takes it, such as
+        `s3://lake/orders/dt={start:%Y-%m-%d}/hour={start:%H}`: what has no name of a period in it, up to a slash, is the
+        table. name: of the files. Raises ValueError, and FilesError where there is no way to the table."""
+        table, slash, _ = template.partition("{")[0].rpartition("/")
+        if not slash or not table:
+            raise ValueError(f"{template!r} is no location with a partition folder below it")
+        self._cut, self._layout, self._name = cut, template[len(table) + 1 :], name
+        self._names = PeriodNames(self._layout, cut)
+        self._table = STORES.location(table)
         self._files = STORES.files(self._table)
 
     @property
@@ -59,15 +60,16 @@ class PartitionMark:
         return folder
 
     def is_done(self, period: Period) -> bool:
-        """Whether the folder has its file. Raises ActionError where that is another period's."""
+        """Whether the folder has its file. Raises StateError where that is another period's."""
         if period.to_slot == FOREVER:
             return False  # its folders are asked one by one
         marker = self._marker(period)
         found = self._files.read_whole(marker, MAX_MARKER_BYTES)
         if found is not None and _key(found) not in (None, period.key):
-            raise ActionError(
+            raise StateError(
                 f"{marker} is the mark of period {_key(found)}, not of {period.key}: two followers, or "
-                f"two periods, have one folder; give each a layout or a file name of its own"
+                f"two periods, have one folder; give each a layout or a file name of its own",
+                Code.STATE_RECEIVER,
             )
         return found is not None
 
@@ -94,15 +96,6 @@ class PartitionMark:
 
     def _marker(self, period: Period) -> str:
         return child(self.folder(period), self._name)
-
-
-def partition_mark(cut: Cut, template: str, name: str = SUCCESS) -> PartitionMark:
-    """Files in the folders that a template names, location and layout in one, such as
-    `s3://lake/orders/dt={start:%Y-%m-%d}`. Raises ValueError and FilesError."""
-    table, slash, layout = template.partition("{")[0].rpartition("/")
-    if not slash or not table:
-        raise ValueError(f"{template!r} is no location with a partition folder below it")
-    return PartitionMark(cut, table, layout + template[len(table) + 1 + len(layout) :], name)
 
 
 def _key(content: bytes) -> str | None:

@@ -25,11 +25,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from tracker.client.closing import Closing
-from tracker.client.errors import ClosedError, LowmarkError
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
 from tracker.core.model import TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.errors import ClosedError, Code, LowmarkError, StateError
 
 MAX_CALLBACKS = 100_000
 """Functions that may wait in one notificator."""
@@ -80,7 +80,7 @@ class Notificator(Closing):
     def at(self, when: int | datetime, function: Callback) -> None:
         """Asks for a call when everything before a moment, or below a slot, is complete; at once if it is
         already. Where times are held, this one is on return. Raises LowmarkError if MAX_CALLBACKS wait; of a
-        moment RefusedError, UnavailableError; and what `NodeClient.hold` raises, so TickRefusedError for a
+        moment RefusedError, UnavailableError; and what `NodeClient.hold` raises, so RefusedError for a
         time that can be held no more."""
         slot = self._subscriber.slot_until(when)
         if self._node is None:
@@ -110,9 +110,10 @@ class Notificator(Closing):
     def _push(self, slot: int, function: Callback) -> None:
         with self._changed:
             if len(self._heap) >= MAX_CALLBACKS:
-                raise LowmarkError(
+                raise StateError(
                     f"pipeline {self.pipeline!r}: {len(self._heap)} functions wait for their time, the "
-                    f"limit is {MAX_CALLBACKS}; ask for one time at once, and for the next when it has come"
+                    f"limit is {MAX_CALLBACKS}; ask for one time at once, and for the next when it has come",
+                    Code.STATE_LIMIT,
                 )
             heapq.heappush(self._heap, (slot, self._asked, function))
             self._asked += 1

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.names import PeriodNames
-from tracker.consumers.periods.once import ActionError, committing, needs_extra
+from tracker.consumers.periods.once import committing, needs_extra
+from tracker.errors import Code, StateError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -58,7 +59,7 @@ class IcebergMark:
         """table: as its catalog knows it, such as `db.orders`; catalog: one of pyiceberg's, or its name in
         pyiceberg's configuration, which has a default; tag: a template of the tags; keep_ms: how long expiring
         snapshots spares a tag, in milliseconds (None: as long as the table says). Raises ValueError, and
-        ActionError where there is no such table."""
+        StateError where there is no such table."""
         self.name = f"Iceberg table {table}"
         self._names = PeriodNames(default_tag(cut) if tag is None else tag, cut)
         self._identifier, self._keep_ms = table, keep_ms
@@ -76,7 +77,7 @@ class IcebergMark:
             return self._catalog.load_table(self._identifier)
 
     def is_done(self, period: Period) -> bool:
-        """Raises ActionError where the tag is another's."""
+        """Raises StateError where the tag is another's."""
         self._table = table = self._read()
         tag = self._names.of(period)
         if tag not in table.metadata.refs:
@@ -86,9 +87,10 @@ class IcebergMark:
         key = summary.additional_properties.get(f"{PROPERTY}key") if summary is not None else None
         if key != period.key:
             of = f"is the mark of period {key}" if key else "was made by somebody else"
-            raise ActionError(
+            raise StateError(
                 f"{self.name}: tag {tag!r} {of}, and period {period.key} would have the "
-                f"same; give each follower of a table tags of its own (--set tag=TEMPLATE)"
+                f"same; give each follower of a table tags of its own (--set tag=TEMPLATE)",
+                Code.STATE_RECEIVER,
             )
         return True
 

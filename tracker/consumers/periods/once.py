@@ -12,18 +12,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Protocol
 
-from tracker.client.errors import LowmarkError
 from tracker.consumers.commits import MAX_ATTEMPTS, try_to_commit
 from tracker.consumers.periods.cut import Period
-
-
-class ActionError(LowmarkError):
-    """Something cannot be done for periods, or was not done for one, which is the next one still; says what, why,
-    and what to do. may_pass: it was away for all the time that was given, and may be back later."""
-
-    def __init__(self, text: str, *, may_pass: bool = False) -> None:
-        super().__init__(text)
-        self.may_pass = may_pass
+from tracker.errors import Code, LowmarkError, StateError, UnavailableError
 
 
 class ConflictError(LowmarkError):
@@ -39,7 +30,7 @@ class Action(Protocol):
         """What it is and where, for messages; without a password."""
 
     def is_done(self, period: Period) -> bool:
-        """Whether it was done for the period, by what it has left behind. Raises ActionError, FilesError.
+        """Whether it was done for the period, by what it has left behind. Raises StateError, FilesError.
 
         Where that cannot be looked up it is never done: then it is done again after a crash, under the period's
         key, by which whoever takes it twice knows it.
@@ -48,7 +39,7 @@ class Action(Protocol):
     def do(self, period: Period, at: datetime | None) -> None:
         """Does it, durable on return, on top of what `is_done` has just looked at. at: when the tracker announced
         that the period is complete, as far as anybody remembers. Raises ConflictError, after which `is_done` is
-        asked again; ActionError, FilesError."""
+        asked again; StateError, UnavailableError, FilesError."""
 
 
 class Call:
@@ -65,7 +56,7 @@ class Call:
 
 
 def do_once(action: Action, period: Period, at: datetime | None) -> None:
-    """Does it for a period, unless it is found done. Raises as the action does, and ActionError where others came in
+    """Does it for a period, unless it is found done. Raises as the action does, and UnavailableError where others came in
     between each of MAX_ATTEMPTS times."""
 
     def attempt() -> None:
@@ -73,25 +64,27 @@ def do_once(action: Action, period: Period, at: datetime | None) -> None:
             action.do(period, at)
 
     if not try_to_commit(attempt, (ConflictError,)):
-        raise ActionError(
+        raise UnavailableError(
             f"{action.name}: others came before each of {MAX_ATTEMPTS} attempts at period {period.key}; it is "
             "tried again by who starts again",
-            may_pass=True,
+            Code.UNAVAILABLE_RECEIVER,
         )
 
 
 @contextmanager
 def committing(name: str, *conflicts: type[Exception]) -> Iterator[None]:
-    """Within, a library looks at a table or commits to it: what it raises becomes ConflictError or ActionError. name:
+    """Within, a library looks at a table or commits to it: what it raises becomes ConflictError or StateError. name:
     the action's."""
     try:
         yield
     except conflicts as error:
         raise ConflictError(f"{name}: {error}") from error
     except Exception as error:
-        raise ActionError(f"{name} cannot be marked: {error}") from error
+        raise StateError(f"{name} cannot be marked: {error}", Code.STATE_RECEIVER) from error
 
 
-def needs_extra(what: str, missing: ModuleNotFoundError, extra: str = "tables") -> ActionError:
+def needs_extra(what: str, missing: ModuleNotFoundError, extra: str = "tables") -> StateError:
     """The error of one who has not installed what an action is done with."""
-    return ActionError(f"{what} needs {missing.name}: pip install 'lowmark[{extra}]'")
+    return StateError(
+        f"{what} needs {missing.name}: pip install 'lowmark[{extra}]'", Code.STATE_EXTRA
+    )

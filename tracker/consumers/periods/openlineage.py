@@ -17,8 +17,9 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from tracker import __version__
 from tracker.client.updates import slot_time
 from tracker.consumers.periods.cut import Cut, Period, moment_text
-from tracker.consumers.periods.once import ActionError, needs_extra
+from tracker.consumers.periods.once import needs_extra
 from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, StateError
 from tracker.files import STORES, child
 from tracker.redacting import shown_url
 
@@ -61,7 +62,7 @@ class LineageMark:
         """place: the URL of a receiver (whose path, if it has none, is ENDPOINT; its key is in the variable
         OPENLINEAGE_API_KEY), or the location of a directory, in which each run gets a file, RUN_ID.json, of an event
         a line. namespace: of the jobs. outputs: locations of the data sets that a complete period is in. Raises
-        ValueError, ActionError where the extra is missing, and FilesError where there is no way to the directory."""
+        ValueError, StateError where the extra is missing, and FilesError where there is no way to the directory."""
         try:
             import openlineage.client  # noqa: F401
         except ModuleNotFoundError as missing:
@@ -187,8 +188,9 @@ class _Receiver:
             for event in events:
                 self._transport.emit(event)
         except OSError as error:  # all of the library's: refused, or away in each attempt
-            raise ActionError(
-                f"{self.name} has not taken run {run}: {error}; it is tried again when this is started again"
+            raise StateError(
+                f"{self.name} has not taken run {run}: {error}; it is tried again when this is started again",
+                Code.STATE_RECEIVER,
             ) from error
 
 

@@ -8,15 +8,12 @@ done and never before it. So whoever dies in between does something again, and l
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tracker.client.closing import Closing
-from tracker.consumers.durable import StateError, state_at
-
-MOST_OPEN = 10_000
-"""What may be handed out and not confirmed; then `Confirmed.full`, and nothing more is handed out."""
+from tracker.consumers.durable import state_at
+from tracker.errors import StateError
 
 
 class Recorded(NamedTuple):
@@ -91,35 +88,3 @@ class Position(Closing):
         """Keeps other processes out. Raises StateError where one is in."""
         self._state.hold()
         return self
-
-
-class Confirmed:
-    """How far who reports periods may write its position down: only what it has handed out for good.
-
-    It hears numbered messages, hands out what each makes complete, and learns later, by the number, that all of it is
-    kept by whoever it was handed to. What lies behind the last such number is handed out again after a restart.
-    """
-
-    def __init__(self, position: int) -> None:
-        self.position = self.ahead = position
-        """position: where a restart goes on; ahead: behind all that was handed out."""
-        self._open: deque[tuple[int, int]] = deque()
-
-    @property
-    def full(self) -> bool:
-        """Whether nothing more may be handed out before something is confirmed."""
-        return len(self._open) >= MOST_OPEN
-
-    def moved(self, number: int, position: int) -> None:
-        """By a message of a number everything up to a position was handed out."""
-        if position != self.ahead:
-            self._open.append((number, position))
-            self.ahead = position
-
-    def confirmed(self, number: int) -> bool:
-        """Everything that was handed out by messages up to a number is safe. Returns whether the position has
-        moved, and is to be written down."""
-        before = self.position
-        while self._open and self._open[0][0] <= number:
-            self.position = self._open.popleft()[1]
-        return self.position != before

@@ -1,7 +1,7 @@
 """From reports of complete periods, which may come twice, to their release, once: the rule, without a scheduler.
 
-A report says of one period that it is complete, and with it all before. A release gives out the periods from where
-the last one ended to the end of the newest report, and its position is recorded together with what it gives out.
+A report states of one period that it is complete, and with it all before. A release gives out the periods from where
+the last release ended to the end of the newest report, and its position is recorded together with what it gives out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Report:
     def payload(self) -> dict[str, Any]:
         """As JSON, read back by `reported`."""
         return {
-            **self.period.fields(), "pipeline": self.plan.pipeline, "segment": self.plan.segment,
+            **self.period.fields(), "begin": self.plan.begin, "pipeline": self.plan.pipeline, "segment": self.plan.segment,
             "slots": self.plan.cut.slots, "slack_ns": self.plan.cut.slack_ns,
             "partition_key": partition_key(self.period),
         }  # fmt: skip
@@ -49,28 +49,25 @@ def reported(extras: Iterable[Mapping[str, Any]]) -> Report | None:
     over."""
     for extra in extras:
         payload = extra.get("payload")
-        if isinstance(payload, Mapping) and "slots" in payload:
+        if isinstance(payload, Mapping) and "begin" in payload:
             cut = Cut(payload["slots"], slack_ns=payload["slack_ns"])
-            plan = Plan(payload["pipeline"], payload["segment"], cut, payload["from_slot"])
+            plan = Plan(payload["pipeline"], payload["segment"], cut, payload["begin"])
             return Report(plan, plan.period(payload["from_slot"], payload["to_slot"]))
     return None
 
 
-def to_release(
-    released: Iterable[Mapping[str, Any]], oldest: Report | None, newest: Report | None
-) -> Release:
-    """What is due. released: what was recorded, the newest first; oldest, newest: of the reports that there are. The
-    first release begins with the oldest report. Whether reports go back, as after a restart, does not matter.
+def to_release(released: Iterable[Mapping[str, Any]], newest: Report | None) -> Release:
+    """What is due. released: what was recorded, the newest first; newest: of the reports. The first release begins with
+    the plan. Whether reports go back, as after a restart, does not matter.
 
     Raises StateError where the record is of other periods: those of another pipeline, or cut otherwise."""
-    if newest is None or oldest is None:
+    if newest is None:
         return Release([], {})
     plan, last = newest.plan, newest.period
-    extra = next((each for each in released if RECORD in each), None)
-    found = to_record(oldest.plan.name, oldest.period.from_slot) if extra is None else extra[RECORD]
-    recorded = from_record(found, plan.name, "what was released")
-    assert recorded is not None
-    due = plan.due(recorded.next, last.to_slot, lambda slot: slot <= last.from_slot, MOST_RELEASED)
+    extra = next((each for each in released if RECORD in each), {})
+    recorded = from_record(extra.get(RECORD), plan.name, "what was released")
+    position = plan.begin if recorded is None else recorded.next
+    due = plan.due(position, last.to_slot, lambda slot: slot <= last.from_slot, MOST_RELEASED)
     return Release(
         [partition_key(each) for each in due.periods],
         {RECORD: to_record(plan.name, due.position)},

@@ -24,8 +24,8 @@ from typing import Any
 from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.subscriber import Subscriber
-from tracker.consumers.durable import StateError
 from tracker.consumers.periods.position import Position, Recorded
+from tracker.errors import StateError
 
 log = logging.getLogger("lowmark.consumers")
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from tracker.client.credentials import read_file
-from tracker.client.errors import LowmarkError
+from tracker.errors import Code, InvalidError
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 PREFIX = "whsec_"
@@ -29,30 +29,25 @@ TOLERANCE_S = 300.0
 _NEW_SECRET_BYTES = 32
 
 
-class SecretError(LowmarkError):
-    """A file of secrets cannot be used; says which, and never what is in it."""
-
-
-class SignatureError(LowmarkError):
-    """A message is not signed by any of the secrets, or not now."""
-
-
 def new_secret() -> str:
     """A secret as a line of a file."""
     return PREFIX + base64.b64encode(random_bytes.token_bytes(_NEW_SECRET_BYTES)).decode()
 
 
 def read_secrets(path: str | os.PathLike[str]) -> list[bytes]:
-    """The secrets of a file, one a line. Raises SecretError."""
+    """The secrets of a file, one a line. Raises InvalidError."""
     try:
         lines = read_file(os.fspath(path), "the secret").decode("ascii").split()
     except ValueError as error:
         if isinstance(error, UnicodeDecodeError):  # it would quote what is in the file
-            raise SecretError(f"{path} holds something else than secrets") from None
-        raise SecretError(str(error)) from None
+            raise InvalidError(
+                f"{path} holds something else than secrets", Code.INVALID_CREDENTIALS
+            ) from None
+        raise InvalidError(str(error), Code.INVALID_CREDENTIALS) from None
     if not 1 <= len(lines) <= MAX_SECRETS:
-        raise SecretError(
-            f"{path} holds {len(lines)} secrets, and must hold 1 to {MAX_SECRETS}, one a line"
+        raise InvalidError(
+            f"{path} holds {len(lines)} secrets, and must hold 1 to {MAX_SECRETS}, one a line",
+            Code.INVALID_CREDENTIALS,
         )
     return [_decoded(line, f"line {number} of {path}") for number, line in enumerate(lines, 1)]
 
@@ -63,9 +58,10 @@ def _decoded(secret: str, where: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not MIN_SECRET_BYTES <= len(key) <= MAX_SECRET_BYTES:
-        raise SecretError(
+        raise InvalidError(
             f"{where} is not a secret: {PREFIX} and base64 of {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} "
-            "random bytes; `lowmark credentials token --webhook` makes one"
+            "random bytes; `lowmark credentials token --webhook` makes one",
+            Code.INVALID_CREDENTIALS,
         )
     return key
 
@@ -86,19 +82,22 @@ def verify(
     tolerance_s: float = TOLERANCE_S,
 ) -> str:
     """For receivers: the id of a message that came with these headers (names in small letters) and this
-    body, as it was sent. now_s: unix seconds. Raises SignatureError; SecretError for what is no secret."""
+    body, as it was sent. now_s: unix seconds. Raises InvalidError; InvalidError for what is no secret."""
     key = _decoded(secret.strip(), "what was given")
     message_id, sent = headers.get(ID, ""), headers.get(TIMESTAMP, "")
     if not message_id or not sent.isascii() or not sent.isdigit():
-        raise SignatureError(f"the message has no {ID}, or no {TIMESTAMP} in unix seconds")
+        raise InvalidError(
+            f"the message has no {ID}, or no {TIMESTAMP} in unix seconds", Code.INVALID_SIGNATURE
+        )
     expected = _signature(key, message_id, sent, body).encode()
     given = [each.encode() for each in headers.get(SIGNATURE, "").split()]
     if not any(hmac.compare_digest(expected, each) for each in given):
-        raise SignatureError("the message is not signed by this secret")
+        raise InvalidError("the message is not signed by this secret", Code.INVALID_SIGNATURE)
     if abs(now_s - int(sent)) > tolerance_s:
-        raise SignatureError(
+        raise InvalidError(
             f"the message is of {sent}, more than {tolerance_s:g} s from now: a repeated one, or clocks "
-            "differ"
+            "differ",
+            Code.INVALID_SIGNATURE,
         )
     return message_id
 

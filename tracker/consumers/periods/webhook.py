@@ -30,8 +30,8 @@ from tracker import __version__
 from tracker.client.connection import Backoff
 from tracker.client.credentials import is_loopback
 from tracker.consumers.periods.cut import Period, moment_text
-from tracker.consumers.periods.once import ActionError
 from tracker.consumers.periods.signing import read_secrets, signed
+from tracker.errors import Code, StateError, UnavailableError
 from tracker.redacting import shown_url
 
 EVENT = "period.complete"
@@ -81,7 +81,7 @@ class Webhook:
         """url: https, or http to this machine (elsewhere only with `plain`); it is called straight, by no
         proxy, and redirects are not followed. secret_file: read again for each attempt. ca: a PEM file to
         check the receiver's certificate by; the system's own if empty. Raises ValueError for a URL that
-        cannot be used, SecretError, OSError."""
+        cannot be used, InvalidError, OSError."""
         parts = urlsplit(url)
         try:
             host, port = parts.hostname or "", parts.port
@@ -115,8 +115,9 @@ class Webhook:
         self.deliver(message_id(period), event(period, at))
 
     def deliver(self, name: str, content: dict[str, Any]) -> None:
-        """Posts one message until it is taken. name: its id. Raises SecretError, and ActionError where the receiver
-        will not have it, now or later, or (`may_pass`) has not taken it in all the time that was given."""
+        """Posts one message until it is taken. name: its id. Raises InvalidError for the secret, StateError
+        where the receiver will not have it, now or later, UnavailableError where it has not taken it in all the
+        time that was given."""
         body = json.dumps(content, separators=(",", ":")).encode()
         began_s, attempt = time.monotonic(), 0
         backoff = Backoff(self._patience.first_pause_s, self._patience.longest_pause_s)
@@ -126,17 +127,18 @@ class Webhook:
             if answer is not None and 200 <= answer.status < 300:
                 return
             if answer is not None and answer.status < 500 and answer.status not in _RETRIED:
-                raise ActionError(
-                    f"{self.name} has refused {name}: {why}; it is tried again when this is started again"
+                raise StateError(
+                    f"{self.name} has refused {name}: {why}; it is tried again when this is started again",
+                    Code.STATE_RECEIVER,
                 )
             pause_s = max(backoff.pause_s(), _asked_pause_s(answer))
             spent_s = time.monotonic() - began_s
             if spent_s + pause_s > self._patience.give_up_s:
-                raise ActionError(
+                raise UnavailableError(
                     f"{self.name} has not taken {name} in {attempt} attempts and {spent_s:.0f} s "
                     f"({why}), the limit is {self._patience.give_up_s:g} s; it is tried again when this is "
                     "started again",
-                    may_pass=True,
+                    Code.UNAVAILABLE_RECEIVER,
                 )
             log.warning(
                 "%s has not taken %s (%s), attempt %d; tried again in %.1f s",

@@ -6,8 +6,16 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from tracker.core.log import Answer, Effect, LimitsChanged, PipelineRegistered, Restart
+from tracker.core.log import (
+    Answer,
+    Effect,
+    LimitsChanged,
+    PipelineDeleted,
+    PipelineRegistered,
+    Restart,
+)
 from tracker.core.log.journal import Journal
+from tracker.core.model import Refusal
 from tracker.core.model import durable as d
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
@@ -42,6 +50,8 @@ class Confirmations:
                 self.registrations[item.entry.spec.name] = (item.number, [])
             elif isinstance(item.entry, LimitsChanged):
                 self.registrations[item.entry.pipeline] = (item.number, [])
+            elif isinstance(item.entry, PipelineDeleted):
+                self.registrations.pop(item.entry.pipeline, None)
 
     def tell(self, everywhere: int) -> None:
         """Every shard has all entries up to this one: who waits for them is answered."""
@@ -57,6 +67,11 @@ class Confirmations:
             self._effects.append(Answer(request, result))
         else:
             self._requests.append((self._journal.home_appended, request, result))
+
+    def forget_pipeline(self, name: str, refusal: Refusal) -> None:
+        """A pipeline was deleted: whoever waits for its registration hears that instead."""
+        _, requests = self.registrations.pop(name, (0, []))
+        self._effects.extend(Answer(request, refusal) for request in requests)
 
     def _answer_registrations(self, everywhere: int) -> None:
         for name, (number, requests) in list(self.registrations.items()):

@@ -1,15 +1,17 @@
-"""A pipeline begins, and begins anew (rule 9)."""
+"""A pipeline begins, begins anew, and ends (rule 9)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import Effect, Restart, SessionRefused
+from tracker.core.log import Effect, PipelineEnded, PipelineRegistered, PipelinesOver, Restart
+from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
-from tracker.core.model import PipelineSpec
+from tracker.core.model import Refusal, RefusalCode
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.reporting.reporter import Reporter
@@ -19,20 +21,25 @@ from tracker.core.reporting.reporter import Reporter
 class Generations:
     """Begins pipelines and their generations at this process; the pipelines keep what there is."""
 
+    _journal: Journal
     _shards: Shards
     _pipelines: Pipelines
     _cut: StableCut
     _reporter: Reporter
     _nodes: Nodes
+    _confirmations: Confirmations
     _sessions: Sessions
     _effects: list[Effect]
 
-    def begin_pipeline(self, spec: PipelineSpec, now_ns: int) -> None:
+    def begin_pipeline(self, entry: PipelineRegistered, now_ns: int) -> None:
         """A registered pipeline begins here, unless one of its name is there."""
+        spec = entry.spec
         self._pipelines.registering.pop(spec.name, None)
         if spec.name in self._pipelines:
             return
         pipeline = Pipeline(spec, self._cut.vectors, self._shards.own)
+        if entry.restart is not None:
+            pipeline.begin_generation(entry.restart)
         self._pipelines.add(pipeline)
         pipeline.moved_ns = [now_ns] * len(spec.segments)
         self._pipelines.mark(spec.name)
@@ -40,17 +47,54 @@ class Generations:
     def begin_generation(self, name: str, restart: Restart, now_ns: int) -> None:
         """A pipeline begins anew at this process, at the first entry that is of a newer generation.
         Whatever is of an older one, and comes or becomes durable later, is passed over."""
-        pipeline = self._pipelines[name]
-        if restart.generation <= pipeline.generation:
+        pipeline = self._pipelines.get(name)
+        if pipeline is None or restart.generation <= pipeline.generation:
             return
         attached = [node for node in pipeline.home.nodes.values() if node.session is not None]
         pipeline.begin_generation(restart)
         for node in attached:
-            self._effects.append(
-                SessionRefused(node.session, self._nodes.restarted(pipeline, node.key))
-            )
-            self._sessions.detach(node.session)
+            self._sessions.end(node, self._nodes.restarted(pipeline, node.key))
         pipeline.moved_ns = [now_ns] * len(pipeline.published)
         self._reporter.forget_generation(name)
         self._pipelines.mark(name)
         self._reporter.want_whole_reports(now_ns)
+
+    def end_pipeline(self, name: str, restart: Restart) -> None:
+        """A pipeline was deleted: its nodes and subscribers hear of it, and nothing more is taken of it. A repeated
+        deletion, or one of an older generation, is nothing."""
+        pipeline = self._pipelines.get(name)
+        if pipeline is None or restart.generation <= pipeline.generation:
+            return
+        refusal = Refusal(
+            RefusalCode.UNKNOWN_PIPELINE,
+            f"pipeline {name!r} was deleted; to track its input again, register it anew",
+        )
+        self._sessions.end_all(name, refusal)
+        self._pipelines.end(name, restart, self._shards.membership.members)
+        self._reporter.forget_pipeline(name)
+        self._confirmations.forget_pipeline(name, refusal)
+        self._effects.append(PipelineEnded(name))
+
+    def say_over(self) -> None:
+        """This home says that it logs nothing more of pipelines that were deleted, once their closed keys are
+        dropped. Not where records are applied: what recovery finds said is not said again."""
+        if not self._shards.counts or self._shards.membership.leaving == self._shards.own:
+            return  # one that leaves is waited for until its last entry
+        own, pending = self._shards.own, set[tuple[str, int]]()
+        silent = [
+            each
+            for each in self._pipelines.ended.values()
+            if own not in each.over_at and each.pipeline not in self._pipelines
+        ]
+        if silent:
+            for entry in self._journal.pending_entries():
+                if isinstance(entry, PipelinesOver):
+                    pending.update(entry.pipelines)
+        over = tuple(
+            (each.pipeline, each.generation)
+            for each in silent
+            if (each.pipeline, each.generation) not in pending
+            and not self._nodes.has_closed_keys(each.pipeline)
+        )
+        if over:
+            self._journal.append_home(PipelinesOver(over))

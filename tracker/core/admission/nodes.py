@@ -64,6 +64,10 @@ class Nodes:
             self._dropping += 1
             self._journal.append_home(KeyDropped(name, key))
 
+    def has_closed_keys(self, pipeline: str) -> bool:
+        """Whether some closed key of a pipeline is not dropped."""
+        return any(name == pipeline for _, name, _ in self.closed_keys)
+
     def reserve(self, incarnation: int) -> None:
         """Keys up to before this incarnation are given."""
         self.next_incarnation = max(self.next_incarnation, incarnation)

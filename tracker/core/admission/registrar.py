@@ -9,8 +9,10 @@ from tracker.core.config import ProcessConfig
 from tracker.core.home.registration import check_delays, check_spec, differences
 from tracker.core.log import (
     Answer,
+    DeletePipeline,
     Effect,
     LimitsChanged,
+    PipelineDeleted,
     PipelineRegistered,
     PipelineRestarted,
     RegisterPipeline,
@@ -18,11 +20,15 @@ from tracker.core.log import (
     RestartPipeline,
 )
 from tracker.core.log.journal import Journal
+from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER, add_delay
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.pipeline.pipelines import MAX_ENDED, Pipelines
+
+_OPEN_SHOWN = 10
+"""Of what is open, in a message."""
 
 
 def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
@@ -40,11 +46,40 @@ def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
     )
 
 
+def _check_nothing_open(pipeline: Pipeline) -> None:
+    """Raises Refused(CONFLICT) where something of a pipeline is open, or a front of it may still label: deleting it would
+    lose that. By what has been reported here."""
+    if all(slot == FOREVER for slot in pipeline.announced):
+        return
+    combiner, segments = pipeline.combiner, pipeline.spec.segments
+    slots = [0] * len(segments)
+    for view in combiner.views.values():
+        for low in view.lows.values():
+            slots[low.segment] += low.open_slots
+    there = [f"{number} open slots in {segments[s]!r}" for s, number in enumerate(slots) if number]
+    there += [f"front {front!r} of node {node!r}" for node, front, *_ in combiner.known_fronts()]
+    if there:
+        more = f" and {len(there) - _OPEN_SHOWN} more" if len(there) > _OPEN_SHOWN else ""
+        raise Refused(
+            RefusalCode.CONFLICT,
+            f"pipeline {pipeline.spec.name!r} is not over: {', '.join(there[:_OPEN_SHOWN])}{more}; let its nodes leave "
+            "and what is open be processed, or say that it is to be dropped (--drop-open)",
+        )
+
+
+def _ending(name: str) -> Refused:
+    return Refused(
+        RefusalCode.NOT_READY,
+        f"pipeline {name!r} was deleted, and not every shard has let go of it; ask again",
+    )
+
+
 @dataclass(slots=True, eq=False)
 class Registrar:
     """What is decided about pipelines at the shard that registers their names. Nothing of its own is kept."""
 
     _journal: Journal
+    _shards: Shards
     _pipelines: Pipelines
     _homes: Homes
     _confirmations: Confirmations
@@ -57,11 +92,14 @@ class Registrar:
         self._homes.need_registrar(spec.name, "registered with")
         check_spec(spec)
         pipeline = self._pipelines.get(spec.name)
+        if self._newest_deletion(spec.name) is not None:
+            raise _ending(spec.name)
         if pipeline is not None:
             self._register_again(pipeline, event)
             return
         known = self._pipelines.registering.get(spec.name)
         if known is None:
+            self._check_free(spec.name)
             check_delays(spec)
             self._check_limits(spec)
             if (
@@ -76,7 +114,7 @@ class Registrar:
             self._check_segments(spec)
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
-            self._journal.append_home(PipelineRegistered(spec))
+            self._journal.append_home(PipelineRegistered(spec, self._first_generation(spec)))
             return
         if known != spec:
             raise _registered_otherwise(known, spec)
@@ -84,6 +122,16 @@ class Registrar:
             self._confirmations.registrations[spec.name][1].append(event.request)
         else:
             self._effects.append(Answer(event.request, spec))
+
+    def _check_free(self, name: str) -> None:
+        """Raises Refused while something of a pipeline of this name that was deleted may still come to some shard."""
+        if not self._pipelines.may_begin(name, self._shards.membership.members):
+            raise _ending(name)
+
+    def _first_generation(self, spec: PipelineSpec) -> Restart | None:
+        """In which generation a new pipeline begins: behind all of one of its name that was deleted."""
+        last = self._pipelines.last_generation(spec.name)
+        return Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
 
     def _check_segments(self, spec: PipelineSpec) -> None:
         """Raises Refused(FULL) where all pipelines together would have too many segments."""
@@ -144,6 +192,8 @@ class Registrar:
         """Begins a new generation, once, however often it is asked for."""
         pipeline = self._pipelines.named(event.pipeline)
         self._homes.need_registrar(event.pipeline, "restarted at")
+        if self._newest_deletion(event.pipeline) is not None:
+            raise _ending(event.pipeline)
         newest = self._newest_restart(pipeline)
         generation = 0 if newest is None else newest.generation
         if (
@@ -163,6 +213,56 @@ class Registrar:
         restart = Restart(generation + 1, from_slot, event.at_ms)
         self._journal.append_home(PipelineRestarted(event.pipeline, restart))
         self._confirmations.answer(event.request, restart)
+
+    def delete(self, event: DeletePipeline) -> None:
+        """Ends a pipeline, once, however often it is asked for; raises Refused, changing nothing."""
+        name = event.pipeline
+        self._homes.need_registrar(name, "deleted at")
+        ended = self._pipelines.ended.get(name)
+        if (
+            ended is not None
+            and name not in self._pipelines
+            and ended.generation == event.generation + 1
+        ):
+            self._confirmations.answer(event.request, Restart(ended.generation, 0, event.at_ms))
+            return
+        pipeline = self._pipelines.named(name)
+        deletion = self._newest_deletion(name)
+        if deletion is not None:
+            self._confirmations.answer(event.request, deletion.restart)
+            return
+        newest = self._newest_restart(pipeline)
+        generation = 0 if newest is None else newest.generation
+        if generation != event.generation:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r} is in generation {generation}, not in {event.generation}: it was restarted or "
+                "registered anew meanwhile; look at it again",
+            )
+        if not event.drop_open:
+            _check_nothing_open(pipeline)
+        self._check_ended(name)
+        restart = Restart(generation + 1, pipeline.spec.start_slot, event.at_ms)
+        self._journal.append_home(PipelineDeleted(name, restart))
+        self._confirmations.answer(event.request, restart)
+
+    def _newest_deletion(self, name: str) -> PipelineDeleted | None:
+        """That a pipeline was deleted, where it is not durable yet."""
+        for entry in self._journal.pending_entries():
+            if isinstance(entry, PipelineDeleted) and entry.pipeline == name:
+                return entry
+        return None
+
+    def _check_ended(self, name: str) -> None:
+        """Raises Refused(FULL) where as many deleted pipelines as are remembered are not over everywhere."""
+        members = self._shards.membership.members
+        unfinished = [e for e in self._pipelines.ended.values() if not members <= {*e.over_at}]
+        if len(unfinished) >= MAX_ENDED:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {name!r} cannot be deleted: {len(unfinished)} deleted ones are not over at every shard, the "
+                f"limit is {MAX_ENDED}; start the shards that are away",
+            )
 
     def _newest_restart(self, pipeline: Pipeline) -> Restart | None:
         """How the newest generation began, durable or not."""

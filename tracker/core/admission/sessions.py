@@ -92,6 +92,13 @@ class Sessions:
         self._effects.append(SessionRefused(node.session, refusal))
         self.detach(node.session)
 
+    def end_all(self, pipeline: str, refusal: Refusal) -> None:
+        """Ends the streams of all nodes of a pipeline, and says why."""
+        for session, (name, _) in [*self._sessions.items()]:
+            if name == pipeline:
+                self._effects.append(SessionRefused(session, refusal))
+                self.detach(session)
+
     def detach(self, session: Hashable) -> None:
         """A stream is gone; without one, this does nothing."""
         attached = self._sessions.pop(session, None)

@@ -133,6 +133,11 @@ class Freshness:
         self._rings = [_Ring(seconds, every_s, len(self._names)) for seconds, every_s in WINDOWS]
         self._last = [Lag(NONE_MS, NONE_MS)] * len(self._names)
 
+    @property
+    def size(self) -> int:
+        """How many are sampled: the segments, and the whole."""
+        return len(self._names)
+
     @staticmethod
     def memory_bytes(segments: int) -> int:
         """How much the samples of a pipeline of so many segments take, about."""

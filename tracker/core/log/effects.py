@@ -140,6 +140,13 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineEnded:
+    """A pipeline was deleted, durably: nobody will hear more of it."""
+
+    pipeline: str
+
+
+@dataclass(frozen=True, slots=True)
 class UnitsArrived:
     """Units that this shard resolves for a segment have arrived: whoever waits may ask again."""
 
@@ -164,6 +171,7 @@ Effect = (
     | TickRefused
     | FrontGranted
     | Announced
+    | PipelineEnded
     | UnitsArrived
     | MembersChanged
     | LeftTracker

@@ -10,9 +10,11 @@ from tracker.core.model import Cells, Limits, NodeKey, PipelineSpec, Restart, Ti
 
 @dataclass(frozen=True, slots=True)
 class PipelineRegistered:
-    """A pipeline exists from here on."""
+    """A pipeline exists from here on. restart: where one of its name was deleted before, the generation that it begins
+    in, which is above all of that one; None for the first."""
 
     spec: PipelineSpec
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,23 @@ class PipelineRestarted:
 
     pipeline: str
     restart: Restart
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDeleted:
+    """A pipeline ends: what is open is dropped, all keys end, and nothing more is taken of it. restart: the generation
+    that ends it, in which nothing ever is. Said by the registrar."""
+
+    pipeline: str
+    restart: Restart
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinesOver:
+    """This home logs nothing more of pipelines that were deleted: (name, generation that ended it). A name can be given
+    again where this is applied of every shard."""
+
+    pipelines: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +128,8 @@ Entry = (
     PipelineRegistered
     | LimitsChanged
     | PipelineRestarted
+    | PipelineDeleted
+    | PipelinesOver
     | PipelineCompleted
     | KeyOpened
     | KeyTick
@@ -117,3 +138,12 @@ Entry = (
     | WrittenOff
     | MembershipStep
 )
+
+
+def pipeline_of(entry: Entry) -> str | None:
+    """The pipeline that an entry is of, which is there already; None if it is of none, or begins one."""
+    if isinstance(entry, KeyTick):
+        return entry.tick.pipeline
+    if isinstance(entry, PipelineRegistered | PipelinesOver | MembershipStep):
+        return None
+    return entry.pipeline

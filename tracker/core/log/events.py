@@ -79,6 +79,19 @@ class RestartPipeline:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletePipeline:
+    """An operator ends a pipeline in its generation `generation`; drop_open: also where something is open, which is
+    lost then. May be repeated. Answered by `Answer(request, Restart)`, the generation that ends it, when every
+    shard has ended it. at_ms: when, in unix time, for people."""
+
+    request: Hashable
+    pipeline: str
+    generation: int
+    drop_open: bool
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JoinShard:
     """A process that is reached at `address` asks to be a shard; asked of the sequencer. May be
     repeated: until it has joined, an address is given one number. Answered by `Answer(request,
@@ -203,6 +216,7 @@ Event = (
     | LeaveNode
     | RetireNode
     | RestartPipeline
+    | DeletePipeline
     | JoinShard
     | RescaleShards
     | AttachSession

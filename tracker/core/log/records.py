@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.core.log.entries import Entry, KeyTick, PipelineRegistered
+from tracker.core.log.entries import Entry, PipelineRegistered, pipeline_of
 from tracker.core.log.runs import Told, last_of
 from tracker.core.log.steps import MembershipStep
 from tracker.core.model import FrontPin, StagedContribution
@@ -105,8 +105,6 @@ def may_change_min_times(record: Record, pipeline: str) -> bool:
 
 
 def _concerns(entry: Entry, pipeline: str) -> bool:
-    if isinstance(entry, KeyTick):
-        return entry.tick.pipeline == pipeline
     if isinstance(entry, PipelineRegistered):
         return entry.spec.name == pipeline
-    return isinstance(entry, MembershipStep) or entry.pipeline == pipeline
+    return isinstance(entry, MembershipStep) or pipeline_of(entry) == pipeline

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 
-from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, RefusalCode, Refused, Restart
 from tracker.core.model import durable as d
 from tracker.core.pipeline.pipeline import Pipeline
+
+MAX_ENDED = 1_024
+"""Names of deleted pipelines that are remembered. A registrar deletes no more while so many are not over everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A pipeline that was deleted: by which generation, and the homes that have logged their last of it."""
+
+    pipeline: str
+    generation: int
+    over_at: tuple[int, ...] = ()
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -20,6 +32,11 @@ class Pipelines(dict[str, Pipeline]):
     """Of all of them together."""
     registering: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
     """Appended registrations that are not durable yet."""
+    ended: dict[str, Ended] = d.survives(d.values("pipeline"))
+    """Pipelines that were deleted, the last MAX_ENDED: what others still log of them is passed over. One of which some
+    shard has not logged its last is kept beyond that. Of one that lives, another home has applied the deletion first."""
+    ended_before: int = d.survives(default=0)
+    """The largest generation that ended one which is forgotten."""
     _shard: int = d.follows("which process it is")
     _dirty: dict[str, None] = d.forgotten(d.REPORTED_AGAIN)
     """Those that something may have to be reported or announced of."""
@@ -28,6 +45,7 @@ class Pipelines(dict[str, Pipeline]):
         super().__init__()
         self._shard, self.segments = shard, 0
         self.evicting, self.registering, self._dirty = {}, {}, {}
+        self.ended, self.ended_before = {}, 0
 
     def add(self, pipeline: Pipeline) -> None:
         """A pipeline is registered, or has come back."""
@@ -36,9 +54,56 @@ class Pipelines(dict[str, Pipeline]):
         if pipeline.spec.evicts:
             self.evicting[pipeline.spec.name] = None
 
+    def end(self, name: str, restart: Restart, members: Set[int]) -> None:
+        """A pipeline was deleted, and is gone. members: the shards."""
+        pipeline = self.pop(name)
+        self.segments -= len(pipeline.spec.segments)
+        self.evicting.pop(name, None)
+        self._dirty.pop(name, None)
+        known = self.ended.pop(name, None)
+        if known is None or known.generation < restart.generation:
+            known = Ended(name, restart.generation)
+        self.ended[name] = known
+        if len(self.ended) > MAX_ENDED:
+            for oldest in [each for each in self.ended.values() if members <= {*each.over_at}][:1]:
+                del self.ended[oldest.pipeline]
+                self.ended_before = max(self.ended_before, oldest.generation)
+
+    def over(self, name: str, generation: int, home: int) -> None:
+        """A home has logged its last of a pipeline that was deleted, which may not be known here yet."""
+        known = self.ended.get(name)
+        if known is None or known.generation < generation:
+            known = Ended(name, generation)
+        if known.generation == generation and home not in known.over_at:
+            over_at = tuple(sorted((*known.over_at, home)))
+            self.ended[name] = Ended(name, generation, over_at)
+
+    def is_over(self, name: str, generation: int | None) -> bool:
+        """Whether what names a pipeline of this generation (None: of no later one than has been known here) is of one
+        that was deleted, and is nothing any more."""
+        known = self.ended.get(name)
+        if known is None or name in self:
+            return False
+        return generation is None or generation <= known.generation
+
+    def may_begin(self, name: str, members: Set[int]) -> bool:
+        """Whether a name is free: where one of its name was deleted, every shard has logged its last of that."""
+        known = self.ended.get(name)
+        return name not in self and (known is None or members <= {*known.over_at})
+
+    def last_generation(self, name: str) -> int:
+        """Above which one of this name has to begin; 0 if it may begin in the first."""
+        known = self.ended.get(name)
+        return self.ended_before if known is None else known.generation
+
     def named(self, name: str) -> Pipeline:
         """The pipeline of this name; raises Refused(UNKNOWN_PIPELINE) if there is none."""
         pipeline = self.get(name)
+        if pipeline is None and name in self.ended:
+            raise Refused(
+                RefusalCode.UNKNOWN_PIPELINE,
+                f"pipeline {name!r} was deleted; to track its input again, register it anew",
+            )
         if pipeline is None:
             raise Refused(
                 RefusalCode.UNKNOWN_PIPELINE,
@@ -48,8 +113,8 @@ class Pipelines(dict[str, Pipeline]):
         return pipeline
 
     def mark(self, *names: str) -> None:
-        """Something may have to be reported or announced of these."""
-        self._dirty.update(dict.fromkeys(names))
+        """Something may have to be reported or announced of these, but for those that were deleted."""
+        self._dirty.update(dict.fromkeys(name for name in names if name in self))
 
     def unmark(self, name: str) -> None:
         """What there was to report of it is reported."""

@@ -25,8 +25,10 @@ from tracker.core.log import (
     LimitsChanged,
     Pinned,
     PipelineCompleted,
+    PipelineDeleted,
     PipelineRegistered,
     PipelineRestarted,
+    PipelinesOver,
     ReceivedEntries,
     Record,
     ShardNumber,
@@ -36,6 +38,7 @@ from tracker.core.log import (
     UnitsArrived,
     WrittenOff,
     numbered,
+    pipeline_of,
 )
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import MembershipStep, ShardJoining
@@ -113,8 +116,11 @@ class LogApplier:
         if isinstance(record, HomeEntry) and isinstance(record.entry, ShardJoining):
             result = ShardNumber(record.entry.shard)
         elif isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
-            pipeline = self._pipelines[record.entry.pipeline]
-            if record.entry.generation == pipeline.generation:
+            pipeline = self._pipelines.get(record.entry.pipeline)
+            if pipeline is None:
+                message = f"pipeline {record.entry.pipeline!r} was deleted meanwhile"
+                result = Refusal(RefusalCode.UNKNOWN_PIPELINE, message)
+            elif record.entry.generation == pipeline.generation:
                 result = self._nodes.joined(pipeline, record.entry.key)
             else:
                 message = self._nodes.restarted(pipeline, record.entry.key).message
@@ -137,30 +143,30 @@ class LogApplier:
                 self._received(record.shard, record.last)
             case Announcement():
                 self._reporter.publish(record, now_ns)
+            case _:
+                pipeline = self._pipelines.get(record.pipeline)
+                if pipeline is not None and record.generation == pipeline.generation:
+                    self._apply_beside(record, pipeline)
+
+    def _apply_beside(
+        self, record: Pinned | FrontsGranted | Swept | Staged, pipeline: Pipeline
+    ) -> None:
+        """What this shard has logged of a pipeline, in its present generation, beside the entries of homes."""
+        match record:
             case Pinned():
-                pipeline = self._pipelines[record.pipeline]
-                if record.generation == pipeline.generation:
-                    for pin in record.pins:
-                        pipeline.shard.pin(pin)
+                for pin in record.pins:
+                    pipeline.shard.pin(pin)
             case FrontsGranted():
-                pipeline = self._pipelines[record.pipeline]
-                if record.generation == pipeline.generation:
-                    for grant in record.grants:
-                        self._take_grant(pipeline, grant)
+                for grant in record.grants:
+                    self._take_grant(pipeline, grant)
             case Swept():
-                pipeline = self._pipelines[record.pipeline]
-                if record.generation != pipeline.generation:
-                    return
                 pipeline.shard.sweep(record.segment, record.below)
                 if pipeline.sweeping.get(record.segment) == record.below:
-                    del pipeline.sweeping[
-                        record.segment
-                    ]  # what comes late from now on, is swept too
+                    # What comes late from now on is swept, too.
+                    del pipeline.sweeping[record.segment]
                 self._pipelines.mark(record.pipeline)
             case Staged():
-                pipeline = self._pipelines[record.pipeline]
-                if record.generation == pipeline.generation:
-                    pipeline.home.stage(record.node_id, record.contributions)
+                pipeline.home.stage(record.node_id, record.contributions)
 
     def _apply_own(self, number: int, entry: Entry, now_ns: int) -> None:
         """An entry of this shard's own home log takes effect."""
@@ -195,12 +201,21 @@ class LogApplier:
             self._replication.confirm_last_of(shard)
 
     def _apply_at_home(self, number: int, entry: Entry, now_ns: int) -> None:
-        """What an entry of this shard's own home log, which is no tick, changes at the home."""
+        """What an entry of this shard's own home log, which is no tick, changes at the home. Keys end also of a pipeline
+        that was deleted."""
+        if isinstance(entry, KeyOpened):
+            self._nodes.reserve(entry.key.incarnation + 1)
+        elif isinstance(entry, KeyClosed):
+            self._nodes.closed(number, entry.pipeline, entry.key)
+        elif isinstance(entry, KeyDropped):
+            self._nodes.dropped(entry.key)
+        pipeline = self._pipelines.get(pipeline_of(entry) or "")
+        if pipeline is None:
+            return
+        home = pipeline.home
         match entry:
             case KeyOpened():
-                home = self._pipelines[entry.pipeline].home
-                self._nodes.reserve(entry.key.incarnation + 1)
-                if entry.generation != self._pipelines[entry.pipeline].generation:
+                if entry.generation != pipeline.generation:
                     return  # appended before this process had begun the present one
                 node = HomeNode(entry.key, entry.kind, owner=entry.owner)
                 node.heard(now_ns)
@@ -217,21 +232,17 @@ class LogApplier:
                 home.nodes[entry.key.node_id] = node
             case KeyClosed():
                 if entry.evicted:
-                    gone = self._pipelines[entry.pipeline].home.gone(entry.key)
+                    gone = home.gone(entry.key)
                     if gone is not None:
                         gone.retired = entry.retired
                         if gone.session is not None:
                             self._sessions.end(gone, self._nodes.fenced(entry.pipeline, entry.key))
-                self._nodes.closed(number, entry.pipeline, entry.key)
             case WrittenOff():
-                home = self._pipelines[entry.pipeline].home
                 known = home.nodes.get(entry.node_id)
                 if known is not None and known.evicted:
                     known.retired = True
                     home.drop_staged(entry.node_id, unless=lambda _: False)
             case KeyDropped():
-                self._nodes.dropped(entry.key)
-                home = self._pipelines[entry.pipeline].home
                 node_left = home.nodes.get(entry.key.node_id)
                 if node_left is not None and node_left.key == entry.key:
                     if not node_left.evicted:
@@ -241,7 +252,10 @@ class LogApplier:
 
     def _tick_durable(self, entry: KeyTick) -> None:
         tick = entry.tick
-        home = self._pipelines[tick.pipeline].home
+        pipeline = self._pipelines.get(tick.pipeline)
+        if pipeline is None:
+            return  # it was deleted
+        home = pipeline.home
         node = home.nodes.get(tick.key.node_id)
         if node is None or (node.key is not tick.key and node.key != tick.key):
             return  # of a generation that is over
@@ -259,14 +273,17 @@ class LogApplier:
             self._sessions.tick_durable(node.session, tick.number)
 
     def _apply_tick(self, entry: KeyTick, home: int) -> None:
-        shard = self._pipelines[entry.tick.pipeline].shard
-        for segment in shard.apply_tick(entry, home):
+        pipeline = self._pipelines.get(entry.tick.pipeline)
+        if pipeline is None:
+            return  # it was deleted
+        for segment in pipeline.shard.apply_tick(entry, home):
             self._effects.append(UnitsArrived(entry.tick.pipeline, segment))
 
     def _apply_run(self, run: TickRun, home: int) -> None:
         """What a run of ticks of a home's log changes: cells and names first, so that no promise and no
         number of a tick counts before them."""
-        by_shard = [(self._pipelines[each.pipeline].shard, each) for each in run.columns]
+        known = self._pipelines
+        by_shard = [(known[c.pipeline].shard, c) for c in run.columns if c.pipeline in known]
         if all(shard.takes_at_once(run, columns) for shard, columns in by_shard):
             for shard, columns in by_shard:
                 shard.apply_at_once(columns, home)
@@ -276,11 +293,16 @@ class LogApplier:
         for _, part in parts:
             self._apply_tick(part, home)
         for progress in run.keys:
-            self._pipelines[progress.pipeline].shard.advance(progress)
+            if progress.pipeline in known:
+                known[progress.pipeline].shard.advance(progress)
         self._pipelines.mark(*run.pipelines)
 
     def _apply_entry(self, entry: Entry, home: int, now_ns: int) -> None:
-        """What an entry of any home log, with this shard's parts, changes at the shard."""
+        """What an entry of any home log, with this shard's parts, changes at the shard. One of a pipeline that was
+        deleted changes nothing."""
+        name = pipeline_of(entry)
+        if name is not None and name not in self._pipelines:
+            return
         match entry:
             case KeyTick():
                 self._apply_tick(entry, home)
@@ -316,4 +338,9 @@ class LogApplier:
                     pipeline.shard.write_off(entry, home)
                 self._pipelines.mark(entry.pipeline)
             case PipelineRegistered():
-                self._generations.begin_pipeline(entry.spec, now_ns)
+                self._generations.begin_pipeline(entry, now_ns)
+            case PipelineDeleted():
+                self._generations.end_pipeline(entry.pipeline, entry.restart)
+            case PipelinesOver():
+                for pipeline_name, generation in entry.pipelines:
+                    self._pipelines.over(pipeline_name, generation, home)

@@ -25,8 +25,10 @@ from tracker.core.log import (
     KeyTick,
     LimitsChanged,
     PipelineCompleted,
+    PipelineDeleted,
     PipelineRegistered,
     PipelineRestarted,
+    PipelinesOver,
     Restart,
     ShardReport,
     TickColumns,
@@ -34,6 +36,7 @@ from tracker.core.log import (
     Told,
     WrittenOff,
     count_of,
+    pipeline_of,
     steps,
 )
 from tracker.core.log.runs import MAX_ENTRIES_PER_RUN
@@ -88,7 +91,7 @@ class FrameCheck:
                 )
         for pipeline in report.pipelines:
             known = self._pipelines.get(pipeline.pipeline)
-            if known is not None:
+            if known is not None and known.generation == pipeline.generation:
                 _check_segments(known.spec, pipeline.segments)
 
 
@@ -120,8 +123,23 @@ class EntryJudge:
         return (
             not self._known.awaits(self._sender, entry)
             and all(home < self._known.next_shard for home, _ in applied)
-            and all(self._spec(name) is not None for name in _pipelines_of(entry))
+            and all(self._is_known(name, generation) for name, generation in _named_by(entry))
+            and not self._comes_too_early(entry)
         )
+
+    def _is_known(self, pipeline: str, generation: int | None) -> bool:
+        """Whether a pipeline is known, or was deleted: then nothing that names it counts."""
+        return self._spec(pipeline) is not None or self._pipelines.is_over(pipeline, generation)
+
+    def _comes_too_early(self, entry: Told) -> bool:
+        """Whether it registers a pipeline anew while entries of the one that was deleted may still come here."""
+        if not isinstance(entry, PipelineRegistered) or entry.restart is None:
+            return False
+        name = entry.spec.name
+        known = self._pipelines.get(name)
+        if known is not None:
+            return known.generation < entry.restart.generation
+        return not self._pipelines.may_begin(name, self._known.members)
 
     def note(self, entry: Told) -> None:
         """The entry is taken: those after it are judged by what it changes."""
@@ -154,22 +172,24 @@ class EntryJudge:
         """Raises Refused if the entry, of which all is known, can never be taken."""
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
+            _check_restart(entry.spec, entry.restart)
+        elif isinstance(entry, PipelinesOver):
+            for name, generation in entry.pipelines:
+                if not 1 <= generation <= MAX_NUMBER:
+                    raise _refused(name, f"that it is over in generation {generation}")
         elif isinstance(entry, steps.MembershipStep):
             if isinstance(entry, steps.NodesMoved | steps.CellsMoved):
-                _check_moved(self._known_spec(entry.pipeline), entry)
+                if (spec := self._spec(entry.pipeline)) is not None:
+                    _check_moved(spec, entry)
             elif isinstance(entry, steps.DepartureSummarized | steps.ShardLeft):
                 for words in entry.pipelines:
-                    _check_summary(self._known_spec(words.pipeline), words)
+                    if (spec := self._spec(words.pipeline)) is not None:
+                        _check_summary(spec, words)
             check_step(self._known, self._shards.own, entry, self._sender)
         elif isinstance(entry, TickRun):
             self._check_run(entry)
-        else:
-            self._check_entry(self._known_spec(*_pipelines_of(entry)), entry)
-
-    def _known_spec(self, pipeline: str) -> PipelineSpec:
-        spec = self._spec(pipeline)
-        assert spec is not None, "only what is known is checked"
-        return spec
+        elif (spec := self._spec(pipeline_of(entry) or "")) is not None:
+            self._check_entry(spec, entry)
 
     def _check_entry(self, spec: PipelineSpec, entry: Entry) -> None:
         if isinstance(entry, KeyTick):
@@ -187,18 +207,21 @@ class EntryJudge:
                 raise _refused(spec.name, f"change {entry.number} of its limits; they count from 1")
         elif isinstance(entry, PipelineCompleted):
             self._check_completed(spec, entry)
-        if isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
+        if isinstance(entry, KeyOpened | PipelineRestarted | PipelineDeleted):
             _check_restart(spec, entry.restart)
 
     def _check_run(self, run: TickRun) -> None:
         last = dict[tuple[str, NodeKey], int]()
         for progress in run.keys:
-            self._check_home(self._known_spec(progress.pipeline), progress.key, progress.number)
+            if (of_key := self._spec(progress.pipeline)) is not None:
+                self._check_home(of_key, progress.key, progress.number)
             last[progress.pipeline, progress.key] = progress.number
         for columns in run.columns:
             self._check_columns(run, columns)
         for _, part in run.parts:
             tick = part.tick
+            if self._pipelines.is_over(tick.pipeline, None) and self._spec(tick.pipeline) is None:
+                continue
             number = last.get((tick.pipeline, tick.key), -1)
             spec = self._known_in(tick.pipeline, tick.key, tick.number, number)
             if tick.content.heartbeats or tick.content.joins or tick.content.leaves:
@@ -209,14 +232,15 @@ class EntryJudge:
             _check_tick(spec, part)
 
     def _check_columns(self, run: TickRun, columns: TickColumns) -> None:
+        spec = self._spec(columns.pipeline)
         for place, number in zip(columns.keys, columns.numbers, strict=True):
             progress = run.keys[place]
             last = progress.number if progress.pipeline == columns.pipeline else -1
             if not 0 <= number <= last:
                 self._known_in(columns.pipeline, progress.key, number, last)
         for cells in (columns.created, columns.consumed):
-            if cells.size:
-                _check_cells(self._known_spec(columns.pipeline), cells)
+            if cells.size and spec is not None:
+                _check_cells(spec, cells)
 
     def _known_in(self, pipeline: str, key: NodeKey, number: int, last: int) -> PipelineSpec:
         """The pipeline of a tick of a run, which has its key's ticks up to `last`."""
@@ -254,26 +278,25 @@ class EntryJudge:
             )
 
 
-def _pipelines_of(entry: Told) -> Iterable[str]:
-    """The names of the pipelines that an entry is of, and does not begin."""
+def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
+    """The names of the pipelines that an entry is of, and does not begin; with the generation, where it says that. What
+    does not is of keys that this home has opened before."""
     match entry:
         case TickRun():
-            return entry.pipelines
-        case KeyTick():
-            return (entry.tick.pipeline,)
+            return ((name, None) for name in entry.pipelines)
         case steps.DepartureSummarized() | steps.ShardLeft():
-            return tuple(words.pipeline for words in entry.pipelines)
-        case PipelineRegistered():
-            return ()
+            return ((words.pipeline, words.generation) for words in entry.pipelines)
         case steps.NodesMoved() | steps.CellsMoved():
-            return (entry.pipeline,)
-    return () if isinstance(entry, steps.MembershipStep) else (entry.pipeline,)
+            return ((entry.pipeline, entry.generation),)
+        case PipelineRestarted() | PipelineDeleted():
+            return ((entry.pipeline, entry.restart.generation),)
+    name = pipeline_of(entry)
+    return () if name is None else ((name, getattr(entry, "generation", None)),)
 
 
 def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved) -> None:
     if isinstance(entry, steps.NodesMoved):
-        if entry.restart is not None:
-            _check_restart(spec, entry.restart)
+        _check_restart(spec, entry.restart)
         for node in entry.nodes:
             _check_segments(spec, (*node.consumes, *node.creates))
         for _, contribution in entry.staged:
@@ -290,8 +313,7 @@ def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved)
 def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary) -> None:
     if len(words.announced) != len(spec.segments):
         raise _refused(spec.name, f"{len(words.announced)} segments; it has {len(spec.segments)}")
-    if words.restart is not None:
-        _check_restart(spec, words.restart)
+    _check_restart(spec, words.restart)
     _check_segments(spec, [late.segment for late in words.late])
     _check_segments(spec, [segment for segment, _ in words.written_off_items])
 
@@ -312,7 +334,9 @@ def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
     _check_segments(spec, numbers + [join.segment for join in content.joins])
 
 
-def _check_restart(spec: PipelineSpec, restart: Restart) -> None:
+def _check_restart(spec: PipelineSpec, restart: Restart | None) -> None:
+    if restart is None:
+        return
     if not 1 <= restart.generation <= MAX_NUMBER or restart.from_slot > HIGHEST_SLOT:
         raise _refused(
             spec.name,

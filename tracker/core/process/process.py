@@ -27,6 +27,7 @@ from tracker.core.log import (
     Answer,
     AttachSession,
     Committed,
+    DeletePipeline,
     DetachSession,
     Effect,
     Event,
@@ -98,7 +99,9 @@ class Process(Queries):
         nodes = Nodes(journal, shards, pipelines, homes, confirmations, config, effects)
         ticks = TickJudge(shards, replication)
         sessions = Sessions(journal, pipelines, homes, nodes, ticks, effects)
-        generations = Generations(shards, pipelines, cut, reporter, nodes, sessions, effects)
+        generations = Generations(
+            journal, shards, pipelines, cut, reporter, nodes, confirmations, sessions, effects
+        )
         hand_over = HandOver(
             journal, shards, pipelines, reporter, nodes, generations, config, effects
         )
@@ -114,7 +117,10 @@ class Process(Queries):
         self._reporter, self._confirmations, self._nodes = reporter, confirmations, nodes
         self._sessions, self._rescaling, self._progress = sessions, rescaling, progress
         self._hand_over, self._applier = hand_over, applier
-        self._registrar = Registrar(journal, pipelines, homes, confirmations, config, effects)
+        self._generations = generations
+        self._registrar = Registrar(
+            journal, shards, pipelines, homes, confirmations, config, effects
+        )
         self._silence = Silence(journal, shards, pipelines, homes, nodes, config)
         self._receiver = Receiver(journal, shards, pipelines, replication, reporter, progress)
         self._timers = Timers(pipelines, replication, reporter, self._silence, config, effects)
@@ -238,11 +244,14 @@ class Process(Queries):
                 | LeaveNode()
                 | RetireNode()
                 | RestartPipeline()
+                | DeletePipeline()
                 | StageContributions()
             ):
                 self._request(event)
         if self._shards.changing:
             self._rescaling.go_on(now_ns)
+        if self._pipelines.ended:
+            self._generations.say_over()
         self._timers.schedule(now_ns, self._reporter.refresh_if_due(now_ns))
         return [*self._effects]
 
@@ -253,6 +262,7 @@ class Process(Queries):
         | LeaveNode
         | RetireNode
         | RestartPipeline
+        | DeletePipeline
         | StageContributions,
     ) -> None:
         try:
@@ -261,6 +271,8 @@ class Process(Queries):
                     self._registrar.register(event)
                 case RestartPipeline():
                     self._registrar.restart(event)
+                case DeletePipeline():
+                    self._registrar.delete(event)
                 case JoinNode():
                     self._nodes.join(event)
                 case LeaveNode():

@@ -77,7 +77,9 @@ class Recovery:
                 for pipeline in self._pipelines.values()
             ),
         }
-        for component in (self._shards, self._journal, self._nodes, self._replication):
+        for component in (
+            self._shards, self._journal, self._nodes, self._replication, self._pipelines,
+        ):  # fmt: skip
             durable |= d.saved(component, for_newcomer=for_newcomer)
         return ProcessSnapshot(**(durable | beside))
 
@@ -138,7 +140,7 @@ class Recovery:
             everyone = {*known.members, *known.joining, self._shards.own}
             self._replication.restore_links(sorted(everyone - {self._shards.own}))
             self._cut.restore(sorted(known.members | {self._shards.own}), known.former)
-        for component in (self._journal, self._nodes, self._replication):
+        for component in (self._journal, self._nodes, self._replication, self._pipelines):
             d.restore(component, snapshot)
         self._replication.restore_outbox(snapshot.outbox)
         self._cut.need(snapshot.cut)

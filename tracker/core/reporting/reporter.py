@@ -104,6 +104,12 @@ class Reporter:
         """A new generation has begun: nothing of the old one is held."""
         self._holding.pop(pipeline, None)
 
+    def forget_pipeline(self, pipeline: str) -> None:
+        """It was deleted: nothing of it is reported or announced any more."""
+        self.forget_generation(pipeline)
+        self._completing.pop(pipeline, None)
+        self._unreported.pop(pipeline, None)
+
     def tell_announced_due(self, now_ns: int) -> None:
         """What was announced and not reported is reported now, if it is time."""
         if self.announced_due_ns is None or now_ns < self.announced_due_ns:
@@ -161,8 +167,9 @@ class Reporter:
         link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
         self._cut.need(body.cut)
         for report in body.pipelines:
-            pipeline = self._pipelines[report.pipeline]
-            if report.generation == pipeline.generation:  # else it was before the restart
+            pipeline = self._pipelines.get(report.pipeline)
+            # Else it was before the restart, or before the deletion.
+            if pipeline is not None and report.generation == pipeline.generation:
                 self._combine(pipeline, shard, report, body.whole, now_ns)
         if body.whole:
             for name in self._pipelines.keys() - {report.pipeline for report in body.pipelines}:
@@ -174,15 +181,25 @@ class Reporter:
         return sorted(report.homes - self._cut.vectors.cut.keys())
 
     def _names_known(self, report: ShardReport) -> bool:
-        return all(each.pipeline in self._pipelines for each in report.pipelines)
+        """Whether all pipelines are known that it names; also those that were deleted."""
+        return all(
+            each.pipeline in self._pipelines
+            or self._pipelines.is_over(each.pipeline, each.generation)
+            for each in report.pipelines
+        )
 
     def _is_known(self, report: PipelineReport) -> bool:
         pipeline = self._pipelines.get(report.pipeline)
-        return pipeline is not None and report.generation <= pipeline.generation
+        if pipeline is None:
+            return self._pipelines.is_over(report.pipeline, report.generation)
+        return report.generation <= pipeline.generation
 
     def _points_nowhere(self, report: PipelineReport) -> bool:
         """Whether it names a segment that there is not: this could not be asked when the report came."""
-        size = self._pipelines[report.pipeline].graph.size
+        pipeline = self._pipelines.get(report.pipeline)
+        if pipeline is None or report.generation != pipeline.generation:
+            return False  # it is passed over, or waits
+        size = pipeline.graph.size
         return not all(0 <= segment < size for segment in report.segments)
 
     def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
@@ -405,8 +422,8 @@ class Reporter:
 
     def publish(self, record: Announcement, now_ns: int) -> None:
         """Min times are durable, and may be announced to anyone; they never go back."""
-        pipeline = self._pipelines[record.pipeline]
-        if record.generation != pipeline.generation:
+        pipeline = self._pipelines.get(record.pipeline)
+        if pipeline is None or record.generation != pipeline.generation:
             return
         heard = pipeline.min_times, pipeline.min_time
         for segment, slot in record.min_times:

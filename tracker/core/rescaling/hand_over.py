@@ -113,8 +113,8 @@ class HandOver:
         """Nodes leave this home, or come to it."""
         if entry.restart is not None:
             self._generations.begin_generation(entry.pipeline, entry.restart, now_ns)
-        pipeline = self._pipelines[entry.pipeline]
-        if entry.generation != pipeline.generation:
+        pipeline = self._pipelines.get(entry.pipeline)
+        if pipeline is None or entry.generation != pipeline.generation:
             return  # their keys are over
         nodes, claims = pipeline.home, pipeline.claims()
         self._pipelines.mark(entry.pipeline)  # some may be granted here what they wait for
@@ -138,9 +138,9 @@ class HandOver:
     def take_cells(self, entry: CellsMoved, home: int) -> None:
         """Cells and names leave this shard, or come to it. Both touch the cells, as by a tick: so they
         are held until every shard is known to have gone by the entry (rule 6)."""
-        pipeline = self._pipelines[entry.pipeline]
+        pipeline = self._pipelines.get(entry.pipeline)
         self._pipelines.mark(entry.pipeline)
-        if entry.generation != pipeline.generation:
+        if pipeline is None or entry.generation != pipeline.generation:
             return
         if home == self._shards.own:
             pipeline.shard.give_cells(entry, home)
@@ -158,7 +158,9 @@ class HandOver:
         for words in summaries:
             if words.restart is not None:
                 self._generations.begin_generation(words.pipeline, words.restart, now_ns)
-            pipeline = self._pipelines[words.pipeline]
+            pipeline = self._pipelines.get(words.pipeline)
+            if pipeline is None:
+                continue  # it was deleted
             if words.generation == pipeline.generation:
                 announced = words.announced
             else:

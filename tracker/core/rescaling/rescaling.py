@@ -345,7 +345,8 @@ class Rescaling:
                 self._replication.split_by(known.table, number + 1)
             case steps.DepartureSummarized() if home == self._shards.own:
                 for words in entry.pipelines:
-                    self._pipelines[words.pipeline].shard.give_ledgers(words)
+                    if words.pipeline in self._pipelines:
+                        self._pipelines[words.pipeline].shard.give_ledgers(words)
             case steps.DepartureSummarized():
                 self._hand_over.take_summaries(entry.pipelines, now_ns)
             case steps.ShardLeft() if home != self._shards.own:

@@ -20,9 +20,10 @@ from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.connection import Backoff, describe_failure, is_retried
-from tracker.client.errors import RefusedError, refusal_of
+from tracker.client.refusals import refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode, Refused
+from tracker.errors import RefusedError
 from tracker.service.cluster.owning import Claim, Claimant, Owned, has_begun
 from tracker.service.cluster.peer_link import GivenUp
 from tracker.service.cluster.waits import Wait

@@ -18,7 +18,7 @@ import structlog
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tracker.client.credentials import Credentials
-from tracker.client.errors import refusal_of
+from tracker.client.refusals import refusal_of
 from tracker.core import log as m
 from tracker.core.model import RefusalCode
 from tracker.service.cluster.addresses import Addresses

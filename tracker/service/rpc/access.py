@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import structlog
 
-from tracker.client.credentials import CredentialsError
+from tracker.errors import InvalidError
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.revoking import CallsUnderWay, Revoked
 from tracker.service.rpc.tokens import Right, Token, Tokens
@@ -58,6 +58,7 @@ CALLS: dict[str, tuple[Right | None, Callable[[Any], str]]] = {
     "/acker.v1.PipelineService/GetFreshness": (_LOOK, lambda r: r.pipeline),
     "/acker.v1.PipelineService/RetireNode": (Right.ADMINISTER, lambda r: r.pipeline),
     "/acker.v1.PipelineService/RestartPipeline": (Right.ADMINISTER, lambda r: r.pipeline),
+    "/acker.v1.PipelineService/DeletePipeline": (Right.ADMINISTER, lambda r: r.pipeline),
     "/acker.v1.NodeService/JoinNode": (Right.COMMIT, lambda r: r.pipeline),
     "/acker.v1.NodeService/LeaveNode": (Right.COMMIT, lambda r: r.pipeline),
     "/acker.v1.NodeService/StageContributions": (Right.COMMIT, lambda r: r.pipeline),
@@ -174,7 +175,7 @@ class Access(grpc.aio.ServerInterceptor):
         try:
             if not self._tokens.reload():
                 return
-        except CredentialsError as error:
+        except InvalidError as error:
             log.error("tokens_not_read", reason=str(error))
             return
         log.info("tokens_read", file=self._tokens.path, tokens=len(self._tokens))

@@ -196,6 +196,15 @@ class PipelineServicer:
             generation=restart.generation, from_slot=restart.from_slot
         )
 
+    async def DeletePipeline(
+        self, request: pipeline_pb.DeletePipelineRequest, context: Context
+    ) -> pipeline_pb.DeletePipelineResponse:
+        name, at_ms = request.pipeline, time.time_ns() // 1_000_000
+        await self._engine.ask(
+            m.DeletePipeline(object(), name, request.generation, request.drop_open, at_ms)
+        )
+        return pipeline_pb.DeletePipelineResponse()
+
 
 def _fit(described: pipeline_pb.GetPipelineResponse) -> None:
     """Leaves out the nodes and fronts of a pipeline that is larger than a page by them: it keeps no other from

@@ -71,6 +71,8 @@ class _Subscriber:
         self.subscriptions: dict[str, _Subscription] = {}
         self.fresh: dict[str, float] = {}
         """By pipeline when its news came; 0 for one that was just subscribed to."""
+        self.refused: Refused | None = None
+        """Why the stream ends: a pipeline of it was deleted."""
         self.telling_s = 0.0
         """Since when news is being sent to it, if it does not take that at once; else 0."""
         self.waiter = Waiter()
@@ -182,6 +184,16 @@ class Hub:
                 subscriber.mark(pipeline, now_s)
         self.waiting.news(pipeline)
 
+    def ended(self, pipeline: str) -> None:
+        """A pipeline was deleted: streams that subscribe to it end, and so do those who wait for it."""
+        for subscriber in self._subscribers.get(pipeline, {}):
+            subscriber.refused = Refused(
+                RefusalCode.UNKNOWN_PIPELINE,
+                f"pipeline {pipeline!r} was deleted; nothing more is announced of it",
+            )
+            subscriber.waiter.wake()
+        self.waiting.news(pipeline)
+
 
 def add_subscribing(servicer: ProgressServicer, server: grpc.aio.Server) -> None:
     """Serves Subscribe, whose messages are bytes already. To be called when the service as a whole is added: the
@@ -224,6 +236,8 @@ class ProgressServicer:
         while not (reading.done() and (reading.exception() or not subscriber.subscriptions)):
             await subscriber.waiter.until(None)
             self._hub.check_open()
+            if subscriber.refused is not None:
+                raise subscriber.refused
             for message, at_s in subscriber.news():
                 subscriber.telling_s = at_s
                 await context.write(message)

@@ -10,7 +10,8 @@ from typing import cast
 import grpc
 import structlog
 
-from tracker.client.credentials import Credentials, CredentialsError, Stamp, is_loopback, read_file
+from tracker.client.credentials import Credentials, Stamp, is_loopback, read_file
+from tracker.errors import Code, InvalidError
 
 log = structlog.get_logger(__name__)
 
@@ -32,17 +33,19 @@ class Security:
     peer: Credentials = field(default_factory=Credentials)
 
     def __post_init__(self) -> None:
-        """Raises CredentialsError for files that do not go together."""
+        """Raises InvalidError for files that do not go together."""
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise CredentialsError("--tls-cert and --tls-key go together")
+            raise InvalidError("--tls-cert and --tls-key go together", Code.INVALID_CREDENTIALS)
         if self.tls_ca and not self.tls_cert:
-            raise CredentialsError(
-                "--tls-ca asks clients for certificates, by TLS: give --tls-cert"
+            raise InvalidError(
+                "--tls-ca asks clients for certificates, by TLS: give --tls-cert",
+                Code.INVALID_CREDENTIALS,
             )
         if self.tokens and not self.tls_cert:
-            raise CredentialsError(
+            raise InvalidError(
                 "--tokens needs TLS: a token that is sent in the clear is everybody's; give "
-                "--tls-cert and --tls-key"
+                "--tls-cert and --tls-key",
+                Code.INVALID_CREDENTIALS,
             )
 
     @property
@@ -54,22 +57,24 @@ class Security:
         return Credentials(self.tls_ca or self.peer.ca, *own, self.peer.token_file)
 
     def check(self, *, alone: bool) -> None:
-        """Reads the files once. `alone`: there are no other processes. Raises CredentialsError."""
+        """Reads the files once. `alone`: there are no other processes. Raises InvalidError."""
         if not self.tls_cert:
             return
         check_files(self.tls_cert, self.tls_key, self.tls_ca)
         if alone:
             return
         if not self.to_peers.ca:
-            raise CredentialsError(
+            raise InvalidError(
                 "the other processes of this tracker have certificates too: name their CA by "
-                "--tls-ca (clients then need certificates), or by LOWMARK_TLS_CA alone"
+                "--tls-ca (clients then need certificates), or by LOWMARK_TLS_CA alone",
+                Code.INVALID_CREDENTIALS,
             )
         if self.tokens and not self.tls_ca and not self.peer.token_file:
-            raise CredentialsError(
+            raise InvalidError(
                 "the other processes of this tracker ask for a token: name a file with one that has "
                 "the right `peer` by LOWMARK_TOKEN_FILE, or let processes know each other by "
-                "certificates, with --tls-ca"
+                "certificates, with --tls-ca",
+                Code.INVALID_CREDENTIALS,
             )
 
     def warnings(self, listen: str) -> list[str]:
@@ -97,7 +102,7 @@ class Security:
 
 
 def check_files(cert: str, key: str, ca: str) -> None:
-    """Whether a certificate, its key and a CA can be used. Raises CredentialsError."""
+    """Whether a certificate, its key and a CA can be used. Raises InvalidError."""
     for path, what in ((cert, "the certificate"), (key, "its key"), (ca, "the CA")):
         if path:
             read_file(path, what)
@@ -108,9 +113,10 @@ def check_files(cert: str, key: str, ca: str) -> None:
             context.load_verify_locations(ca)
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
-        raise CredentialsError(
+        raise InvalidError(
             f"the certificate {cert}, its key {key}{f' and the CA {ca}' if ca else ''} cannot be "
-            f"used: {reason}; they are PEM files, and the key has no password"
+            f"used: {reason}; they are PEM files, and the key has no password",
+            Code.INVALID_CREDENTIALS,
         ) from None
 
 
@@ -146,7 +152,7 @@ class _Reloading:
         try:
             check_files(security.tls_cert, security.tls_key, security.tls_ca)
             fresh = self.configuration()
-        except CredentialsError as error:
+        except InvalidError as error:
             log.error("certificate_not_renewed", reason=str(error))
             return None
         log.info("certificate_renewed", file=security.tls_cert)
@@ -155,7 +161,7 @@ class _Reloading:
 
 def add_port(server: grpc.aio.Server, listen: str, security: Security) -> int:
     """Lets a server listen at host:port, with TLS where that is set up; returns the port. Raises
-    RuntimeError if it cannot, CredentialsError."""
+    RuntimeError if it cannot, InvalidError."""
     if not security.tls_cert:
         return server.add_insecure_port(listen)
     files = _Reloading(security)

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tracker.client.credentials import CredentialsError, file_stamp, read_file
+from tracker.client.credentials import file_stamp, read_file
 from tracker.client.yaml_text import load_mapping
+from tracker.errors import Code, InvalidError
 
 MAX_TOKENS = 10_000
 MAX_FILE_CHARACTERS = 8 * 1024 * 1024
@@ -94,7 +95,7 @@ class Tokens:
     """The tokens of a file, as it was read last."""
 
     def __init__(self, path: str) -> None:
-        """Raises CredentialsError."""
+        """Raises InvalidError."""
         self.path = path
         self._key = secrets.token_bytes(32)
         self._tokens: dict[bytes, Token] = {}
@@ -118,7 +119,7 @@ class Tokens:
         return hmac.digest(self._key, digest, "sha256")
 
     def reload(self) -> bool:
-        """Reads the file again if it has changed; returns whether it has. Raises CredentialsError, and
+        """Reads the file again if it has changed; returns whether it has. Raises InvalidError, and
         keeps what it had: so nobody is locked out by a file that is just being written."""
         stamp = file_stamp(self.path)
         if stamp == self._stamp:
@@ -130,52 +131,60 @@ class Tokens:
 
 
 def parse_tokens(data: bytes, path: str) -> list[Token]:
-    """Raises CredentialsError, which names the place and never quotes the file: somebody may have
+    """Raises InvalidError, which names the place and never quotes the file: somebody may have
     written a token where its hash belongs."""
     of = "with a list named tokens"
     try:
         text = data.decode(errors="replace")
         document = load_mapping(text, path, MAX_FILE_CHARACTERS, of, secret=True)
     except ValueError as error:
-        raise CredentialsError(str(error)) from None
+        raise InvalidError(str(error), Code.INVALID_CREDENTIALS) from None
     entries = document.get("tokens")
     if not isinstance(entries, list) or set(document) != {"tokens"}:
-        raise CredentialsError(f"{path} must hold one mapping {of}")
+        raise InvalidError(f"{path} must hold one mapping {of}", Code.INVALID_CREDENTIALS)
     if len(entries) > MAX_TOKENS:
-        raise CredentialsError(f"{path} has {len(entries)} tokens, the limit is {MAX_TOKENS}")
+        raise InvalidError(
+            f"{path} has {len(entries)} tokens, the limit is {MAX_TOKENS}", Code.INVALID_CREDENTIALS
+        )
     tokens = [_token(entry, f"{path}: token {number}") for number, entry in enumerate(entries, 1)]
     for what, known in (("name", {t.name for t in tokens}), ("hash", {t.digest for t in tokens})):
         if len(known) != len(tokens):
-            raise CredentialsError(f"{path}: two tokens have the same {what}")
+            raise InvalidError(f"{path}: two tokens have the same {what}", Code.INVALID_CREDENTIALS)
     return tokens
 
 
 def _token(entry: Any, where: str) -> Token:
     if not isinstance(entry, dict) or not set(entry) <= _FIELDS:
-        raise CredentialsError(
+        raise InvalidError(
             f"{where} is not a mapping with name, sha256 and pipelines or peer, and max_segments or max_nodes; "
-            "never write a token itself into this file"
+            "never write a token itself into this file",
+            Code.INVALID_CREDENTIALS,
         )
     name, digest = entry.get("name"), entry.get("sha256")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
-        raise CredentialsError(f"{where} needs a name of 1 to {MAX_NAME_CHARACTERS} characters")
+        raise InvalidError(
+            f"{where} needs a name of 1 to {MAX_NAME_CHARACTERS} characters",
+            Code.INVALID_CREDENTIALS,
+        )
     try:
         known = bytes.fromhex(digest) if isinstance(digest, str) else b""
     except ValueError:
         known = b""
     if len(known) != hashlib.sha256().digest_size:
-        raise CredentialsError(
+        raise InvalidError(
             f"{where} ({name}): sha256 is not 64 hexadecimal digits (in quotes, if they are all "
-            "decimal); lowmark credentials token prints it"
+            "decimal); lowmark credentials token prints it",
+            Code.INVALID_CREDENTIALS,
         )
     peer = entry.get("peer", False)
     if not isinstance(peer, bool):
-        raise CredentialsError(f"{where} ({name}): peer is true or false")
+        raise InvalidError(f"{where} ({name}): peer is true or false", Code.INVALID_CREDENTIALS)
     rights = _rights(entry.get("pipelines", {}), f"{where} ({name})")
     budgets = (entry.get("max_segments"), entry.get("max_nodes"))
     if not all(budget is None or (type(budget) is int and budget >= 0) for budget in budgets):
-        raise CredentialsError(
-            f"{where} ({name}): max_segments and max_nodes are numbers from 0 on"
+        raise InvalidError(
+            f"{where} ({name}): max_segments and max_nodes are numbers from 0 on",
+            Code.INVALID_CREDENTIALS,
         )
     return Token(name, known, rights, peer, *budgets)
 
@@ -183,17 +192,21 @@ def _token(entry: Any, where: str) -> Token:
 def _rights(given: Any, where: str) -> dict[str, frozenset[Right]]:
     words = [right.value for right in Right]
     if not isinstance(given, dict) or len(given) > MAX_PATTERNS:
-        raise CredentialsError(
+        raise InvalidError(
             f"{where}: pipelines maps at most {MAX_PATTERNS} names, or beginnings with *, to lists of "
-            f"{', '.join(words)}"
+            f"{', '.join(words)}",
+            Code.INVALID_CREDENTIALS,
         )
     rights = {}
     for pattern, listed in given.items():
         if not isinstance(pattern, str) or not pattern or "*" in pattern[:-1]:
-            raise CredentialsError(
-                f"{where}: {pattern!r} is no name of a pipeline; a * stands at its end alone"
+            raise InvalidError(
+                f"{where}: {pattern!r} is no name of a pipeline; a * stands at its end alone",
+                Code.INVALID_CREDENTIALS,
             )
         if not isinstance(listed, list) or not all(word in words for word in listed):
-            raise CredentialsError(f"{where}: {pattern!r} needs a list of {', '.join(words)}")
+            raise InvalidError(
+                f"{where}: {pattern!r} needs a list of {', '.join(words)}", Code.INVALID_CREDENTIALS
+            )
         rights[pattern] = frozenset(Right(word) for word in listed)
     return rights

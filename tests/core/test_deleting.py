@@ -1,0 +1,116 @@
+"""A pipeline ends: what is open is dropped, everybody is told, and its name is free once nothing of it can come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests import inside
+from tests.core.driver import Cluster, HandNode, refused
+from tracker.core.log import Answer, DeletePipeline, PipelineEnded, Restart
+from tracker.core.model import Edge, PipelineSpec, RefusalCode
+
+SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
+AT_MS = 1_700_000_000_000
+UNKNOWN = RefusalCode.UNKNOWN_PIPELINE
+
+
+def running(shards: int) -> tuple[Cluster, HandNode]:
+    """A front at 40, and an item at 23."""
+    cluster = Cluster(shards)
+    cluster.register(SPEC)
+    front = cluster.front(SPEC, "front")
+    front.commit(created=[(0, 23, 1)])
+    front.commit(heartbeats={"a": 40})
+    assert cluster.agreed(SPEC) == (23, 23)
+    return cluster, front
+
+
+def delete(cluster: Cluster, generation: int = 0, *, drop_open: bool = True) -> object:
+    registrar = cluster.routing.registrar("p")
+    return cluster.ask(registrar, DeletePipeline, "p", generation, drop_open, AT_MS)
+
+
+def test_all_that_was_kept_of_it_is_gone_and_whoever_has_to_do_with_it_is_told(shards: int) -> None:
+    cluster, front = running(shards)
+    cluster.effects.clear()
+    assert delete(cluster) == Restart(1, SPEC.start_slot, AT_MS)
+    assert [e for e in cluster.effects if isinstance(e, PipelineEnded)] == [
+        PipelineEnded("p")
+    ] * shards
+    refused(front.ended, UNKNOWN, "was deleted", "register it anew")
+    refused(front.attach_refused(), UNKNOWN, "was deleted")
+    for process in cluster.processes.values():
+        assert not inside.pipelines(process)
+        assert process.snapshot().pipelines == ()
+        assert not inside.closed_keys(process)
+
+
+def test_what_is_open_keeps_it_and_is_listed(shards: int) -> None:
+    cluster, front = running(shards)
+    refused(
+        delete(cluster, drop_open=False),
+        RefusalCode.CONFLICT,
+        "1 open slots in 'work'",
+        "front 'a'",
+    )
+    front.commit(consumed=[(0, 23, 1)], leaves=("a",))
+    cluster.settle()
+    assert isinstance(delete(cluster, drop_open=False), Restart), "it is complete"
+
+
+def test_it_may_be_asked_for_again_and_not_of_another_generation(shards: int) -> None:
+    cluster, _ = running(shards)
+    refused(delete(cluster, 7), RefusalCode.CONFLICT, "is in generation 0, not in 7")
+    for _ in range(2):
+        answer = delete(cluster)
+        assert isinstance(answer, Restart) and answer.generation == 1
+    refused(delete(cluster, 5), UNKNOWN, "was deleted")
+
+
+def test_the_name_is_free_and_nothing_of_the_one_before_counts(shards: int) -> None:
+    cluster, front = running(shards)
+    delete(cluster)
+    cluster.settle()
+    other = replace(SPEC, segments=("one",), edges=(), start_slot=5)
+    cluster.register(other)
+    for process in cluster.processes.values():
+        assert inside.pipeline(process, "p").generation == 2
+    assert cluster.agreed(other) == (5,)
+    refused(front.attach_refused(), RefusalCode.FENCED, "p")
+    again = cluster.node(other, "front")
+    assert (again.joined.generation, again.joined.last_batches) == (2, ())
+    assert again.join_front("a", 0).slot == 5
+    again.commit(created=[(0, 6, 9)])
+    again.commit(heartbeats={"a": 8})
+    assert cluster.agreed(other) == (6,)
+
+
+def test_the_name_is_kept_while_a_shard_may_still_log_of_it() -> None:
+    cluster, _ = running(3)
+    registrar = cluster.routing.registrar("p")
+    away = (registrar + 1) % 3
+    cluster.held |= {(away, other) for other in range(3) if other != away}
+    cluster.handle(registrar, DeletePipeline("delete", "p", 0, True, AT_MS))
+    cluster.settle()
+    assert not [e for e in cluster.effects if isinstance(e, Answer) and e.request == "delete"]
+    refused(cluster.register(SPEC), RefusalCode.NOT_READY, "not every shard has let go of it")
+    cluster.held.clear()
+    cluster.settle()
+    cluster.register(SPEC)
+
+
+@pytest.mark.parametrize("with_snapshot", [True, False])
+def test_it_stays_deleted_over_a_restart_of_every_process(shards: int, with_snapshot: bool) -> None:
+    cluster, _ = running(shards)
+    delete(cluster)
+    cluster.settle()
+    if with_snapshot:
+        for shard in range(shards):
+            cluster.take_snapshot(shard)
+    cluster.restart_all(from_snapshots=with_snapshot)
+    cluster.settle()
+    refused(delete(cluster, 3), UNKNOWN, "was deleted")
+    cluster.register(replace(SPEC, start_slot=50))
+    assert {inside.pipeline(p, "p").generation for p in cluster.processes.values()} == {2}
