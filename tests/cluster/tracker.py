@@ -99,8 +99,10 @@ class Tracker:
         if self._tells_metrics:
             told = fresh_address()
             way = (*way, "--metrics-listen", told)
+        is_said = any(word.startswith("log_level=") for word in self._options)  # once at most
+        level = [] if is_said else ["--set", "log_level=info"]
         server = Server(
-            place, [*way, "--set", "log_level=info", *self._options], self.directory,
+            place, [*way, *level, *self._options], self.directory,
             fault=self._fault, environment=environment,
         )  # fmt: skip
         server.metrics = told

@@ -54,7 +54,7 @@ def counted(read: ReaderOptions) -> dict[str, str]:
     assert read.sources is not None
     (source,) = read.sources
     assert source.table is not None
-    return dict(source.table.options)
+    return dict(source.table.options or {})
 
 
 @pytest.fixture

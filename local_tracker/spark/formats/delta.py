@@ -511,16 +511,9 @@ class DeltaFormat(TableFormat):
         return DeltaTable(location, files).exists()
 
     def reader(
-        self,
-        table: TableSource,
-        stores: Stores,
-        *,
-        has_options: bool,
-        first: int | None,
-        untracked: Sequence[range],
+        self, table: TableSource, stores: Stores, first: int | None, untracked: Sequence[range]
     ) -> DeltaReader:
-        options = table.options if has_options else None
-        return DeltaReader(_log(table, stores), options, first, untracked)
+        return DeltaReader(_log(table, stores), table.options, first, untracked)
 
     def written(
         self, table: TableSource, stores: Stores, query: str, since: int = 0
@@ -547,12 +540,14 @@ class DeltaFormat(TableFormat):
             return None
         return TableSource(self.name, str(found["location"]))
 
-    def reading(self, options: Mapping[str, str]) -> Reading:
-        return _reading(options)
+    def reading(self, options: Mapping[str, str] | None) -> Reading:
+        return _reading(options or {})
 
-    def with_reading(self, options: Mapping[str, str], reading: Reading) -> dict[str, str]:
+    def with_reading(self, options: Mapping[str, str] | None, reading: Reading) -> dict[str, str]:
         given = ("startingversion", "skipchangecommits")
-        found = {name: value for name, value in options.items() if name.lower() not in given}
+        found = {
+            name: value for name, value in (options or {}).items() if name.lower() not in given
+        }
         if reading.first is not None:
             found["startingVersion"] = str(reading.first)
         return found | ({"skipChangeCommits": "true"} if reading.skips else {})

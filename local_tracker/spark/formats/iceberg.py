@@ -368,13 +368,7 @@ class IcebergFormat(TableFormat):
         return any(name.endswith(".metadata.json") for name in files.names(f"{location}/metadata"))
 
     def reader(
-        self,
-        table: TableSource,
-        stores: Stores,
-        *,
-        has_options: bool,
-        first: int | None,
-        untracked: Sequence[range],
+        self, table: TableSource, stores: Stores, first: int | None, untracked: Sequence[range]
     ) -> IcebergReader:
         return IcebergReader(_known(table, stores), untracked)
 

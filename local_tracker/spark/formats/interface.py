@@ -43,12 +43,12 @@ class TopicsSource:
 @dataclass(frozen=True, slots=True)
 class TableSource:
     """A table that a source of a plan reads, or a sink writes, and whose log is read. format: by its name, as
-    Spark's; location: as Spark has it; options: of its reader; metadata: the current ones, as JSON, of a table
+    Spark's; location: as Spark has it; options: of its reader, None where they are not known; metadata: the current ones, as JSON, of a table
     whose catalog alone knows which they are."""
 
     format: str
     location: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] | None = field(default_factory=dict)
     metadata: Callable[[], str] | None = None
 
 
@@ -205,16 +205,10 @@ class TableFormat(Format):
 
     @abstractmethod
     def reader(
-        self,
-        table: TableSource,
-        stores: Stores,
-        *,
-        has_options: bool,
-        first: int | None,
-        untracked: Sequence[range],
+        self, table: TableSource, stores: Stores, first: int | None, untracked: Sequence[range]
     ) -> TableReader:
-        """What batches take of a table. has_options: those of its reader are known; first: the version that it
-        begins with, where no option says so; untracked: versions that are not tracked. Raises TableRefused."""
+        """What batches take of a table. first: the version that they begin with, where no option says so;
+        untracked: versions that are not tracked. Raises TableRefused."""
 
     @abstractmethod
     def written(
@@ -256,7 +250,7 @@ class TableFormat(Format):
         return None
 
     def sink(self, plan: SinkPlan) -> Sink:
-        from local_tracker.spark.formats.table_sink import TableSink
+        from local_tracker.spark.formats.sinks import TableSink
 
         return TableSink(plan, self)
 
@@ -276,13 +270,15 @@ class TableFormat(Format):
 
     # --- options of readers that no log keeps
 
-    def reading(self, options: Mapping[str, str]) -> Reading | None:
+    def reading(self, options: Mapping[str, str] | None) -> Reading | None:
         """How a source reads by its own options; None where the log says all."""
         return None
 
-    def with_reading(self, options: Mapping[str, str], reading: Reading) -> dict[str, str]:
+    def with_reading(
+        self, options: Mapping[str, str] | None, reading: Reading
+    ) -> Mapping[str, str] | None:
         """The options of a reader that reads so."""
-        return dict(options)
+        return options
 
     def begins_whole(self, offset: str) -> bool:
         """Whether an offset is of a source that has begun with the table as it was."""

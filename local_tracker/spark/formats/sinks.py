@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from local_tracker.spark.formats.interface import TableFormat
 from local_tracker.spark.formats.outputs import Output, noted_output
 from local_tracker.spark.formats.registry import formats
 from local_tracker.spark.query.logs import CheckpointLog
@@ -134,6 +135,35 @@ class NotedSink(Sink):
 
     def outputs(self, running: RunningSink) -> Outputs:
         return lambda: (self._output,)
+
+
+class TableSink(Sink):
+    """A table's own sink."""
+
+    leaves = True
+
+    def __init__(self, plan: SinkPlan, fmt: TableFormat) -> None:
+        super().__init__(plan)
+        self._format = fmt
+
+    def check(self) -> None:
+        routes, mode = self.plan.routes, self.plan.planned.mode
+        check_by_units(routes, routes.creates)
+        if routes.creates and (refused := self._format.refused_mode(mode)):
+            raise TrackingError(
+                f"the query is to create in {self.plan.creates}, and {refused}; use append, or start the query with "
+                f"creates=[]: min time of the segment that it reads says up to when the table has all"
+            )
+        super().check()
+
+
+def check_by_units(routes: Routes, segments: Iterable[int]) -> None:
+    """Raises TrackingError where a table's rows were to be items."""
+    if by_rows := {*segments} & {*routes.rows}:
+        raise TrackingError(
+            f"the query is to create by rows in {routes.spec.segments[min(by_rows)]!r}, and writes a "
+            f"table: tables are tracked by units alone; leave the segment out of rows"
+        )
 
 
 class Sweeper:

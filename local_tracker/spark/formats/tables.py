@@ -94,10 +94,8 @@ class Tables:
     def _add(self, number: str, source: TableSource) -> None:
         location = self._stores.location(source.location)
         untracked = self._untracked.get(location, ())
-        reader = table_format(source.format).reader(
-            source, self._stores,
-            has_options=self._planned is not None, first=self._first.get(number), untracked=untracked,
-        )  # fmt: skip
+        fmt = table_format(source.format)
+        reader = fmt.reader(source, self._stores, self._first.get(number), untracked)
         self._found[number] = _Table(location, self._segment_of(location), reader)
 
 
@@ -121,7 +119,7 @@ def table_at(location: str, stores: Stores) -> TableSource | None:
     files = stores.files(where)
     found = (each.name for each in table_formats() if each.is_table(where, files))
     name = next(found, None)
-    return None if name is None else TableSource(name, where)
+    return None if name is None else TableSource(name, where, options=None)
 
 
 def untracked_versions(

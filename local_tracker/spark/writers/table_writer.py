@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from local_tracker.spark.formats.interface import TableFormat, TableSource
 from local_tracker.spark.formats.outputs import Output
 from local_tracker.spark.formats.registry import table_format
-from local_tracker.spark.formats.table_sink import check_by_units
+from local_tracker.spark.formats.sinks import check_by_units
 from local_tracker.spark.formats.tables import table_writer
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
