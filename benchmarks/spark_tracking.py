@@ -40,6 +40,7 @@ from benchmarks.pairs import ratios, take_turns
 from benchmarks.scratch import scratch
 from examples.flights.data import FLIGHTS
 from fronts.files import FileFront
+from fronts.front import FrontOptions
 from local_tracker import acks
 from local_tracker.spark.query.rows import row_cells
 from local_tracker.spark.session.tracked import Tracked
@@ -215,9 +216,14 @@ def write_input(
     slot = next(slots)
     paths = []
     front = FileFront(
-        embedded.target, pipeline, "front", "in", directory, items="rows",
-        clock=lambda: slot * 10_000_000,
-    )  # fmt: skip
+        embedded.target,
+        pipeline,
+        "front",
+        "in",
+        directory,
+        items="rows",
+        options=FrontOptions(clock=lambda: slot * 10_000_000),
+    )
     with front:
         for table in made:
             written = front.write(table)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.durable import DurableFront, RecordedBatch
 from fronts.front import (
+    DEFAULTS,
     JOIN_TIMEOUT_S,
     PUBLISH_TIMEOUT_S,
     Front,
@@ -101,35 +102,30 @@ class FileFront(DurableFront):
         *,
         format: Format | str = Format.PARQUET,
         items: Items | str = Items.FILES,
-        lock_directory: str | os.PathLike[str] | None = None,
-        comes_again: bool = True,
-        **options: Unpack[FrontOptions],
+        options: FrontOptions = DEFAULTS,
     ) -> None:
         """directory: a path, made if missing, or a location in a store; name it as readers do, since a
         unit's name holds it (symbolic links are not followed). format: `parquet` (needs pyarrow) or `json`
-        (lines). lock_directory: of the file that keeps a second run out; `directory` if not given; in a store
-        there is none. comes_again: False if no front of this name is started after it has left; then it
-        leaves no such file behind. The rest as for `Front`. Raises FilesError where the store is out of
-        reach."""
+        (lines). Raises FilesError where the store is out of reach."""
         where = STORES.location(os.fspath(directory))
         self.location = where
         """Of the directory."""
         self.format, self.items = Format(format), Items(items)
-        self._comes_again = comes_again
-        node_id = options.get("node_id") or front
+        self._comes_again = options.comes_again
+        node_id = options.node_id or front
         identity = front_identity(node_id, front)
         if scheme(where):
-            if lock_directory is not None or not comes_again:
+            if options.lock_directory is not None or not options.comes_again:
                 raise ValueError(f"{where} is in a store, where there are no locks")
             self._place: Place = StoredPlace(where, identity)
             self._known = known_beside(where, pipeline, node_id)
         else:
-            locks = os.path.abspath(lock_directory or where)
+            locks = os.path.abspath(options.lock_directory or where)
             self._place = LocalPlace(where, identity, locks)
             self._known = known_beside(locks, pipeline, node_id)
         hold = self._place.hold
         beneath = Front(
-            target, pipeline, front, segment, known=self._known, owner=hold.owner, **options
+            target, pipeline, front, segment, known=self._known, owner=hold.owner, options=options
         )
         super().__init__(beneath, where, hold)
         # Refuses a name that would be too long one day.

@@ -15,10 +15,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,9 @@ from tracker.errors import (
     TrackingError,
     UnavailableError,
 )
+
+if TYPE_CHECKING:
+    from fronts.kafka_times import Records
 
 HEARTBEAT_INTERVAL_MS = 50
 JOIN_TIMEOUT_S = 30.0
@@ -109,20 +112,56 @@ class Node(Protocol):
     def close(self) -> None: ...
 
 
-class MemberOptions(TypedDict, total=False):
-    """What the fronts of a group may be given; see `Front`."""
+@dataclass(frozen=True, slots=True)
+class FrontOptions:
+    """What is rare of a front, the same for fronts of every kind and for groups of them; what does not concern one
+    leaves it as it is.
 
-    clock: Clock
-    heartbeat_interval_ms: float
-    pass_over_late: bool
+    node_id: the node that commits for it, `None`: named as the front. clock: gives nanoseconds since 1970, and may be any,
+    of a replay too, but labels of several fronts are in order only where their clocks differ by less than the slack; of a
+    Kafka topic it says when the brokers are asked. heartbeat_interval_ms: how often it promises. max_waiting_batches: so
+    many may be published and not durable in the tracker. pass_over_late: of what was published and not committed when the
+    front was evicted, that which lies below where it may label now is left to be consumed late, and the rest is committed;
+    if not given, the commit of the first such batch is refused and the front fails. node: commits in place of one that
+    speaks to the target.
+
+    Of files on this machine: lock_directory: of the file that keeps a second run out, `None`: where it writes; comes_again:
+    False if no front of this name is started after it has left; then it leaves no such file behind.
+
+    Of ranges: first: where partitions begin, 0 if not named; prune_above_bytes: how long a local journal may become.
+
+    Of a topic: begin: where the first run of all begins, at the earliest record that is there, or behind the latest;
+    timestamps: the records' own, for which they are read, are their slots; idle_s: then a partition that has been at its
+    end for so long holds the others no longer.
+
+    Of a topic, and of groups: poll_interval_ms: how often it is looked whether there is more, `None`: as its kind does.
+    Of groups: member: this member's name, or its beginning, `None`: of the host and the process; anyone_after_ms: how long
+    a file waits for the member that it is meant for.
+
+    Of Spark's: max_batches_behind: so many batches of the query may not be committed yet, `None`: as many as of other
+    queries; untried_pyspark: as of `Tracked`."""
+
+    node_id: str | None = None
+    clock: Clock = time.time_ns
+    heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS
+    max_waiting_batches: int = MAX_WAITING_BATCHES
+    pass_over_late: bool = False
+    node: Node | None = None
+    lock_directory: str | os.PathLike[str] | None = None
+    comes_again: bool = True
+    first: Mapping[str, int] = field(default_factory=dict)
+    prune_above_bytes: int = 16 * 2**20
+    begin: Literal["earliest", "latest"] = "earliest"
+    timestamps: bool | Records = False
+    idle_s: float = 5.0
+    poll_interval_ms: float | None = None
+    member: str | None = None
+    anyone_after_ms: float = 10_000
+    max_batches_behind: int | None = None
+    untried_pyspark: str | None = None
 
 
-class FrontOptions(MemberOptions, total=False):
-    """What every kind of front may be given beside what it publishes; see `Front`."""
-
-    node_id: str | None
-    max_waiting_batches: int
-    node: Node | None
+DEFAULTS = FrontOptions()
 
 
 class Front(Closing):
@@ -135,36 +174,28 @@ class Front(Closing):
         front: str,
         segment: str,
         *,
-        node_id: str | None = None,
-        clock: Clock = time.time_ns,
-        heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
-        max_waiting_batches: int = MAX_WAITING_BATCHES,
-        pass_over_late: bool = False,
-        node: Node | None = None,
+        options: FrontOptions = DEFAULTS,
         known: str | os.PathLike[str] | None = None,
         owner: str = "",
     ) -> None:
-        """target: host:port of the tracker, or several; `front` names the front, and its node too
-        unless `node_id` does; `clock` may be any, of a replay too, but labels of several fronts are
-        in order only where their clocks differ by less than the slack. `node` instead of `target`.
-        pass_over_late: of what was published and not committed when the front was evicted, that which lies
-        below where it may label now is left to be consumed late, and the rest is committed; if not given,
-        the commit of the first such batch is refused and the front fails. known: a file beside what it
-        publishes, by which a tracker that has lost what this front was acknowledged is refused when it
-        starts again. owner: names this run, so that it is not let in while another one's session lives."""
+        """target: host:port of the tracker, or several; `front` names the front. known: a file beside what it publishes,
+        by which a tracker that has lost what this front was acknowledged is refused when it starts again. owner: names
+        this run, so that it is not let in while another one's session lives."""
         self.front, self.segment = front, segment
-        node_id = node_id or front
+        node_id, clock = options.node_id or front, options.clock
         self.identity = front_identity(node_id, front)
         """Names the front among all that feed the pipeline; what its ack values are made from."""
-        self._node = node or NodeClient(target, pipeline, node_id, kind=NodeKind.FRONT, known=known)
+        self._node = options.node or NodeClient(
+            target, pipeline, node_id, kind=NodeKind.FRONT, known=known
+        )
         self._target, self._pipeline = target, pipeline
         self._has_joined = False
         self._owner = owner
         self._clock = clock
         self._steady: Clock | None = time.monotonic_ns if clock is time.time_ns else None
-        self._heartbeat_interval_ms = heartbeat_interval_ms
-        self._max_waiting_batches = max_waiting_batches
-        self._pass_over_late = pass_over_late
+        self._heartbeat_interval_ms = options.heartbeat_interval_ms
+        self._max_waiting_batches = options.max_waiting_batches
+        self._pass_over_late = options.pass_over_late
         self.late_batches: tuple[int, ...] = ()
         """Numbers of the batches of which `start` has passed over what is too late, or all."""
         self._core: FrontCore | None = None

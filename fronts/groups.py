@@ -28,12 +28,13 @@ import socket
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Self
 from urllib.parse import quote
 
 from fronts.files import FileFront
-from fronts.front import JOIN_TIMEOUT_S, MemberOptions
+from fronts.front import DEFAULTS, JOIN_TIMEOUT_S, FrontOptions
 from fronts.members import meant_for, membership_in
 from fronts.ranges import RangeFront
 from fronts.renames import Renames
@@ -47,8 +48,6 @@ POLL_INTERVAL_MS = 200
 """How often a member looks for work, and for members that have come or are gone."""
 STORED_POLL_INTERVAL_MS = 1_000
 """The same, of files in a store, where each look is paid for."""
-ANYONE_AFTER_MS = 10_000
-"""A file that has been there for so long is taken by whoever sees it: its member may be stuck."""
 MAX_PARTITIONS = 1_000
 """Partitions of one group: each is a front, which promises at each heartbeat."""
 
@@ -110,34 +109,31 @@ class FileGroup(_Group):
         source: str | os.PathLike[str],
         directory: str | os.PathLike[str],
         *,
-        member: str | None = None,
-        poll_interval_ms: float | None = None,
-        anyone_after_ms: float = ANYONE_AFTER_MS,
-        **options: Unpack[MemberOptions],
+        options: FrontOptions = DEFAULTS,
     ) -> None:
         """source: where whole files appear, on this machine by a rename; names that begin with `.` or `_`
-        are passed over. directory: where they are labelled, in the same file system or store. member: begins
-        this member's name, which is made unique; the host's name and process if not given.
-        poll_interval_ms: how often the source is listed, POLL_INTERVAL_MS if not given, in a store
-        STORED_POLL_INTERVAL_MS. All members have the same group, segment and directories. The rest as for
-        `FileFront`."""
+        are passed over. directory: where they are labelled, in the same file system or store. The source is listed
+        every POLL_INTERVAL_MS, in a store STORED_POLL_INTERVAL_MS, unless the options say otherwise. All members have
+        the same group, segment and directories."""
         self.source = STORES.location(os.fspath(source))
         self.location = STORES.location(os.fspath(directory))
         """Of the labelled files."""
-        run = f"{member or _this_process()}.{time.time_ns():x}"
+        run = f"{options.member or _this_process()}.{time.time_ns():x}"
         in_store = bool(scheme(self.location))
         if in_store != bool(scheme(self.source)):
             raise ValueError(
                 f"{self.source} and {self.location} are not in one file system or store, so that files cannot "
                 f"be moved from the one to the other"
             )
-        if poll_interval_ms is None:
-            poll_interval_ms = STORED_POLL_INTERVAL_MS if in_store else POLL_INTERVAL_MS
+        poll_interval_ms = options.poll_interval_ms or (
+            STORED_POLL_INTERVAL_MS if in_store else POLL_INTERVAL_MS
+        )
 
         def front_of(name: str, **more: Any) -> FileFront:
             return FileFront(
-                target, pipeline, name, segment, text_of(self.location), **more, **options
-            )
+                target, pipeline, name, segment, text_of(self.location),
+                options=replace(options, **more),
+            )  # fmt: skip
 
         self._share: Renames | Turns
         if in_store:
@@ -150,7 +146,7 @@ class FileGroup(_Group):
                 group,
                 f"{group}/{run}",
                 front_of,
-                anyone_after_ms / 1000,
+                options.anyone_after_ms / 1000,
             )
         super().__init__(group, self.name, poll_interval_ms)
 
@@ -208,23 +204,19 @@ class PartitionGroup(_Group):
         *,
         partitions: Callable[[], Iterable[str]],
         ends: Callable[[Sequence[str]], Mapping[str, int]],
-        first: Mapping[str, int] | None = None,
-        member: str | None = None,
-        poll_interval_ms: float = POLL_INTERVAL_MS,
-        **options: Unpack[MemberOptions],
+        options: FrontOptions = DEFAULTS,
     ) -> None:
         """directory: of the journals; the same for all members, on a file system whose locks hold
         between them, or in a store. partitions: lists all partitions, `MAX_PARTITIONS` at most; one that is no longer
-        listed takes leave. ends: the end of each partition that is asked for, as an offset, exclusive.
-        member: this member's name, the host's name and process if not given. The rest as for
-        `RangeFront`."""
-        super().__init__(group, member or _this_process(), poll_interval_ms)
+        listed takes leave. ends: the end of each partition that is asked for, as an offset, exclusive."""
+        super().__init__(
+            group, options.member or _this_process(), options.poll_interval_ms or POLL_INTERVAL_MS
+        )
         self.location = STORES.location(os.fspath(directory))
         """Of the journals."""
         self._membership = membership_in(child(self.location, "members"), self._member)
         self._target, self._pipeline, self._segment = target, pipeline, segment
         self._partitions, self._ends = partitions, ends
-        self._first = dict(first or {})
         self._options = options
         self._fronts: dict[str, RangeFront] = {}
         self._troubles: dict[str, str] = {}  # what was reported last of a partition
@@ -276,7 +268,7 @@ class PartitionGroup(_Group):
         name = quote(partition, safe="")
         front = RangeFront(
             self._target, self._pipeline, f"{self.group}/{partition}", self._segment,
-            text_of(child(self.location, f"{name}.ranges")), first=self._first, **self._options,
+            text_of(child(self.location, f"{name}.ranges")), options=self._options,
         )  # fmt: skip
         try:
             self._fronts[partition] = front.start(lock_timeout_s=0.0)

@@ -20,8 +20,6 @@ from tracker.core.model.ranges import NotedRanges, note, parse_note
 from tracker.errors import Code, LowmarkError, NotPublishedError, StateError, TrackingError
 from tracker.files import STORES, scheme
 
-PRUNE_ABOVE_BYTES = 16 * 2**20
-"""A local journal that is longer lets go of what is below min time."""
 PRUNE_ABOVE_RECORDS = 100
 """The same, of a journal in a store."""
 

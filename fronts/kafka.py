@@ -16,14 +16,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Self, Unpack
+from dataclasses import replace
+from typing import Any, Self
 from urllib.parse import quote
 
 from fronts.clock import NO_READING_NS
-from fronts.front import DRAIN_TIMEOUT_S, JOIN_TIMEOUT_S, Clock, FrontOptions
-from fronts.groups import POLL_INTERVAL_MS as GROUP_POLL_INTERVAL_MS
+from fronts.front import DEFAULTS, DRAIN_TIMEOUT_S, JOIN_TIMEOUT_S, Clock, FrontOptions
 from fronts.groups import PartitionGroup
 from fronts.kafka_times import Records, TimedEnds, TimedRecord, TimedTopic
 from fronts.ranges import RangeFront
@@ -42,12 +41,8 @@ from tracker.files import child, text_of
 
 POLL_INTERVAL_MS = 100
 """How often the brokers are asked: two requests each time."""
-IDLE_S = 5.0
-"""By timestamps: how long a partition is waited for that has been read to its end."""
 
 _RECORDS_PER_READ, _READ_TIMEOUT_S = 10_000, 0.05
-
-Begin = Literal["earliest", "latest"]
 
 log = logging.getLogger("lowmark.front")
 
@@ -129,43 +124,37 @@ class KafkaFront:
         topics: str | os.PathLike[str],
         *,
         brokers: Brokers | None = None,
-        begin: Begin = "earliest",
-        poll_interval_ms: float = POLL_INTERVAL_MS,
-        timestamps: bool | Records = False,
-        idle_s: float = IDLE_S,
-        **options: Unpack[FrontOptions],
+        options: FrontOptions = DEFAULTS,
     ) -> None:
         """topics: a directory, local, mounted or in a store, which the readers see too; the front's journal is
         in it.
-        brokers: of the topic; an own `Topic` instead needs none. begin: where the first run of all
-        begins, at the earliest record that is there, or behind the latest; later runs go on where the
-        last one was. timestamps: the records' own, for which they are read, are their slots; idle_s: then
-        a partition that has been at its end for so long holds the others no longer. The rest as for
-        `Front`; a clock says when the brokers are asked. Raises LowmarkError."""
+        brokers: of the topic; an own `Topic` instead needs none. Later runs go on where the last one was. Raises
+        LowmarkError."""
         self.topic = _topic(topic, brokers)
         self._records: Records | None = None
-        if not isinstance(timestamps, bool):
-            self._records = timestamps
-        elif timestamps:
+        if not isinstance(options.timestamps, bool):
+            self._records = options.timestamps
+        elif options.timestamps:
             if brokers is None:
                 raise InvalidError(f"topic {self.topic.name!r} is to be read, and needs brokers=")
             self._records = KafkaRecords(self.topic.name, brokers)
-        self._idle_s = idle_s
+        self._idle_s = options.idle_s
         self._times: TimedTopic | None = None
         self._place = TopicPlace(os.fspath(topics), pipeline, self.topic.name)
         self._directory = self._place.front(segment)
-        self._owner, self._segment, self._begin = f"front {front}", segment, begin
-        self._clock: Clock = options.get("clock", time.time_ns)
+        self._owner, self._segment, self._begin = f"front {front}", segment, options.begin
+        self._clock: Clock = options.clock
         self._looked_ns = NO_READING_NS
-        self._front_options = FrontOptions(**options)
-        self._front_options["clock"] = lambda: self._looked_ns
+        labelling = replace(options, clock=lambda: self._looked_ns)
         self._make_front: Callable[[TopicClaim], RangeFront] = lambda claim: RangeFront(
             target, pipeline, front, segment,
             text_of(child(self._directory, f"{quote(front, safe='')}.ranges")),
-            first=claim.begins, **self._front_options,
+            options=replace(labelling, first=claim.begins),
         )  # fmt: skip
         self._rounds = Rounds(
-            f"lowmark-kafka-{self.topic.name}", poll_interval_ms / 1000, self._try,
+            f"lowmark-kafka-{self.topic.name}",
+            (options.poll_interval_ms or POLL_INTERVAL_MS) / 1000,
+            self._try,
             f"{self._owner} labels topic {self.topic.name!r} no more, and min time is held",
         )  # fmt: skip
         self._front: RangeFront | None = None
@@ -318,27 +307,22 @@ class KafkaGroup(PartitionGroup):
         topics: str | os.PathLike[str],
         *,
         brokers: Brokers | None = None,
-        begin: Begin = "earliest",
-        member: str | None = None,
-        poll_interval_ms: float = GROUP_POLL_INTERVAL_MS,
-        clock: Clock = time.time_ns,
-        pass_over_late: bool = False,
+        options: FrontOptions = DEFAULTS,
     ) -> None:
         """topics: a directory whose locks hold between all members, and which the readers see. The rest
         as for `KafkaFront` and `PartitionGroup`. Asks the brokers, and claims the topic; raises
         UnavailableError, StateError."""
-        self._topic, self._clock = _topic(topic, brokers), clock
+        self._topic, self._clock = _topic(topic, brokers), options.clock
         self._place = TopicPlace(os.fspath(topics), pipeline, self._topic.name)
-        self._looked_ns, self._is_away = clock(), False
+        self._looked_ns, self._is_away = options.clock(), False
         found = self._topic.ends()
-        begins = self._topic.earliest().ends if begin == "earliest" else found.ends
+        begins = self._topic.earliest().ends if options.begin == "earliest" else found.ends
         wanted = TopicClaim(f"group {group}", found.topic_id, begins, (segment,))
         self._claim = self._place.claim(self._place.front(segment), wanted)
         super().__init__(
             target, pipeline, group, segment, self._place.front(segment),
-            partitions=lambda: self._topic.ends().ends, ends=self._ends_of, first=self._claim.begins,
-            member=member, poll_interval_ms=poll_interval_ms, clock=lambda: self._looked_ns,
-            pass_over_late=pass_over_late,
+            partitions=lambda: self._topic.ends().ends, ends=self._ends_of,
+            options=replace(options, first=self._claim.begins, clock=lambda: self._looked_ns),
         )  # fmt: skip
 
     def _ends_of(self, partitions: Sequence[str]) -> dict[str, int]:

@@ -15,17 +15,17 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Unpack
 
 from fronts.batches import PublishedBatch, ranges_batch
 from fronts.durable import DurableFront, RecordedBatch
 from fronts.front import (
+    DEFAULTS,
     PUBLISH_TIMEOUT_S,
     Front,
     FrontOptions,
     OpenBatch,
 )
-from fronts.journals import PRUNE_ABOVE_BYTES, journal_at
+from fronts.journals import journal_at
 from tracker.client import Admin
 from tracker.client.known import known_beside
 from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges
@@ -50,22 +50,22 @@ class RangeFront(DurableFront):
         segment: str,
         journal: str | os.PathLike[str],
         *,
-        first: Mapping[str, int] | None = None,
-        prune_above_bytes: int = PRUNE_ABOVE_BYTES,
         min_time: Callable[[], int] | None = None,
-        **options: Unpack[FrontOptions],
+        options: FrontOptions = DEFAULTS,
     ) -> None:
         """journal: a local or mounted file, or a directory of a store, made if it is not there. first:
         where partitions begin, 0 if not named. prune_above_bytes: how long a local journal may become.
         min_time: the segment's, asked of the tracker if not given. What the tracker acknowledged is recorded
         beside the journal (rule 9). The rest as for `Front`. Raises FilesError where the store is out of
         reach."""
-        self._journal = journal_at(os.fspath(journal), front, prune_above_bytes)
-        known = known_beside(parent(self._journal.where), pipeline, options.get("node_id") or front)
+        self._journal = journal_at(os.fspath(journal), front, options.prune_above_bytes)
+        known = known_beside(parent(self._journal.where), pipeline, options.node_id or front)
         hold = self._journal.hold
-        beneath = Front(target, pipeline, front, segment, known=known, owner=hold.owner, **options)
+        beneath = Front(
+            target, pipeline, front, segment, known=known, owner=hold.owner, options=options
+        )
         super().__init__(beneath, self.journal, hold)
-        self._first = dict(first or {})
+        self._first = dict(options.first)
         self._min_time = min_time or (lambda: _min_time(target, pipeline, segment))
         self._publishing = threading.Lock()
         self._ends: dict[str, int] = {}

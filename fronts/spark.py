@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from fronts.front import DEFAULTS, FrontOptions
 from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, newest_progress
@@ -45,12 +45,8 @@ log = logging.getLogger("lowmark.spark")
 class SparkFront(Followed):
     """A front whose items are the batches of a streaming query, published as files in `out`.
 
-    `front` names it, and the node too unless `node_id` says otherwise; `segment` is the one that the
-    readers of `out` read; `fmt` and `options` go to the files' writer. `clock` gives nanoseconds
-    since 1970 for promises; labels come from Spark's own clock. `pass_over_late`: what was published and
-    not committed when the front was evicted, and lies below where it may label now, is left to be consumed
-    late (`late_batches`); if not given, its commit is refused and the query ends. `untried_pyspark`: as
-    of `Tracked`.
+    `segment` is the one that the readers of `out` read; `fmt` and `written` go to the files' writer. The clock of the
+    options is for promises; labels come from Spark's own. What is passed over as too late is in `late_batches`.
     """
 
     def __init__(
@@ -61,23 +57,16 @@ class SparkFront(Followed):
         segment: str,
         out: str,
         *,
-        node_id: str | None = None,
         fmt: str = "parquet",
-        heartbeat_interval_ms: int = 50,
-        clock: Callable[[], int] = time.time_ns,
-        max_batches_behind: int = MAX_BATCHES_BEHIND,
-        pass_over_late: bool = False,
-        untried_pyspark: str | None = None,
-        **options: str,
+        options: FrontOptions = DEFAULTS,
+        **written: str,
     ) -> None:
-        check_version(pyspark.__version__, untried_pyspark)
+        check_version(pyspark.__version__, options.untried_pyspark)
         self.front, self.segment = front, segment
         self._stores = session_stores(SparkSession.getActiveSession())
         self._batches = PublishedBatches(out, self._stores)
-        self._target, self._pipeline, self._node_id = target, pipeline, node_id or front
-        self._format, self._options = fmt, options
-        self._heartbeat_interval_ms, self._clock = heartbeat_interval_ms, clock
-        self._max_behind, self._pass_over_late = max_batches_behind, pass_over_late
+        self._target, self._pipeline, self._node_id = target, pipeline, options.node_id or front
+        self._format, self._written, self._options = fmt, written, options
         self.late_batches: list[int] = []
         """The batches that were passed over: published before an eviction, and too late to be created."""
         self._ready, self._stopping = threading.Event(), threading.Event()
@@ -115,8 +104,8 @@ class SparkFront(Followed):
         self._labels = FrontLabels.joined(self._node, self.front, self.segment)
         self._promises = Promises(
             self._node, self.front,
-            lambda: self._labels.promise(slot_of(self._clock(), self._slack_ns)),
-            self._heartbeat_interval_ms, self._give_up,
+            lambda: self._labels.promise(slot_of(self._options.clock(), self._slack_ns)),
+            self._options.heartbeat_interval_ms, self._give_up,
         )  # fmt: skip
         query = self._query = writer.foreachBatch(self._publish).start()
         follower = self._follower = self._follow(
@@ -134,7 +123,7 @@ class SparkFront(Followed):
             self.front, self._node, checkpoint, self, joined,
             is_active=lambda: self._query is not None and bool(self._query.isActive),
             on_end=lambda: self._query and self._query.stop(),
-            max_batches_behind=self._max_behind,
+            max_batches_behind=self._options.max_batches_behind or MAX_BATCHES_BEHIND,
             one_query=False,  # what is published again are new items
             progress=lambda: None if self._query is None else newest_progress(self._query),
         )  # fmt: skip
@@ -174,7 +163,7 @@ class SparkFront(Followed):
         run = frame.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
         self._batches.publish(
             self._checkpoint.query_id, batch, offsets.text, run,
-            lambda folder: frame.write.format(self._format).options(**self._options).save(folder),
+            lambda folder: frame.write.format(self._format).options(**self._written).save(folder),
             name_of, label,
         )  # fmt: skip
 
@@ -213,7 +202,7 @@ class SparkFront(Followed):
     def tick(self, record: BatchUnits, stopping: threading.Event) -> TickContent:
         lowest = self._labels.lowest_slot
         late = bool(record.created) and record.label_slots[self._segment_number] < lowest
-        if late and self._pass_over_late:
+        if late and self._options.pass_over_late:
             log.warning(
                 "front %r: batch %d was published before the front was evicted and lies below slot %d: it "
                 "is passed over, whoever reads it consumes it late", self.front, record.batch, lowest,

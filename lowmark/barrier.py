@@ -8,6 +8,7 @@ from lowmark import _face
 
 if TYPE_CHECKING:
     from tracker.consumers.barrier.barrier import BarrierCounts as BarrierCounts
+    from tracker.consumers.barrier.barrier import BarrierOptions as BarrierOptions
     from tracker.consumers.barrier.delta import DeltaSink as DeltaSink
     from tracker.consumers.barrier.kafka import KafkaSink as KafkaSink
     from tracker.consumers.barrier.ledger import LateRow as LateRow

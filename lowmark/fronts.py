@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fronts.batches import PublishedBatch as PublishedBatch
     from fronts.files import PublishedFile as PublishedFile
     from fronts.front import Front as Front
+    from fronts.front import FrontOptions as FrontOptions
     from fronts.front import Label as Label
     from fronts.front import Labels as Labels
     from fronts.front import OpenBatch as OpenBatch

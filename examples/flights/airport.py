@@ -23,6 +23,7 @@ from examples.flights.pipeline import NAME, Places
 from examples.flights.replay import ReplayClock
 from examples.history import Recorder, recording_ticks
 from lowmark import FileFront
+from lowmark.fronts import FrontOptions
 from lowmark.nodes import unit_name
 
 FIRST_DAY = YEAR_BEGIN_NS // DAY_NS
@@ -76,7 +77,9 @@ def main(target: str, root: str, airport: str) -> int:
     days = DayClock(FIRST_DAY)
     with (
         recording_ticks(recorder),
-        FileFront(target, NAME, airport, "parse", places.raw, clock=days) as front,
+        FileFront(
+            target, NAME, airport, "parse", places.raw, options=FrontOptions(clock=days)
+        ) as front,
     ):
 
         def publish(flights: Sequence[Flight]) -> None:

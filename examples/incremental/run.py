@@ -35,6 +35,7 @@ from lowmark import (
     Tracked,
     TrackedQuery,
 )
+from lowmark.fronts import FrontOptions
 
 NAME = "orders"
 MINUTE_NS = 60 * 10**9
@@ -73,9 +74,15 @@ class Shop:
     def __init__(self, name: str, target: str, directory: Path) -> None:
         self.name, self.minute = name, OPENS
         self._front = FileFront(
-            target, NAME, name, "load", directory, format="json", items="rows",
-            clock=lambda: MIDNIGHT_NS + self.minute * MINUTE_NS,
-        )  # fmt: skip
+            target,
+            NAME,
+            name,
+            "load",
+            directory,
+            format="json",
+            items="rows",
+            options=FrontOptions(clock=lambda: MIDNIGHT_NS + self.minute * MINUTE_NS),
+        )
         self._front.start()
 
     def send(self, rows: list[Sale]) -> None:

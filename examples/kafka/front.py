@@ -9,6 +9,12 @@ from lowmark import KafkaFront
 def label(target: str, brokers: str, topics: str) -> KafkaFront:
     """A front that runs; close it, or let it leave when no order will ever come again."""
     front = KafkaFront(
-        target, PIPELINE, "shops", "price", ORDERS, topics, brokers=brokers, begin="earliest"
+        target,
+        PIPELINE,
+        "shops",
+        "price",
+        ORDERS,
+        topics,
+        brokers=brokers,
     )
     return front.start()

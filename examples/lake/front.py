@@ -17,6 +17,7 @@ from examples.history import Recorder, recording_ticks
 from examples.lake.pipeline import FRONT
 from examples.lake.site import TOPIC, Site
 from lowmark import KafkaFront
+from lowmark.fronts import FrontOptions
 
 IDLE_S = 3600.0
 """All partitions are waited for: an airport that is silent for a while has flights of the past yet to come."""
@@ -29,8 +30,8 @@ def main(target: str, root: str) -> int:
     with (
         recording_ticks(recorder),
         KafkaFront(
-            target, NAME, FRONT, "parse", TOPIC, str(places.topics),
-            brokers=Site.read(places.root).brokers, timestamps=True, idle_s=IDLE_S,
+            target, NAME, FRONT, "parse", TOPIC, str(places.topics), brokers=Site.read(places.root).brokers,
+            options=FrontOptions(timestamps=True, idle_s=IDLE_S),
         ) as front,
     ):  # fmt: skip
         tell("ready")

@@ -15,6 +15,7 @@ from pathlib import Path
 from examples.children import Child, Said, free_ports
 from examples.ordered.pipeline import FRONTS, NAME, SEGMENT, SPEC
 from lowmark import Admin, FileFront
+from lowmark.fronts import FrontOptions
 from scripts.summary import BUILD, finish
 
 ROWS = 30
@@ -55,9 +56,14 @@ def run(root: Path) -> tuple[list[tuple[int, str]], int]:
             admin.register(SPEC)
         for name in FRONTS:
             fronts[name] = FileFront(
-                target, NAME, name, SEGMENT, root / "in", format="json",
-                clock=partial(_now_ns, clocks, name),
-            )  # fmt: skip
+                target,
+                NAME,
+                name,
+                SEGMENT,
+                root / "in",
+                format="json",
+                options=FrontOptions(clock=partial(_now_ns, clocks, name)),
+            )
         with ThreadPoolExecutor() as pool:  # min time begins when both have joined
             list(pool.map(lambda front: front.start(WAIT_S), fronts.values()))
         start_sink()

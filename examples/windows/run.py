@@ -28,6 +28,7 @@ from examples.windows.flights import (
     is_cancelled,
 )
 from lowmark import FOREVER, Admin, Edge, FileFront, PipelineSpec, Runs, Subscriber
+from lowmark.fronts import FrontOptions
 
 NAME = "windows"
 SPEC = PipelineSpec(
@@ -83,9 +84,14 @@ class Airport:
     def __init__(self, name: str, target: str, directory: Path) -> None:
         self.name, self.hour = name, BEGIN
         self._front = FileFront(
-            target, NAME, name, "flights", directory, format="json",
-            clock=lambda: self.hour * HOUR_NS,
-        )  # fmt: skip
+            target,
+            NAME,
+            name,
+            "flights",
+            directory,
+            format="json",
+            options=FrontOptions(clock=lambda: self.hour * HOUR_NS),
+        )
         self._front.start()
 
     def publish(self, replayed: Replayed, burst: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from examples.history import Recorder
 from fronts.files import FileFront
+from fronts.front import FrontOptions
 from tests.barrier.pipeline import DIRECT, FED, NAME, QUERIED, direct_directory, read_directory
 from tests.waits import HANG_S
 
@@ -26,10 +27,16 @@ class LoadedFront:
         self._random = random.Random(f"{seed} {front}")
         direct = front == DIRECT
         self._front = FileFront(
-            target, NAME, front, FED[front],
-            direct_directory(root) if direct else read_directory(root), format="json",
-            clock=(lambda: time.time_ns() - BEHIND_NS) if direct else time.time_ns,
-        )  # fmt: skip
+            target,
+            NAME,
+            front,
+            FED[front],
+            direct_directory(root) if direct else read_directory(root),
+            format="json",
+            options=FrontOptions(
+                clock=(lambda: time.time_ns() - BEHIND_NS) if direct else time.time_ns
+            ),
+        )
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"load-{front}")
         self.failure: Exception | None = None

@@ -269,12 +269,12 @@ def test_serving_asks_for_what_belongs_together(running: EmbeddedTracker) -> Non
         ["--set", "member=0"],
         ["--set", "member=0", "--shard", "0", "--peers", "a:1"],
         ["--set", "health_listen=127.0.0.1:0"],
+        ["--shard", "0", "--peers", "nowhere"],
     ):
         assert run(running, "serve", *words).exit_code == WRONG_USAGE, words
     for words in (
         ["--listen", "nowhere"],
         ["--listen", "h:65535", "--shards", "2"],
-        ["--shard", "0", "--peers", "nowhere"],
         ["--shard", "2", "--peers", "a:1,b:2"],
     ):
         assert run(running, "serve", *words).exit_code == EXIT_REFUSED, words

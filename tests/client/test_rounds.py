@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tracker
-from fronts.front import Front
+from fronts.front import Front, FrontOptions
 from tests.client.support import done
 from tests.waits import HANG_S
 from tracker.cli.app import app
@@ -211,7 +211,9 @@ def test_commands_say_the_round_and_wait_for_it(
 def test_a_front_labels_and_promises_whole_times(running: EmbeddedTracker) -> None:
     running.register(SPEC)
     moment_ns = int(NEW_YEAR.timestamp()) * 10**9 + 21_000_000
-    with Front(running.target, "graph", "graphs", "label", clock=lambda: moment_ns) as front:
+    with Front(
+        running.target, "graph", "graphs", "label", options=FrontOptions(clock=lambda: moment_ns)
+    ) as front:
         assert front.label().slot == TIMES.slot(FIRST + 1)
         assert set(front.label_at([moment_ns, moment_ns + 16_000_000]).slots.tolist()) == {
             TIMES.slot(FIRST + 1), TIMES.slot(FIRST + 2)

@@ -16,6 +16,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from examples.kafka import pipeline, queries
 from examples.kafka.front import label
+from fronts.front import FrontOptions
 from fronts.kafka import KafkaFront, KafkaGroup
 from local_tracker.spark.formats.kafka import topic_ranges
 from local_tracker.spark.session.attached import AttachedQuery
@@ -211,9 +212,15 @@ def test_the_offsets_of_aborted_transactions_are_covered(world: World) -> None:
 def test_a_group_shares_the_partitions_of_a_topic(world: World) -> None:
     def member(name: str) -> KafkaGroup:
         return KafkaGroup(
-            world.target, world.name, "kafka", "parse", world.topic, world.topics,
-            brokers=world.broker.bootstrap, member=name, poll_interval_ms=20,
-        )  # fmt: skip
+            world.target,
+            world.name,
+            "kafka",
+            "parse",
+            world.topic,
+            world.topics,
+            brokers=world.broker.bootstrap,
+            options=FrontOptions(member=name, poll_interval_ms=20),
+        )
 
     partitions = [f"{world.topic}/{number}" for number in range(2)]
     world.produce(1)
@@ -397,7 +404,14 @@ def test_records_are_labelled_by_their_own_timestamps(
         producer.produce(name, b"1", partition=partition, timestamp=time_ms)
     assert producer.flush(HANG_S) == 0
     front = KafkaFront(
-        target, name, "f", "parse", name, tmp_path, brokers=broker.bootstrap, timestamps=True
+        target,
+        name,
+        "f",
+        "parse",
+        name,
+        tmp_path,
+        brokers=broker.bootstrap,
+        options=FrontOptions(timestamps=True),
     )
     with front:
         until(lambda: front.ends.get(f"{name}/0") == 2)  # beyond, partition 1 may bring more

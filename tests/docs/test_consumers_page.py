@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import tracker
 from fronts.files import FileFront
+from fronts.front import FrontOptions
 from tests.consumers.barrier.shown import KEYS, run_shown
 from tests.docs.pages import ROOT, blocks, table_rows
 from tests.waits import HANG_S, until
@@ -244,7 +245,13 @@ def test_slots_may_be_numbers(tmp_path: Path) -> None:
             taken = Cells.of([(0, 17, unit_value(unit_name(str(file.path))), 1)])
             reader.commit(TickContent(consumed=taken)).result(HANG_S)
         names["front"] = FileFront(
-            lowmark.target, "versions", "table", "load", tmp_path, format="json", clock=lambda: 20
+            lowmark.target,
+            "versions",
+            "table",
+            "load",
+            tmp_path,
+            format="json",
+            options=FrontOptions(clock=lambda: 20),
         )
         with names["front"]:
             assert subscriber.wait_until(20, timeout_s=HANG_S)

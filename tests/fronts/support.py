@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fronts.files import FileFront, PublishedFile
-from fronts.front import Front
+from fronts.front import Front, FrontOptions
 from fronts.kafka import KafkaFront
 from tests.waits import HANG_S
 from tracker.client import NodeClient
@@ -17,12 +17,18 @@ from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import unit_name
 
 
+def of_a_front(given: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The arguments of a front: what is no option of every kind, and the options, with `more`."""
+    own: dict[str, Any] = {name: given[name] for name in ("format", "items") if name in given}
+    rare = {name: value for name, value in given.items() if name not in own}
+    return {**own, "options": FrontOptions(**{**more, **rare})}
+
+
 def file_front(
     embedded: EmbeddedTracker, directory: Path, name: str = "a", **options: Any
 ) -> FileFront:
-    return FileFront(
-        embedded.target, "p", name, "in", directory, format="json", heartbeat_interval_ms=2,
-        **options,
+    return FileFront(embedded.target, "p", name, "in", directory, format="json",
+        options=FrontOptions(**{"heartbeat_interval_ms": 2, **options}),
     )  # fmt: skip
 
 

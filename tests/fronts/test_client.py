@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fronts.batches import PublishedBatch
 from fronts.clock import ClockFault
 from fronts.front import Front, OpenBatch
 from tests.fronts.fake_node import SPEC, FakeTracker, refusal
+from tests.fronts.support import of_a_front
 from tests.waits import HANG_S
 from tracker.client import LowmarkError, UnavailableError
 from tracker.core.model import RefusalCode
@@ -31,15 +33,23 @@ class World:
     record: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     fronts: list[Front] = field(default_factory=list)
 
-    def front(self, **options: object) -> Front:
+    def front(self, **options: Any) -> Front:
         front = Front(
-            "unused:1", "p", "f", "in", clock=lambda: self.now_ns, heartbeat_interval_ms=1,
-            node=self.tracker.connect(), **options,  # type: ignore[arg-type]
-        )  # fmt: skip
+            "unused:1",
+            "p",
+            "f",
+            "in",
+            **of_a_front(
+                options,
+                clock=lambda: self.now_ns,
+                heartbeat_interval_ms=1,
+                node=self.tracker.connect(),
+            ),
+        )
         self.fronts.append(front)
         return front
 
-    def start(self, **options: object) -> Front:
+    def start(self, **options: Any) -> Front:
         front = self.front(**options)
 
         def batches(segment: int, last: object) -> Sequence[PublishedBatch]:

@@ -15,7 +15,7 @@ import pytest
 
 import tracker
 from fronts.files import FileFront
-from fronts.front import Front, OpenBatch
+from fronts.front import Front, FrontOptions, OpenBatch
 from tests.cluster.children import now_slot
 from tests.fronts.support import consume, consume_cells, file_front, new_reader, reached, start_all
 from tests.waits import HANG_S, until
@@ -180,7 +180,11 @@ def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) 
 
         def front(name: str, clock_ns: list[int]) -> Front:
             return Front(
-                embedded.target, "p", name, "in", clock=lambda: clock_ns[0], heartbeat_interval_ms=2
+                embedded.target,
+                "p",
+                name,
+                "in",
+                options=FrontOptions(clock=lambda: clock_ns[0], heartbeat_interval_ms=2),
             )
 
         ahead, behind = [0], [0]
@@ -222,11 +226,19 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
     )  # fmt: skip
     with tracker.embedded() as embedded:
         embedded.register(spec)
-        lively = Front(embedded.target, "p", "a", "in", heartbeat_interval_ms=10)
+        lively = Front(
+            embedded.target, "p", "a", "in", options=FrontOptions(heartbeat_interval_ms=10)
+        )
         silent = Front(
-            embedded.target, "p", "b", "in", heartbeat_interval_ms=3_600_000,
-            node=SilentNode(embedded.target, "p", "b", kind="front"),
-        )  # fmt: skip
+            embedded.target,
+            "p",
+            "b",
+            "in",
+            options=FrontOptions(
+                heartbeat_interval_ms=3_600_000,
+                node=SilentNode(embedded.target, "p", "b", kind="front"),
+            ),
+        )
         start_all(lively, silent)
         # Only without the silent one can min time come as far as this.
         later = now_slot() + 1
@@ -234,7 +246,9 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
         with pytest.raises(TrackingError, match="fenced"):
             silent.publish_now(1, lambda batch: None)
             silent.wait_durable(HANG_S)
-        again = Front(embedded.target, "p", "b", "in", heartbeat_interval_ms=10).start()
+        again = Front(
+            embedded.target, "p", "b", "in", options=FrontOptions(heartbeat_interval_ms=10)
+        ).start()
         assert again.label().slot >= later
         for front in (lively, silent, again):
             front.close()
@@ -250,10 +264,7 @@ def test_a_front_that_publishes_for_long_lives(embedded: EmbeddedTracker) -> Non
     embedded.register(spec)
     with ThreadPoolExecutor() as pool:
         fronts = [
-            Front(
-                embedded.target, "evicting", name, "in", heartbeat_interval_ms=3_600_000,
-                node=kind(embedded.target, "evicting", name, kind="front"),
-            )
+            Front(embedded.target, "evicting", name, "in", options=FrontOptions(heartbeat_interval_ms=3_600_000, node=kind(embedded.target, "evicting", name, kind="front")))
             for name, kind in (("a", NodeClient), ("b", SilentNode))
         ]  # fmt: skip
         start_all(*fronts)
@@ -285,9 +296,14 @@ def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path)
 
     def front(name: str, **more: Any) -> FileFront:
         return FileFront(
-            running.target, "p", name, "in", tmp_path, format="json", clock=lambda: clock_ns[0],
-            heartbeat_interval_ms=10, **more,
-        )  # fmt: skip
+            running.target,
+            "p",
+            name,
+            "in",
+            tmp_path,
+            format="json",
+            options=FrontOptions(clock=lambda: clock_ns[0], heartbeat_interval_ms=10, **more),
+        )
 
     with tracker.embedded() as running:
         running.register(spec)
@@ -334,9 +350,12 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
 
         def front(name: str, **more: Any) -> Front:
             return Front(
-                running.target, "p", name, "in", clock=lambda: clock_ns[0], heartbeat_interval_ms=10,
-                **more,
-            )  # fmt: skip
+                running.target,
+                "p",
+                name,
+                "in",
+                options=FrontOptions(clock=lambda: clock_ns[0], heartbeat_interval_ms=10, **more),
+            )
 
         steady, cut_off = front("a"), front("b")
         start_all(steady, cut_off)
@@ -373,9 +392,14 @@ def test_a_front_that_meets_a_full_table_goes_on_as_it_empties(shards: int) -> N
     with tracker.embedded(shards=shards) as embedded:
         embedded.register(spec)
         front = Front(
-            embedded.target, "q", "f", "in",
-            clock=lambda: next(clock) * spec.slack_ns, heartbeat_interval_ms=2,
-        )  # fmt: skip
+            embedded.target,
+            "q",
+            "f",
+            "in",
+            options=FrontOptions(
+                clock=lambda: next(clock) * spec.slack_ns, heartbeat_interval_ms=2
+            ),
+        )
         published: list[OpenBatch] = []
         with front:
             front.publish_now(1, published.append)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,13 @@ import pytest
 
 from fronts import places
 from fronts.files import SLOT_COLUMN, VALUE_COLUMN, FileFront, PublishedFile
+from fronts.front import FrontOptions
 from tests.fronts.fake_node import FakeTracker
+from tests.fronts.support import of_a_front
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import root_values, unit_value
 from tracker.core.model.units import parse_file_name, slot_in_name, unit_name
-from tracker.errors import StateError, TrackingError
+from tracker.errors import FencedError, StateError, TrackingError
 
 
 class Directory:
@@ -30,11 +33,20 @@ class Directory:
         self.now_ns = 0
         self.runs: list[FileFront] = []
 
-    def start(self, timeout_s: float = HANG_S, **options: object) -> FileFront:
+    def start(self, timeout_s: float = HANG_S, **options: Any) -> FileFront:
         front = FileFront(
-            "unused:1", "p", "f", "in", self.path, clock=lambda: self.now_ns,
-            heartbeat_interval_ms=1, node=self.tracker.connect(), **options,  # type: ignore[arg-type]
-        )  # fmt: skip
+            "unused:1",
+            "p",
+            "f",
+            "in",
+            self.path,
+            **of_a_front(
+                options,
+                clock=lambda: self.now_ns,
+                heartbeat_interval_ms=1,
+                node=self.tracker.connect(),
+            ),
+        )
         self.runs.append(front)
         return front.start(timeout_s)
 
@@ -318,7 +330,7 @@ def test_a_file_that_was_renamed_to_another_slot_is_an_error(directory: Director
 
 def test_a_second_run_waits_for_the_first_and_is_refused(directory: Directory) -> None:
     front = directory.start()
-    with pytest.raises(StateError, match="'f' runs in another process, which holds"):
+    with pytest.raises(FencedError, match="'f' runs in another process, which holds"):
         directory.start(timeout_s=0.0)
     front.close()
     assert directory.start().write(ROWS) is not None
@@ -332,7 +344,13 @@ def test_a_name_that_makes_no_file_names_is_refused_at_once(tmp_path: Path) -> N
 def test_names_are_percent_encoded(tmp_path: Path) -> None:
     tracker = FakeTracker()
     with FileFront(
-        "unused:1", "p", "a/b é", "in", tmp_path, node_id="n", format="json", node=tracker.connect()
+        "unused:1",
+        "p",
+        "a/b é",
+        "in",
+        tmp_path,
+        format="json",
+        options=FrontOptions(node_id="n", node=tracker.connect()),
     ) as front:
         file = front.write(ROWS)
         assert file is not None and file.path.parent == tmp_path

@@ -12,6 +12,7 @@ from fronts.files import FileFront
 from tests.files.s3 import s3_bucket
 from tests.fronts.fake_node import FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
+from tests.fronts.support import of_a_front
 from tests.waits import HANG_S
 from tracker.core.model.units import slot_in_name, unit_name
 from tracker.errors import FencedError, StateError, TrackingError
@@ -33,9 +34,18 @@ class InStore:
 
     def start(self, timeout_s: float = HANG_S, **options: Any) -> FileFront:
         front = FileFront(
-            "unused:1", "p", "f", "in", self.where, clock=lambda: self.now_ns,
-            heartbeat_interval_ms=1, node=self.tracker.connect(), format="json", **options,
-        )  # fmt: skip
+            "unused:1",
+            "p",
+            "f",
+            "in",
+            self.where,
+            **of_a_front(
+                {"format": "json", **options},
+                clock=lambda: self.now_ns,
+                heartbeat_interval_ms=1,
+                node=self.tracker.connect(),
+            ),
+        )
         self.runs.append(front)
         return front.start(timeout_s)
 

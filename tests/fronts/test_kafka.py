@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fronts.front import FrontOptions
 from fronts.kafka import KafkaFront
 from local_tracker.spark.formats.kafka import TopicLabels
 from local_tracker.spark.formats.ranges import OffsetRanges, RangesError, range_cells, ranges
 from tests.files.s3 import s3_bucket
 from tests.fronts.fake_node import FakeTracker
 from tests.fronts.fake_topic import FakeRecords, FakeTopic
+from tests.fronts.support import of_a_front
 from tests.waits import HANG_S, until
 from tracker.client.topics import TopicPlace
 from tracker.core.model.ack_values import range_value
@@ -36,9 +36,6 @@ class Kafka:
     def start(
         self, front: str = "f", poll_interval_ms: float = NEVER_MS, **more: Any
     ) -> KafkaFront:
-        options = FrontOptions(
-            node=self.tracker.connect(), clock=lambda: self.now_ns, heartbeat_interval_ms=1
-        )
         self.fronts.append(
             KafkaFront(
                 "unused:1",
@@ -47,9 +44,13 @@ class Kafka:
                 "in",
                 self.topic,
                 self.topics,
-                poll_interval_ms=poll_interval_ms,
-                **options,
-                **more,
+                **of_a_front(
+                    more,
+                    node=self.tracker.connect(),
+                    clock=lambda: self.now_ns,
+                    heartbeat_interval_ms=1,
+                    poll_interval_ms=poll_interval_ms,
+                ),
             )
         )
         return self.fronts[-1].start(HANG_S)

@@ -22,6 +22,7 @@ from local_tracker.spark.formats.ranges import (
     ranges,
 )
 from tests.fronts.fake_node import FakeTracker
+from tests.fronts.support import of_a_front
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, note
@@ -40,10 +41,19 @@ class Log:
 
     def start(self, timeout_s: float = HANG_S, **options: Any) -> RangeFront:
         front = RangeFront(
-            "unused:1", "p", "f", "in", self.journal, clock=lambda: self.now_ns,
-            heartbeat_interval_ms=1, node=self.tracker.connect(), min_time=lambda: self.min_time,
-            **options,
-        )  # fmt: skip
+            "unused:1",
+            "p",
+            "f",
+            "in",
+            self.journal,
+            min_time=lambda: self.min_time,
+            **of_a_front(
+                options,
+                clock=lambda: self.now_ns,
+                heartbeat_interval_ms=1,
+                node=self.tracker.connect(),
+            ),
+        )
         self.runs.append(front)
         return front.start(timeout_s)
 

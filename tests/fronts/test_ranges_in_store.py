@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fronts.front import FrontOptions
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import PublishedRanges, RangesError
 from tests.files.s3 import s3_bucket
@@ -28,9 +29,16 @@ class Log:
 
     def start(self, timeout_s: float = HANG_S) -> RangeFront:
         front = RangeFront(
-            "unused:1", "p", "f", "in", self.where, clock=lambda: self.now_ns,
-            heartbeat_interval_ms=1, node=self.tracker.connect(), min_time=lambda: self.min_time,
-        )  # fmt: skip
+            "unused:1",
+            "p",
+            "f",
+            "in",
+            self.where,
+            min_time=lambda: self.min_time,
+            options=FrontOptions(
+                clock=lambda: self.now_ns, heartbeat_interval_ms=1, node=self.tracker.connect()
+            ),
+        )
         self.runs.append(front)
         return front.start(timeout_s)
 

@@ -10,6 +10,7 @@ import pytest
 
 import tracker
 from fronts.files import FileFront, PublishedFile
+from fronts.front import FrontOptions
 from fronts.ranges import RangeFront
 from tests.fronts.support import consume, consume_cells, file_front, new_reader, reached
 from tests.waits import HANG_S
@@ -120,9 +121,13 @@ def test_ranges_from_the_first_slot_on_are_committed_anew(
 ) -> None:
     def started() -> RangeFront:
         return RangeFront(
-            embedded.target, "p", "a", "in", tmp_path / "journal", clock=clock,
-            heartbeat_interval_ms=2,
-        ).start(HANG_S)  # fmt: skip
+            embedded.target,
+            "p",
+            "a",
+            "in",
+            tmp_path / "journal",
+            options=FrontOptions(clock=clock, heartbeat_interval_ms=2),
+        ).start(HANG_S)
 
     def consume_range(node: NodeClient, slot: int, begin: int, end: int) -> None:
         consume_cells(node, (slot, range_value("t/0", begin, end), end - begin))

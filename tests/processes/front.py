@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from fronts.files import FileFront
+from fronts.front import FrontOptions
 from tests.cluster.told import told_to_finish
 from tests.waits import HANG_S
 
@@ -19,7 +20,13 @@ PAUSE_S = 0.015  # paces: its files
 def main(target: str, pipeline: str, name: str, directory: str) -> None:
     finish = told_to_finish()
     front = FileFront(
-        target, pipeline, name, "in", directory, format="json", heartbeat_interval_ms=10
+        target,
+        pipeline,
+        name,
+        "in",
+        directory,
+        format="json",
+        options=FrontOptions(heartbeat_interval_ms=10),
     ).start(HANG_S)
     print("started", flush=True)
     number = len(front.published())

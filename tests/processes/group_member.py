@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from examples.history import Recorder
+from fronts.front import FrontOptions
 from fronts.groups import FileGroup
 from tests.cluster.told import told_to_finish
 from tests.spark_matrix.recording import recording
@@ -36,9 +37,19 @@ def main(
             recorder = Recorder(Path(history))
             stack.enter_context(recording(lambda _: recorder))
         group = FileGroup(
-            target, pipeline, GROUP, "in", source, directory, member=member,
-            poll_interval_ms=20, anyone_after_ms=int(anyone_after_ms), heartbeat_interval_ms=10,
-        ).start(HANG_S)  # fmt: skip
+            target,
+            pipeline,
+            GROUP,
+            "in",
+            source,
+            directory,
+            options=FrontOptions(
+                member=member,
+                poll_interval_ms=20,
+                anyone_after_ms=int(anyone_after_ms),
+                heartbeat_interval_ms=10,
+            ),
+        ).start(HANG_S)
         print("started", flush=True)
         finish.wait()
         group.close()

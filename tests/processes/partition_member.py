@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fronts.front import FrontOptions
 from fronts.groups import PartitionGroup
 from tests.cluster.told import told_to_finish
 
@@ -30,9 +31,15 @@ def main(target: str, pipeline: str, member: str, journals: str, ends_file: str)
         return {partition: known[partition] for partition in partitions if partition in known}
 
     group = PartitionGroup(
-        target, pipeline, "topic", "in", journals, partitions=told, ends=ends, member=member,
-        poll_interval_ms=20, heartbeat_interval_ms=20,
-    ).start()  # fmt: skip
+        target,
+        pipeline,
+        "topic",
+        "in",
+        journals,
+        partitions=told,
+        ends=ends,
+        options=FrontOptions(member=member, poll_interval_ms=20, heartbeat_interval_ms=20),
+    ).start()
     print("started", flush=True)
     held: list[str] = []
     while not finish.wait(PAUSE_S):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracker
+from fronts.front import FrontOptions
 from fronts.groups import FileGroup
 from fronts.members import meant_for
 from fronts.renames import Renames
@@ -83,9 +84,14 @@ def test_a_member_that_died_after_it_published_is_committed_for(
 ) -> None:
     """It has moved files, and its tick was never made."""
     member = FileGroup(
-        shared.embedded.target, "p", GROUP, "in", shared.source, shared.labelled, member="a",
-        poll_interval_ms=10,
-    ).start(HANG_S)  # fmt: skip
+        shared.embedded.target,
+        "p",
+        GROUP,
+        "in",
+        shared.source,
+        shared.labelled,
+        options=FrontOptions(member="a", poll_interval_ms=10),
+    ).start(HANG_S)
     # As if the process were gone: nothing reaches the tracker any more, and then the lock is free.
     killed = threading.Event()
     share = renames(member)
@@ -143,10 +149,7 @@ def test_only_files_of_those_who_come_or_go_change_hands() -> None:
 def test_two_members_that_take_one_file_do_not_both_get_it(shared: Shared) -> None:
     shared.put_files(1)
     members = [
-        FileGroup(
-            shared.embedded.target, "p", GROUP, "in", shared.source, shared.labelled,
-            member=name, poll_interval_ms=600_000,
-        ).start(HANG_S)
+        FileGroup(shared.embedded.target, "p", GROUP, "in", shared.source, shared.labelled, options=FrontOptions(member=name, poll_interval_ms=600_000)).start(HANG_S)
         for name in ("a", "b")
     ]  # fmt: skip
     taken = [renames(member)._take(shared.source / "0.json") for member in members]

@@ -29,7 +29,7 @@ NAMES = {
         "RefusalCode RoutingInfo ShardInfo ShardRole SilentFront TimeKind WaitCause WaitKind"
     ),
     "barrier": (
-        "BarrierCounts DeltaSink FilesIn KafkaSink LateRow OrderedSink Position PostgresSink "
+        "BarrierCounts BarrierOptions DeltaSink FilesIn KafkaSink LateRow OrderedSink Position PostgresSink "
         "Released ReorderBuffer RowReader SqliteSink"
     ),
     "errors": (
@@ -37,7 +37,7 @@ NAMES = {
         "StateError TrackingError UnavailableError"
     ),
     "fronts": (
-        "FileGroup Front KafkaGroup KafkaTopic Label Labels OpenBatch PartitionGroup PublishedBatch "
+        "FileGroup Front FrontOptions KafkaGroup KafkaTopic Label Labels OpenBatch PartitionGroup PublishedBatch "
         "PublishedFile SparkFront TopicEnds"
     ),
     "nodes": (

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracker
+from fronts.front import FrontOptions
 from fronts.kafka import KafkaFront
 from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import OffsetRanges, PublishedRanges
@@ -527,7 +528,9 @@ def test_the_command_follows_ranges_of_offsets(running: EmbeddedTracker, tmp_pat
         (checkpoint / folder).mkdir(parents=True)
     (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
     running.register(PipelineSpec("log", ("parse",), fronts=("topic",)))
-    with RangeFront(running.target, "log", "topic", "parse", journal, clock=lambda: 0) as front:
+    with RangeFront(
+        running.target, "log", "topic", "parse", journal, options=FrontOptions(clock=lambda: 0)
+    ) as front:
         front.publish({"flights/0": 8, "flights/1": 9})
         front.publish({"flights/0": 16})
         for batch, ends in enumerate(([5, 0], [16, 9])):

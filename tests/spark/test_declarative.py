@@ -18,6 +18,7 @@ import pytest
 
 import tracker
 from fronts.files import FileFront
+from fronts.front import FrontOptions
 from tests.cluster.children import Running
 from tests.cluster.tracker import lowmark
 from tests.waits import HANG_S, PROGRAM_S, until
@@ -140,9 +141,13 @@ def test_runs_and_a_full_refresh_are_followed(tmp_path: Path, running: EmbeddedT
         errors=tmp_path / "attach.log",
     )  # fmt: skip
     front = FileFront(
-        running.target, "copies", "front", "parse", tmp_path / "in", heartbeat_interval_ms=20,
-        clock=lambda: slot * DEFAULT_SLACK_NS,
-    )  # fmt: skip
+        running.target,
+        "copies",
+        "front",
+        "parse",
+        tmp_path / "in",
+        options=FrontOptions(heartbeat_interval_ms=20, clock=lambda: slot * DEFAULT_SLACK_NS),
+    )
     with attached, front, running.subscriber("copies") as subscriber:
 
         def publish(*slots: int) -> None:

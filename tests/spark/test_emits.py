@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fronts.files import FileFront
+from fronts.front import FrontOptions
 from local_tracker.spark.query.emits import EventTime
 from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session import tracked_query
@@ -218,10 +219,7 @@ def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
 
     with (
         Subscriber(target, by_event_time) as subscriber,
-        FileFront(
-            target, by_event_time, "input", "windows", tmp_path / "in",
-            clock=lambda: newest[0] * 1_000_000_000,
-        ) as front,
+        FileFront(target, by_event_time, "input", "windows", tmp_path / "in", options=FrontOptions(clock=lambda: newest[0] * 1_000_000_000)) as front,
         NodeClient(target, by_event_time, "reader") as reader,
     ):  # fmt: skip
         reader.join(HANG_S)

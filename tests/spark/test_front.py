@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
+from fronts.front import FrontOptions
 from fronts.spark import SparkFront
 from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
@@ -62,7 +63,14 @@ def test_what_an_earlier_driver_published_holds_promises() -> None:
 def test_what_was_published_before_an_eviction_is_refused_or_passed_over(tmp_path: Path) -> None:
     """The tick of such a batch creates nothing, and lets those behind it be committed."""
     strict, lenient = (
-        SparkFront("127.0.0.1:1", "p", "f", "parse", str(tmp_path), pass_over_late=passes)
+        SparkFront(
+            "127.0.0.1:1",
+            "p",
+            "f",
+            "parse",
+            str(tmp_path),
+            options=FrontOptions(pass_over_late=passes),
+        )
         for passes in (False, True)
     )
     late, in_time = (

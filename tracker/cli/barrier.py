@@ -19,7 +19,13 @@ from tracker.cli.common import (
 from tracker.cli.declared import by_settings
 from tracker.cli.shared import Shared
 from tracker.client.settings import Settings
-from tracker.consumers.barrier.barrier import MAX_BYTES, MAX_ROWS, Barrier, late_rows
+from tracker.consumers.barrier.barrier import (
+    MAX_BYTES,
+    MAX_ROWS,
+    Barrier,
+    BarrierOptions,
+    late_rows,
+)
 from tracker.consumers.barrier.rows import RowReader
 from tracker.consumers.barrier.sink import OrderedSink
 from tracker.consumers.barrier.sources import FilesIn, Source
@@ -87,10 +93,24 @@ def run(context: typer.Context, settings: BarrierSettings) -> None:
         sink, sources = _sink(s), _sources(s)
         pipeline = only_pipeline(context, s.pipeline)
         barrier = Barrier(
-            Shared.of(context).target, pipeline, s.segment, s.name, sink, s.state, sources=sources,
-            reader=RowReader(s.key, s.slot or None, [each for text in s.columns for each in text.split(",")] or None),
-            late_beside=s.late == "beside", max_rows=s.max_rows, max_bytes=s.max_bytes,
-        )  # fmt: skip
+            Shared.of(context).target,
+            pipeline,
+            s.segment,
+            s.name,
+            sink,
+            s.state,
+            sources=sources,
+            options=BarrierOptions(
+                reader=RowReader(
+                    s.key,
+                    s.slot or None,
+                    [each for text in s.columns for each in text.split(",")] or None,
+                ),
+                late_beside=s.late == "beside",
+                max_rows=s.max_rows,
+                max_bytes=s.max_bytes,
+            ),
+        )
     with barrier:
         barrier.run(s.timeout)
         counts = barrier.counts

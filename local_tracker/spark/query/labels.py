@@ -72,7 +72,7 @@ class Promises:
         node: NodeClient,
         front: str,
         promise: Callable[[], int],
-        interval_ms: int,
+        interval_ms: float,
         on_refused: Callable[[TrackingError], None],
     ) -> None:
         """promise: the largest slot below which nothing will be labelled any more. on_refused: the tracker

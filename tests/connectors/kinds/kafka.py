@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
 
+from fronts.front import FrontOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from lowmark import KafkaFront
 from tests.connectors.connector import AFTER, PARSE, How, Site
@@ -49,9 +50,15 @@ class TopicFronts(Fronts):
         self._ends: dict[int, int] = {}
         self._now_ns = 0
         self._front = KafkaFront(
-            target, spec.name, "front", PARSE, topic, topics, brokers=brokers,
-            clock=lambda: self._now_ns, poll_interval_ms=_NEVER_MS,
-        ).start()  # fmt: skip
+            target,
+            spec.name,
+            "front",
+            PARSE,
+            topic,
+            topics,
+            brokers=brokers,
+            options=FrontOptions(clock=lambda: self._now_ns, poll_interval_ms=_NEVER_MS),
+        ).start()
 
     def write(self, slot: int) -> None:
         """Some records over all partitions, labelled with the slot."""

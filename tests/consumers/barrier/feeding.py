@@ -10,7 +10,7 @@ from typing import Any
 from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.closing import Closing
-from tracker.consumers.barrier.barrier import Barrier
+from tracker.consumers.barrier.barrier import Barrier, BarrierOptions
 from tracker.consumers.barrier.rows import RowReader
 from tracker.consumers.barrier.sink import OrderedSink
 from tracker.consumers.barrier.sources import FilesIn
@@ -71,9 +71,15 @@ def barrier(
 ) -> Barrier:
     """One over all files of a feeder."""
     return Barrier(
-        target, SPEC.name, SEGMENT, "b", sink, directory,
-        sources=[FilesIn(str(feeder.directory))], reader=READER, **options,
-    )  # fmt: skip
+        target,
+        SPEC.name,
+        SEGMENT,
+        "b",
+        sink,
+        directory,
+        sources=[FilesIn(str(feeder.directory))],
+        options=BarrierOptions(reader=READER, **options),
+    )
 
 
 def in_order(rows: Sequence[dict[str, Any]]) -> list[tuple[int, str]]:

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from fronts.files import FileFront
+from fronts.front import FrontOptions
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.session.jobs import JobNode
@@ -226,9 +227,16 @@ def by_rows(world: World) -> None:
     world.follow("cp", "parse", world.sink("out", "after"), rows="global_time")
     world.follow("cp-after", "after", rows="global_time")
     front = FileFront(
-        world.target, world.name, "rows", "parse", world.path("in"), items="rows",
-        clock=lambda: world.clock_slot * WALL_SLOT_MS * 1_000_000, heartbeat_interval_ms=20,
-    )  # fmt: skip
+        world.target,
+        world.name,
+        "rows",
+        "parse",
+        world.path("in"),
+        items="rows",
+        options=FrontOptions(
+            clock=lambda: world.clock_slot * WALL_SLOT_MS * 1_000_000, heartbeat_interval_ms=20
+        ),
+    )
     number = 0
     with front:
         for slot in (3, 4, 6):

@@ -59,6 +59,19 @@ class BarrierCounts:
     late: int
 
 
+@dataclass(frozen=True, slots=True)
+class BarrierOptions:
+    """What is rare of a barrier. reader: how rows are read from the units of the sources. late_beside: keeps late rows
+    (`late`) instead of ending with LateError. max_rows, max_bytes: may wait on disk before units are left where they
+    are, which holds min time; those that min time waits for are taken up to RESERVE times that, and UnavailableError
+    ends it."""
+
+    reader: RowReader | None = None
+    late_beside: bool = False
+    max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_BYTES
+
+
 class Barrier:
     """A barrier over one segment of a pipeline, in a directory of its own. One thread uses it, in a `with`
     block."""
@@ -73,20 +86,16 @@ class Barrier:
         directory: str | os.PathLike[str],
         *,
         sources: Sequence[Source] = (),
-        reader: RowReader | None = None,
-        late_beside: bool = False,
-        max_rows: int = MAX_ROWS,
-        max_bytes: int = MAX_BYTES,
+        options: BarrierOptions | None = None,
     ) -> None:
         """segment: the one that the units are created in; nobody else consumes them. name: of the barrier, for
-        good: the sink keeps its position by it. directory: on a local disk, for the buffer. reader: how rows are
-        read from the units of the sources. late_beside: keeps late rows (`late`) instead of ending with
-        LateError. max_rows, max_bytes: may wait on disk before units are left where they are, which holds
-        min time; those that min time waits for are taken up to RESERVE times that, and UnavailableError ends it."""
+        good: the sink keeps its position by it. directory: on a local disk, for the buffer."""
+        options = options or BarrierOptions()
         check_name(name)
         self.name, self.pipeline, self.segment = name, pipeline, segment
-        self._sink, self._sources, self._reader = sink, sources, reader
-        self._late_beside, self._room = late_beside, (max_rows, max_bytes)
+        self._sink, self._sources, self._reader = sink, sources, options.reader
+        self._late_beside = options.late_beside
+        self._room = options.max_rows, options.max_bytes
         self._directory = Path(directory)
         self._node = NodeClient(
             target, pipeline, f"{NODE_PREFIX}{name}", known=self._directory / "known"
