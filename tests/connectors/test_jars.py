@@ -86,6 +86,6 @@ def test_of_what_a_fetcher_says_its_first_error_is_the_reason() -> None:
 
 
 def test_one_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "FETCH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(cache, "HANG_S", 0.1)
     with pytest.raises(Unavailable, match=r"x: not fetched within 0.1 s"):
         run_fetcher("x", ["sleep", "60"])

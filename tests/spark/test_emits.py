@@ -26,6 +26,7 @@ from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name
 from tracker.errors import TrackingError
+from tracker.service.rpc.nodes import MAX_RESOLVE_WAIT_MS
 
 SLACK_NS = 10_000_000
 SEGMENTS = ("windows", "report")
@@ -116,7 +117,7 @@ def read(reader: NodeClient, directory: Path, running: TrackedQuery, first: int)
     batches = [batch for batch in running.checkpoint.committed() if batch >= first]
     for batch in batches:
         names = SinkLog(str(directory / "out")).created(batch)
-        slots = reader.resolve_units("report", names, round(HANG_S * 1000))
+        slots = reader.resolve_units("report", names, MAX_RESOLVE_WAIT_MS)
         assert set(slots) == set(names), f"batch {batch} was not told"
         timestamp = slot_of(running.checkpoint.offsets(batch).timestamp_ms * 1_000_000, SLACK_NS)
         assert all(slot >= timestamp for slot in slots.values())
@@ -259,7 +260,7 @@ def read_windows(reader: NodeClient, directory: Path, running: TrackedQuery, fir
     batches = [batch for batch in running.checkpoint.committed() if batch >= first]
     for batch in batches:
         names = SinkLog(str(directory / "out")).created(batch)
-        slots = reader.resolve_units("report", names, round(HANG_S * 1000))
+        slots = reader.resolve_units("report", names, MAX_RESOLVE_WAIT_MS)
         assert set(slots) == set(names), f"batch {batch} was not told"
         before = running.checkpoint.offsets(batch - 1).watermark_ms if batch else 0
         least = slot_of(before * 1_000_000, SLACK_NS)

@@ -47,6 +47,7 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.errors import FilesError, TrackingError
+from tracker.service.rpc.nodes import MAX_RESOLVE_WAIT_MS
 
 COUNT, REPORT, AUDIT = range(3)
 SEGMENTS = ("count", "report", "audit")
@@ -124,7 +125,7 @@ class World:
             return {held.name: held.slot for held in node.check_join(HANG_S).holds}
 
     def label(self, name: str, segment: str = "report") -> int:
-        return self.front.resolve_units(segment, [name], round(HANG_S * 1000))[name]
+        return self.front.resolve_units(segment, [name], MAX_RESOLVE_WAIT_MS)[name]
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.errors import TrackingError
+from tracker.service.rpc.nodes import MAX_RESOLVE_WAIT_MS
 from tracker.view.explanations import explanation_json
 
 HOUR_S = 3_600
@@ -93,7 +94,7 @@ def test_windows_hold_min_time_until_they_are_emitted(hours: Hours) -> None:
     assert emitted, "the first hour is out"
     with NodeClient(pipeline.target, pipeline.name, "reader") as reader:
         reader.join(HANG_S)
-        slots = reader.resolve_units("report", emitted, round(HANG_S * 1000))
+        slots = reader.resolve_units("report", emitted, MAX_RESOLVE_WAIT_MS)
         assert set(slots.values()) == {5}
         hours.stands_at(5)
         units = tuple(Unit(1, name, 5) for name in emitted)

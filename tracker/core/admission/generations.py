@@ -84,7 +84,7 @@ class Generations:
         silent = [
             each
             for each in self._pipelines.ended.values()
-            if own not in each.over_at and each.pipeline not in self._pipelines
+            if own not in each.over_at and self._pipelines.has_ended(each)
         ]
         if silent:
             for entry in self._journal.pending_entries():

@@ -78,6 +78,12 @@ class Pipelines(dict[str, Pipeline]):
             over_at = tuple(sorted((*known.over_at, home)))
             self.ended[name] = Ended(name, generation, over_at)
 
+    def has_ended(self, ended: Ended) -> bool:
+        """Whether the deletion is applied here; there may be another pipeline of that name by now. It is not where another
+        home was quicker."""
+        known = self.get(ended.pipeline)
+        return known is None or known.generation > ended.generation
+
     def is_over(self, name: str, generation: int | None) -> bool:
         """Whether what names a pipeline of this generation (None: of no later one than has been known here) is of one
         that was deleted, and is nothing any more."""
