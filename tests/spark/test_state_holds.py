@@ -450,12 +450,12 @@ def test_the_command_that_follows_takes_the_same(world: World) -> None:
     follow = (
         "query", "attach", "--target", world.running.target, "--pipeline", world.name, "--node-id", "counts",
         "--checkpoint", str(world.logs.checkpoint), "--sink", str(world.logs.sink), "--reads", "count",
-        "--creates", "report", "--once", "--state",
+        "--creates", "report", "--once", "--set",
     )  # fmt: skip
-    refused = lowmark(*follow, "an hour")
+    refused = lowmark(*follow, "state=an hour")
     assert refused.returncode == 2 and "delay=5s,span=1h,ahead=1m" in refused.stderr
-    refused = lowmark(*follow, "delay=5s,span=10s")
+    refused = lowmark(*follow, "state=delay=5s,span=10s")
     assert refused.returncode == 1 and "ahead=1m" in refused.stderr
-    told = lowmark(*follow, "delay=5s,span=10s,ahead=1m")
+    told = lowmark(*follow, "state=delay=5s,span=10s,ahead=1m")
     assert told.returncode == 0, told.stderr
     assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1}
