@@ -1,7 +1,8 @@
 """Running the tests that are to find a mutation of the shells, on a copy of the code with it in.
 
 Each mutation has a copy of its own, so that no working file changes and every process that a test starts has the
-mutation too. A mutation is found when a test fails; one that cannot be imported, or hangs, is none.
+mutation too. A mutation is found when a test fails, or waits in vain for what would come without it; one that cannot
+be imported is none.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _PACKAGES = ("fronts", "local_tracker", "lowmark", "proto", "tracker")
 _COPIED = (*_PACKAGES, "benchmarks", "examples", "scripts", "tests")
 _MOST_S = 600
 """For the tests of one mutation; the control has it for each."""
+_HANG_S = 60
+"""So long the tests wait for what never comes; and twice as long one may take that does not wait, but runs for ever."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) tests/.*", re.MULTILINE)
+_ENDLESS = re.compile(r"^\++ Timeout \++$", re.MULTILINE)
 _NO_CODE = re.compile(
     r" - (?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError)"
 )
@@ -101,8 +105,21 @@ def _pytest(copy: Path, tests: Iterable[str], most_s: int) -> tuple[bool, str, s
     """Whether one of the tests fails, the first that does, and why there is no answer."""
     path = os.pathsep.join([str(copy), str(copy / "proto")])
     # pytest cuts its lines at the width of a terminal.
-    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "500"}
-    options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "COLUMNS": "500",
+        "LOWMARK_HANG_S": str(_HANG_S),
+    }
+    options = [
+        "-x",
+        "-q",
+        "--no-header",
+        "--tb=line",
+        "-p",
+        "no:cacheprovider",
+        f"--timeout={2 * _HANG_S}",
+    ]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *tests], check=False, cwd=copy, text=True,
@@ -116,5 +133,7 @@ def _pytest(copy: Path, tests: Iterable[str], most_s: int) -> tuple[bool, str, s
         return False, "", "a test was skipped" if skipped else ""
     if done.returncode == 1 and failed and not _NO_CODE.search(failed[0]):
         return True, failed[0], ""
+    if _ENDLESS.search(done.stdout + done.stderr):
+        return True, f"ERROR it ran for {2 * _HANG_S} s, and was ended", ""
     said = failed[0] if failed else (done.stdout + done.stderr).strip()[-500:]
     return False, "", f"pytest ended with {done.returncode}: {said}"
