@@ -52,9 +52,9 @@ class Written:
         self._run([*self._spark, QUERY])
 
     def reach_now(self) -> None:
-        """Waits until all that had come in by now is processed."""
+        """Waits until all that had come in by now, in this very slot, too, is processed."""
         with Subscriber(self.target, PIPELINE_NAME) as progress:
-            moment = now_slot()
+            moment = now_slot() + 1  # min time is exclusive
             until(
                 # expires: asked again while the programs live
                 lambda: self._live() and progress.wait_until(moment, timeout_s=1.0),
