@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from scripts.marked import between, table_marks
 from scripts.summary import ROOT
 from tracker.metrics.names import LOCAL_TRACKER, PROCESS, SERVICE, Metric
 
@@ -27,15 +28,7 @@ def table(metrics: Sequence[Metric]) -> str:
 def written(page: str) -> str:
     """The page with its tables as the list has them, between the marks of each."""
     for name, metrics in TABLES.items():
-        begin, end = (
-            f"<!-- {name}: written by scripts.metrics_page -->\n",
-            f"\n<!-- end of {name} -->",
-        )
-        head, found, rest = page.partition(begin)
-        _, ended, tail = rest.partition(end)
-        if not found or not ended:
-            raise SystemExit(f"{PAGE} has no marks for {name}")
-        page = head + begin + table(metrics) + end + tail
+        page = between(page, table_marks(name, "scripts.metrics_page"), table(metrics), PAGE, name)
     return page
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.chart_readme import CHART
+from scripts.marked import between, table_marks
 from scripts.summary import ROOT
 from tracker.cli import attach, barrier, periods
 from tracker.cli.attach import AttachSettings
@@ -72,17 +73,10 @@ def rows(model: type[Settings], typed: Sequence[str]) -> Iterator[str]:
 
 
 def page(now: str) -> str:
-    """The page with its tables made anew; the rest as it is. Raises ValueError where it has no marks for one."""
+    """The page with its tables made anew; the rest as it is. Raises SystemExit where it has no marks for one."""
     for name, (model, typed) in TABLES.items():
-        begin, end = (
-            f"<!-- {name}: written by scripts.settings_page -->\n",
-            f"\n<!-- end of {name} -->",
-        )
-        before, found, rest = now.partition(begin)
-        _, ended, after = rest.partition(end)
-        if not found or not ended:
-            raise ValueError(f"{PAGE} has no marks for {name}")
-        now = before + begin + "\n".join(rows(model, typed)) + end + after
+        table = "\n".join(rows(model, typed))
+        now = between(now, table_marks(name, "scripts.settings_page"), table, PAGE, name)
     return now
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from scripts.check.record import Record, Result, Status
 from scripts.check.registry import QUICK, SABOTAGE, WHOLE, Check
+from scripts.marked import between
 from scripts.summary import ROOT
 
 PAGE = ROOT / "docs" / "verification.md"
@@ -86,8 +87,4 @@ def page_rows(checks: Mapping[str, Check], record: Record) -> list[str]:
 
 def written(page: str, rows: list[str]) -> str:
     """The page with these rows between its marks."""
-    head, found, rest = page.partition(BEGIN)
-    _, ended, tail = rest.partition(END)
-    if not found or not ended:
-        raise SystemExit(f"{PAGE} has no marks for the checks")
-    return head + BEGIN + "\n".join(rows) + "\n" + END + tail
+    return between(page, (BEGIN, END), "\n".join(rows) + "\n", PAGE, "the checks")

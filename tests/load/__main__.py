@@ -115,7 +115,7 @@ class OneRun:
         number: int,
     ) -> None:
         self.log = BUILD / f"load-{number}.log"
-        self._checkout, self._began_s = checkout, time.monotonic()
+        self._began_s = time.monotonic()
         self._report = checkout / "build" / "test.json"
         self._report.unlink(missing_ok=True)
         command = [str(python), "-m", "scripts.test", *layers, "--", *arguments]

@@ -60,10 +60,11 @@ class Alone:
         shutil.rmtree(self.store)
         shutil.copytree(kept, self.store)
 
-    def refuses_to_start(self) -> str:
+    def come_back_with(self, kept: Path) -> None:
+        """The process is killed, and begins again on a copy of the store."""
+        self.process.kill()
+        self.put(kept)
         self.process.start()
-        assert self.process.end() == 1
-        return self.process.errors_of_run()
 
 
 @pytest.fixture
@@ -123,9 +124,7 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(
         assert str(known_beside(first.beside, PIPELINE, "f")) in str(refused.value), (
             "what to do if it may be"
         )
-    alone.process.kill()
-    alone.put(newer)
-    alone.process.start()
+    alone.come_back_with(newer)
     last = kind(alone, tmp_path)
     with last.front.start(HANG_S):
         last.publish(3)
@@ -140,9 +139,7 @@ def test_a_front_that_stayed_says_that_its_batches_are_gone(
         made.publish(1)
         older = alone.keep_whole("older")
         made.publish(2)
-        alone.process.kill()
-        alone.put(older)
-        alone.process.start()
+        alone.come_back_with(older)
         with pytest.raises(LowmarkError, match="tracker has lost what it acknowledged"):
             made.publish(3)
 
@@ -157,9 +154,7 @@ def test_a_front_whose_loss_is_accepted_commits_its_record_again(
         first.publish(1)
         older = alone.keep_whole("older")
         first.publish(2)
-    alone.process.kill()
-    alone.put(older)
-    alone.process.start()
+    alone.come_back_with(older)
     known = known_beside(first.beside, PIPELINE, "f")
     Path(str(known)).unlink()
     again = kind(alone, tmp_path)
@@ -176,9 +171,7 @@ def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
     commit(node, 10)
     older = alone.keep_whole("older")
     commit(node, 11, 12)
-    alone.process.kill()
-    alone.put(older)
-    alone.process.start()
+    alone.come_back_with(older)
     with pytest.raises(LowmarkError, match="tracker has lost what it acknowledged"):
         node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(HANG_S)
 
@@ -188,9 +181,7 @@ def test_a_node_whose_joining_is_gone_is_told_so(alone: Alone) -> None:
     node = alone.node("n")
     node.join(HANG_S)
     commit(node, 10)
-    alone.process.kill()
-    alone.put(older)
-    alone.process.start()
+    alone.come_back_with(older)
     with pytest.raises(LowmarkError, match="this tracker knows of no such joining"):
         node.commit(TickContent(created=Cells.of([(0, 13, 13, 1)]))).result(HANG_S)
 
@@ -208,9 +199,7 @@ def test_an_eager_local_tracker_whose_flushes_are_gone_does_not_start(
     older = alone.keep_whole("older")
     handle.step(one_cell(0, 11, 1), Cells.empty())
     local.kill()
-    alone.process.kill()
-    alone.put(older)
-    alone.process.start()
+    alone.come_back_with(older)
     local.start()
     assert local.end() == 1
     assert "node 'host' was acknowledged ticks" in local.errors()

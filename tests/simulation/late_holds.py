@@ -11,7 +11,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests import inside
 from tests.simulation.plan import MS
 from tracker.core.log import Joined
 from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent
@@ -92,8 +91,7 @@ class LateHold:
     def _floors(self) -> list[int] | None:
         """What the home of the node has heard announced, by segment; None while it is away."""
         node = self._node
-        running = node.sim.shards[node.home].running
-        pipeline = running and inside.pipelines(running.process).get(node.world.spec.name)
+        pipeline = node.sim.pipeline_at(node.home, node.world.spec.name)
         return pipeline.floors() if pipeline else None
 
     def _soon(self) -> None:

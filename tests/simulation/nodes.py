@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
-from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.late_holds import LateHold
 from tests.simulation.plan import MS, WINDOW_LIMIT
@@ -530,8 +529,7 @@ class Node(Life):
     def _just_below_min_time(self) -> TickContent:
         """An item below the min time that its home has in its log or has heard of, be it said already or not; or
         a hold there, begun by what was never in flight."""
-        running = self.sim.shards[self.home].running
-        pipeline = running and inside.pipelines(running.process).get(self.world.spec.name)
+        pipeline = self.sim.pipeline_at(self.home, self.world.spec.name)
         below = self.world.spec.start_slot
         if pipeline:
             below = pipeline.floors()[0]

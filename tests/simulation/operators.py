@@ -130,8 +130,7 @@ class Operator:
     def restart(self, spec: PipelineSpec) -> None:
         """Looks at a pipeline and restarts it, from its min time or a little later."""
         sim = self.sim
-        running = sim.shards[sim.routing.registrar(spec.name)].running
-        pipeline = running and inside.pipelines(running.process).get(spec.name)
+        pipeline = sim.pipeline_at(sim.routing.registrar(spec.name), spec.name)
         if not pipeline or sim.resting:
             return
         rng = sim.rng
@@ -150,8 +149,7 @@ class Operator:
     def delete(self, name: str) -> None:
         """Ends a pipeline, whatever is open of it; sometimes it asks first whether anything is."""
         sim = self.sim
-        running = sim.shards[sim.routing.registrar(name)].running
-        pipeline = running and inside.pipelines(running.process).get(name)
+        pipeline = sim.pipeline_at(sim.routing.registrar(name), name)
         if not pipeline or sim.resting or name not in sim.registered:
             return
         drop_open = sim.rng.random() < 0.8
@@ -327,8 +325,7 @@ class Operator:
         sim, (segment, slot) = self.sim, place
         world = sim.worlds[pipeline]
         sim.after(ASK_AGAIN_NS, self._look_after, pipeline, place)
-        running = sim.shards[sim.routing.owner(slot, pipeline)].running
-        known = running and inside.pipelines(running.process).get(pipeline)
+        known = sim.pipeline_at(sim.routing.owner(slot, pipeline), pipeline)
         checksum, items = known.shard.cells.value(segment, slot) if known else (0, 0)
         nodes = [
             node

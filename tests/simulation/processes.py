@@ -70,6 +70,7 @@ from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, 
 from tracker.core.model import NodeKey, PipelineSpec, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import LogLost, Process
 from tracker.core.replication.links import Link
 
@@ -314,6 +315,11 @@ class Processes(Base):
     def handle_if_alive(self, running: Running, event: Event) -> None:
         if running.alive:
             self.handle(running, event)
+
+    def pipeline_at(self, shard: int, name: str) -> Pipeline | None:
+        """A pipeline as the process of a shard has it; None while that is away, or does not know it."""
+        running = self.shards[shard].running
+        return inside.pipelines(running.process).get(name) if running else None
 
     def handle(self, running: Running, event: Event) -> None:
         """A process takes an event, unless it is paused; its invariants hold after each."""

@@ -91,7 +91,6 @@ class JoinNodeResponse(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     REPLAY_FROM_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
-    TAKES_HOLDS_FIELD_NUMBER: _builtins.int
     previous_node_time: _builtins.int
     """Number of the last durable tick of the incarnation before; 0 if there was none."""
     generation: _builtins.int
@@ -100,8 +99,6 @@ class JoinNodeResponse(_message.Message):
     """If it was: what was published or read from this slot on is to be committed anew; nothing below it
     can be.
     """
-    takes_holds: _builtins.bool
-    """Whether ticks may have holds."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """The key to commit under; its first tick has number 1."""
@@ -133,11 +130,10 @@ class JoinNodeResponse(_message.Message):
         generation: _builtins.int = ...,
         replay_from: _builtins.int = ...,
         holds: _abc.Iterable[_types_pb2.HeldSlot] | None = ...,
-        takes_holds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fronts", b"fronts", "generation", b"generation", "holds", b"holds", "key", b"key", "last_batches", b"last_batches", "previous_node_time", b"previous_node_time", "replay_from", b"replay_from", "spec", b"spec", "takes_holds", b"takes_holds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fronts", b"fronts", "generation", b"generation", "holds", b"holds", "key", b"key", "last_batches", b"last_batches", "previous_node_time", b"previous_node_time", "replay_from", b"replay_from", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

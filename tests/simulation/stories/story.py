@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from tests import inside
 from tests.simulation.nodes import Node
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
@@ -77,8 +76,7 @@ class Story(ABC):
         return self.sim.rng.sample(range(self.sim.plan.shards), self.sim.plan.shards)
 
     def _pipeline(self, shard: int) -> Pipeline | None:
-        running = self.sim.shards[shard].running
-        return inside.pipelines(running.process).get("p0") if running else None
+        return self.sim.pipeline_at(shard, "p0")
 
     def _has_open(self, shard: int) -> bool:
         pipeline = self._pipeline(shard)

@@ -11,9 +11,8 @@ from tracker.core.cut.stable import StableCut
 from tracker.core.log import Effect, PipelineEnded, PipelineRegistered, PipelinesOver, Restart
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
-from tracker.core.model import Refusal, RefusalCode
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.pipeline.pipelines import Pipelines, deleted
 from tracker.core.reporting.reporter import Reporter
 
 
@@ -65,10 +64,7 @@ class Generations:
         pipeline = self._pipelines.get(name)
         if pipeline is None or restart.generation <= pipeline.generation:
             return
-        refusal = Refusal(
-            RefusalCode.UNKNOWN_PIPELINE,
-            f"pipeline {name!r} was deleted; to track its input again, register it anew",
-        )
+        refusal = deleted(name)
         self._sessions.end_all(name, refusal)
         self._pipelines.end(name, restart, self._shards.membership.members)
         self._reporter.forget_pipeline(name)
@@ -80,20 +76,18 @@ class Generations:
         dropped. Not where records are applied: what recovery finds said is not said again."""
         if not self._shards.counts or self._shards.membership.leaving == self._shards.own:
             return  # one that leaves is waited for until its last entry
-        own, pending = self._shards.own, set[tuple[str, int]]()
-        silent = [
+        said = {
             each
-            for each in self._pipelines.ended.values()
-            if own not in each.over_at and self._pipelines.has_ended(each)
-        ]
-        if silent:
-            for entry in self._journal.pending_entries():
-                if isinstance(entry, PipelinesOver):
-                    pending.update(entry.pipelines)
+            for entry in self._journal.pending_entries()
+            if isinstance(entry, PipelinesOver)
+            for each in entry.pipelines
+        }
+        known = self._pipelines
         over = tuple(
             (each.pipeline, each.generation)
-            for each in silent
-            if (each.pipeline, each.generation) not in pending
+            for each in map(known.ended.__getitem__, known.unfinished)
+            if known.has_ended(each)
+            and (each.pipeline, each.generation) not in said
             and not self._nodes.has_closed_keys(each.pipeline)
         )
         if over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.config import ProcessConfig
@@ -26,6 +27,8 @@ from tracker.core.model.slots import FOREVER, add_delay
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import MAX_ENDED, Pipelines
+
+Said = TypeVar("Said", LimitsChanged, PipelineDeleted, PipelineRestarted)
 
 _OPEN_SHOWN = 10
 """Of what is open, in a message."""
@@ -92,7 +95,7 @@ class Registrar:
         self._homes.need_registrar(spec.name, "registered with")
         check_spec(spec)
         pipeline = self._pipelines.get(spec.name)
-        if self._newest_deletion(spec.name) is not None:
+        if self._pending(PipelineDeleted, spec.name) is not None:
             raise _ending(spec.name)
         if pipeline is not None:
             self._register_again(pipeline, event)
@@ -183,16 +186,16 @@ class Registrar:
 
     def _newest_limits(self, pipeline: Pipeline) -> tuple[int, PipelineSpec]:
         """How often a pipeline's limits were changed, durably or not, and the pipeline under the last."""
-        for entry in self._journal.pending_entries():
-            if isinstance(entry, LimitsChanged) and entry.pipeline == pipeline.spec.name:
-                return entry.number, pipeline.spec.with_limits(entry.limits)
-        return pipeline.limits_number, pipeline.spec
+        entry = self._pending(LimitsChanged, pipeline.spec.name)
+        if entry is None:
+            return pipeline.limits_number, pipeline.spec
+        return entry.number, pipeline.spec.with_limits(entry.limits)
 
     def restart(self, event: RestartPipeline) -> None:
         """Begins a new generation, once, however often it is asked for."""
         pipeline = self._pipelines.named(event.pipeline)
         self._homes.need_registrar(event.pipeline, "restarted at")
-        if self._newest_deletion(event.pipeline) is not None:
+        if self._pending(PipelineDeleted, event.pipeline) is not None:
             raise _ending(event.pipeline)
         newest = self._newest_restart(pipeline)
         generation = 0 if newest is None else newest.generation
@@ -227,7 +230,7 @@ class Registrar:
             self._confirmations.answer(event.request, Restart(ended.generation, 0, event.at_ms))
             return
         pipeline = self._pipelines.named(name)
-        deletion = self._newest_deletion(name)
+        deletion = self._pending(PipelineDeleted, name)
         if deletion is not None:
             self._confirmations.answer(event.request, deletion.restart)
             return
@@ -246,10 +249,10 @@ class Registrar:
         self._journal.append_home(PipelineDeleted(name, restart))
         self._confirmations.answer(event.request, restart)
 
-    def _newest_deletion(self, name: str) -> PipelineDeleted | None:
-        """That a pipeline was deleted, where it is not durable yet."""
+    def _pending(self, kind: type[Said], name: str) -> Said | None:
+        """The newest entry of a kind that is of a pipeline and not durable yet."""
         for entry in self._journal.pending_entries():
-            if isinstance(entry, PipelineDeleted) and entry.pipeline == name:
+            if isinstance(entry, kind) and entry.pipeline == name:
                 return entry
         return None
 
@@ -266,10 +269,8 @@ class Registrar:
 
     def _newest_restart(self, pipeline: Pipeline) -> Restart | None:
         """How the newest generation began, durable or not."""
-        for entry in self._journal.pending_entries():
-            if isinstance(entry, PipelineRestarted) and entry.pipeline == pipeline.spec.name:
-                return entry.restart
-        return pipeline.restart
+        entry = self._pending(PipelineRestarted, pipeline.spec.name)
+        return pipeline.restart if entry is None else entry.restart
 
     def _check_restart(self, pipeline: Pipeline, asked: int | None) -> int:
         """The slot from which a generation begins; raises Refused where it cannot."""

@@ -56,8 +56,6 @@ class Joined:
     replay_from: int = LOWEST_SLOT
     holds: tuple[HeldSlot, ...] = ()
     """What the id still holds, by ticks of this incarnation and earlier ones."""
-    takes_holds: bool = True
-    """Whether its home knows of holds: one that does not would lose them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Set
 from dataclasses import dataclass
 
-from tracker.core.model import PipelineSpec, RefusalCode, Refused, Restart
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Restart
 from tracker.core.model import durable as d
 from tracker.core.pipeline.pipeline import Pipeline
 
@@ -35,6 +35,8 @@ class Pipelines(dict[str, Pipeline]):
     ended: dict[str, Ended] = d.survives(d.values("pipeline"))
     """Pipelines that were deleted, the last MAX_ENDED: what others still log of them is passed over. One of which some
     shard has not logged its last is kept beyond that. Of one that lives, another home has applied the deletion first."""
+    unfinished: dict[str, None] = d.follows("`ended`")
+    """Those of them of which this shard has not logged its last."""
     ended_before: int = d.survives(default=0)
     """The largest generation that ended one which is forgotten."""
     _shard: int = d.follows("which process it is")
@@ -45,7 +47,13 @@ class Pipelines(dict[str, Pipeline]):
         super().__init__()
         self._shard, self.segments = shard, 0
         self.evicting, self.registering, self._dirty = {}, {}, {}
-        self.ended, self.ended_before = {}, 0
+        self.ended, self.unfinished, self.ended_before = {}, {}, 0
+
+    def derive(self) -> None:
+        """Works out what follows from what is durable."""
+        self.unfinished = {
+            name: None for name, each in self.ended.items() if self._shard not in each.over_at
+        }
 
     def add(self, pipeline: Pipeline) -> None:
         """A pipeline is registered, or has come back."""
@@ -63,11 +71,20 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)
-        self.ended[name] = known
+        self._keep(known)
         if len(self.ended) > MAX_ENDED:
-            for oldest in [each for each in self.ended.values() if members <= {*each.over_at}][:1]:
+            over = (each for each in self.ended.values() if members <= {*each.over_at})
+            if (oldest := next(over, None)) is not None:
                 del self.ended[oldest.pipeline]
+                self.unfinished.pop(oldest.pipeline, None)
                 self.ended_before = max(self.ended_before, oldest.generation)
+
+    def _keep(self, ended: Ended) -> None:
+        self.ended[ended.pipeline] = ended
+        if self._shard in ended.over_at:
+            self.unfinished.pop(ended.pipeline, None)
+        else:
+            self.unfinished[ended.pipeline] = None
 
     def over(self, name: str, generation: int, home: int) -> None:
         """A home has logged its last of a pipeline that was deleted, which may not be known here yet."""
@@ -76,7 +93,7 @@ class Pipelines(dict[str, Pipeline]):
             known = Ended(name, generation)
         if known.generation == generation and home not in known.over_at:
             over_at = tuple(sorted((*known.over_at, home)))
-            self.ended[name] = Ended(name, generation, over_at)
+            self._keep(Ended(name, generation, over_at))
 
     def has_ended(self, ended: Ended) -> bool:
         """Whether the deletion is applied here; there may be another pipeline of that name by now. It is not where another
@@ -106,10 +123,7 @@ class Pipelines(dict[str, Pipeline]):
         """The pipeline of this name; raises Refused(UNKNOWN_PIPELINE) if there is none."""
         pipeline = self.get(name)
         if pipeline is None and name in self.ended:
-            raise Refused(
-                RefusalCode.UNKNOWN_PIPELINE,
-                f"pipeline {name!r} was deleted; to track its input again, register it anew",
-            )
+            raise Refused.of(deleted(name))
         if pipeline is None:
             raise Refused(
                 RefusalCode.UNKNOWN_PIPELINE,
@@ -140,3 +154,11 @@ class Pipelines(dict[str, Pipeline]):
         """Those that are marked, in that order; none is, from here on."""
         marked, self._dirty = self._dirty, {}
         return marked
+
+
+def deleted(pipeline: str) -> Refusal:
+    """Why nothing is taken of a pipeline that was deleted."""
+    return Refusal(
+        RefusalCode.UNKNOWN_PIPELINE,
+        f"pipeline {pipeline!r} was deleted; to track its input again, register it anew",
+    )

@@ -250,7 +250,7 @@ class Process(Queries):
                 self._request(event)
         if self._shards.changing:
             self._rescaling.go_on(now_ns)
-        if self._pipelines.ended:
+        if self._pipelines.unfinished:
             self._generations.say_over()
         self._timers.schedule(now_ns, self._reporter.refresh_if_due(now_ns))
         return [*self._effects]
