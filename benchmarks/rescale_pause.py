@@ -41,7 +41,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
                 done = query.rescaled(rounds)
                 pauses = tuple(each.pause_s for each in done)
                 figure = Figure(
-                    f"pause of rescale-query, a state of {rows:,} rows",
+                    f"pause of query rescale, a state of {rows:,} rows",
                     pauses,
                     "s",
                     f"between {PARTITIONS[0]} and {PARTITIONS[1]} partitions; Spark's repartition is "
@@ -52,7 +52,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
                 line.append((float(rows), figure.median))
         finally:
             spark.stop()
-    yield Curve("pause of rescale-query", "rows of state", "s", {"pause": line})
+    yield Curve("pause of query rescale", "rows of state", "s", {"pause": line})
 
 
 class Counting:

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from scripts.check.registry import read_checks
-from tests.docs.pages import ROOT, blocks, pages
+from tests.docs.pages import ROOT, blocks, pages, without_blocks
 from tracker.cli.app import app
 
 
@@ -65,15 +65,54 @@ def test_the_command_line_takes_what_pages_show(
     assert _parse(program, words)
 
 
+def _command() -> Any:
+    return typer.main.get_command(app)
+
+
+def _named_commands() -> list[str]:
+    """What stands in the text of pages as `lowmark ...`, or begins with one of its groups: `query attach --once`."""
+    texts = [without_blocks(page) for page in pages()]
+    named = {" ".join(found.split()) for text in texts for found in re.findall(r"`([^`]+)`", text)}
+    groups = {name for name, each in _command().commands.items() if hasattr(each, "commands")}
+    whole = {name.removeprefix("lowmark ") for name in named if name.startswith("lowmark ")}
+    return sorted(whole | {name for name in named if " " in name and name.split()[0] in groups})
+
+
+@pytest.mark.parametrize("named", _named_commands())
+def test_pages_name_commands_and_options_that_there_are(named: str) -> None:
+    assert _unknown(named.split()) is None
+
+
+def test_a_command_that_is_not_there_is_found() -> None:
+    assert _unknown(["store", "export"]) == "export"
+    assert _unknown(["query", "attach", "--no-such"]) == "--no-such"
+
+
 def test_parsing_finds_what_the_command_line_does_not_know() -> None:
     for words in (["no-such-command"], ["serve", "--no-such-option"]):
         with pytest.raises(Exception, match=r"[Nn]o such"):
             _parse("lowmark", words)
 
 
+def _unknown(words: list[str]) -> str | None:
+    """The first word that is no command where one is due, or an option that its command does not have."""
+    parsed = _command()
+    options = {name for parameter in parsed.params for name in parameter.opts} | {"-h", "--help"}
+    for before, word in zip(["", *words], words, strict=False):
+        if word.startswith("-"):
+            if word.partition("=")[0] not in options:
+                return word
+        elif word in getattr(parsed, "commands", ()):
+            parsed = parsed.commands[word]
+            options |= {name for parameter in parsed.params for name in parameter.opts}
+        elif hasattr(parsed, "commands") and not (before.startswith("-") or word.isupper()):
+            return word
+    return None
+
+
 def _parse(program: str, words: list[str]) -> str:
     """Parses a command without running it; returns the name of the innermost command."""
-    parsed: Any = typer.main.get_command(app)
+    parsed = _command()
     context = parsed.context_class(parsed, info_name=program)
     name = ""
     while hasattr(parsed, "resolve_command"):
