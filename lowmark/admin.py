@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from tracker.client.admin import Applied as Applied
     from tracker.client.admin import Explanation as Explanation
     from tracker.client.admin import PipelineInfo as PipelineInfo
+    from tracker.client.nodes import NodeInfo as NodeInfo
+    from tracker.client.nodes import NodeList as NodeList
+    from tracker.client.nodes import NodeState as NodeState
     from tracker.client.rescaling import RoutingInfo as RoutingInfo
     from tracker.client.rescaling import ShardInfo as ShardInfo
     from tracker.core.cut.history import Reached as Reached

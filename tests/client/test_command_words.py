@@ -139,7 +139,6 @@ def test_how_long_it_is_waited_for_is_a_duration() -> None:
         ["credentials", "token", "--webhook", "--out", "{none}/secret"],
         ["pipelines", "apply", "-f", "{unreadable}"],
         ["pipelines", "apply", "-f", "{binary}"],
-        ["status", "--format", "parquet", "--out", "{none}/status.parquet"],
         ["init", "{file}/orders"],
     ],
     ids=" ".join,

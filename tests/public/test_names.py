@@ -25,8 +25,8 @@ NAMES = {
         "load_pipeline slot_of wait_complete"
     ),
     "admin": (
-        "Applied CauseKind Explanation FrontPolicy PipelineDescription PipelineInfo Reached "
-        "RefusalCode RoutingInfo ShardInfo ShardRole SilentFront TimeKind WaitCause WaitKind"
+        "Applied CauseKind Explanation FrontPolicy NodeInfo NodeList NodeState PipelineDescription PipelineInfo "
+        "Reached RefusalCode RoutingInfo ShardInfo ShardRole SilentFront TimeKind WaitCause WaitKind"
     ),
     "barrier": (
         "BarrierCounts BarrierOptions DeltaSink FilesIn KafkaSink LateRow OrderedSink Position PostgresSink "

@@ -149,7 +149,7 @@ FRONT = "[bold]f[/nope]\x1b[31m\nlowmark: done"
     "words",
     [
         ("explain", "-p", "two"), ("status",), ("watch", "-p", "two", "--once"),
-        ("nodes", "retire", NODE, "-p", "two", "--yes"),
+        ("nodes", "list", "-p", "two"), ("nodes", "retire", NODE, "-p", "two", "--yes"),
         ("nodes", "retire", NODE + "?", "-p", "two", "--yes"), ("status", "--freshness", "-p", "two"),
     ],
     ids=lambda words: "-".join(words[:2]),

@@ -84,7 +84,10 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
         ("restart", pipelines.restart, Asks),
         ("delete", pipelines.delete, Asks),
     ],
-    ("nodes", "Look after nodes that are gone."): [("retire", nodes.retire, Asks)],
+    ("nodes", "Show the nodes of a pipeline, and look after those that are gone."): [
+        ("list", nodes.nodes_list, Asks),
+        ("retire", nodes.retire, Asks),
+    ],
     ("shards", "Show the shards, and let there be more or fewer."): [
         ("list", shards.shards_list, Asks),
         ("rescale", shards.shards_rescale, Asks),

@@ -1,4 +1,4 @@
-"""`lowmark nodes`: looking after nodes that are gone."""
+"""`lowmark nodes`: which nodes a pipeline has, and looking after those that are gone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tracker.cli.common import (
     say,
     show,
 )
-from tracker.cli.render.nodes import loss_text, retired_json, retired_text
+from tracker.cli.render.nodes import TYPES, loss_text, nodes_table, retired_json, retired_text
 from tracker.cli.shared import Shared
 from tracker.cli.slots import Slots, parse_segment_slots
+from tracker.cli.tables import Format, TableFormat, usable, write_table
 from tracker.client import Admin, Explanation, LowmarkError, NodeClient
 from tracker.client.node import JOIN_TIMEOUT_S
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
@@ -27,7 +28,32 @@ from tracker.core.model.names import printable
 from tracker.core.model.slots import FOREVER
 from tracker.view.explanations import node_text
 from tracker.view.model import cells_of, nodes_of
+from tracker.view.nodes import left_out, node_row
 from tracker.view.printing import as_printable
+
+
+def nodes_list(
+    context: typer.Context, pipeline: PipelineName, format: TableFormat = Format.TABLE
+) -> None:
+    """Show the nodes of a pipeline, those that are gone first: state, kind, home shard, last tick, and what it waits for.
+
+    State: gone, it has no stream of ticks; evicted, after a silence; silent, it has a stream and no tick has come for 5
+    seconds; live; retired. Time is the lowest slot that its fronts promise or that it holds, and how far that is behind
+    now. Each shard lists the 1,000 longest silent.
+    """
+    format = usable(context, format)
+    with connect(context) as admin:
+        found = admin.nodes(pipeline)
+    rows = [node_row(node, found.spec) for node in found.nodes]
+    document = {
+        "pipeline": found.spec.name,
+        "nodes": rows,
+        "omitted": found.omitted,
+        "silent_shards": {str(shard): why for shard, why in found.silent_shards.items()},
+    }
+    write_table(context, format, rows, TYPES, lambda: nodes_table(rows, found.spec), document)
+    for sentence in left_out(found):
+        say(sentence, err=True)
 
 
 def retire(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tracker.cli.common import connect, print_json, show, wrong_usage
-from tracker.cli.render.columns import arrow
+from tracker.cli.common import connect, show
 from tracker.cli.render.freshness import freshness_json, freshness_table, within_ms
-from tracker.cli.render.status import Lines, status_columns, status_rows, status_table
-from tracker.cli.shared import Shared
+from tracker.cli.render.status import TYPES, Lines, status_rows, status_table
+from tracker.cli.tables import Format, TableFormat, usable, write_table
 from tracker.client import Admin, PipelineInfo
 from tracker.core.model import TimeKind
 from tracker.view.progress import Progress, progress_of
@@ -23,32 +19,13 @@ MAX_EXPLAINED_AT_ONCE = 4
 """Pipelines that shards are asked about at the same time."""
 
 
-class Format(Enum):
-    """How a table is written."""
-
-    TABLE = "table"
-    JSON = "json"
-    ARROW = "arrow"
-    PARQUET = "parquet"
-
-    @property
-    def is_binary(self) -> bool:
-        return self in (Format.ARROW, Format.PARQUET)
-
-
 def status(
     context: typer.Context,
     pipeline: Annotated[
         list[str] | None,
         typer.Option("--pipeline", "-p", help="these pipelines alone; may be repeated"),
     ] = None,
-    format: Annotated[
-        Format,
-        typer.Option(help="table; json; arrow: an Arrow IPC stream; parquet: a Parquet file"),
-    ] = Format.TABLE,
-    out: Annotated[
-        Path | None, typer.Option(help="with arrow or parquet: the file; standard output if none")
-    ] = None,
+    format: TableFormat = Format.TABLE,
     freshness: Annotated[
         bool,
         typer.Option(
@@ -83,22 +60,10 @@ def status(
         return _show_freshness(context, pipeline or [], within, clock)
     if within is not None or clock:
         raise typer.BadParameter("--within and --clock are for --freshness")
-    if Shared.of(context).as_json:
-        format = Format.JSON
-    with wrong_usage():
-        _check(format, out)
+    format = usable(context, format)
     with connect(context) as admin:
         lines = lines_of(admin, pipeline or [])
-    if format.is_binary:
-        data = status_columns(lines, parquet=format is Format.PARQUET)
-        if out is not None:
-            out.write_bytes(data)
-        else:
-            sys.stdout.buffer.write(data)
-    elif format is Format.JSON:
-        print_json(status_rows(lines))
-    else:
-        show(context, None, status_table(lines))
+    write_table(context, format, status_rows(lines), TYPES, lambda: status_table(lines))
 
 
 def _show_freshness(
@@ -123,19 +88,6 @@ def _show_freshness(
 
 def _infos(admin: Admin, names: list[str]) -> list[PipelineInfo]:
     return [admin.pipeline(name) for name in names] if names else admin.pipelines()
-
-
-def _check(format: Format, out: Path | None) -> None:
-    """Raises ValueError where what is asked for cannot be written."""
-    if not format.is_binary:
-        if out is not None:
-            raise ValueError(f"--out {out} is for --format arrow and parquet, not {format.value}")
-        return
-    arrow()
-    if out is None and sys.stdout.isatty():
-        raise ValueError(
-            f"--format {format.value} is not for a terminal: name a file with --out, or pipe it"
-        )
 
 
 def lines_of(admin: Admin, names: list[str]) -> Lines:

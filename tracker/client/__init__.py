@@ -6,6 +6,7 @@ from tracker.client.admin import Admin, Applied, Explanation, PipelineInfo
 from tracker.client.connection import SecureTarget
 from tracker.client.credentials import Credentials
 from tracker.client.node import NodeClient
+from tracker.client.nodes import NodeInfo, NodeList, NodeState
 from tracker.client.rescaling import RoutingInfo, ShardInfo
 from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.client.updates import Update
@@ -21,6 +22,9 @@ __all__ = [
     "FencedError",
     "LowmarkError",
     "NodeClient",
+    "NodeInfo",
+    "NodeList",
+    "NodeState",
     "PipelineInfo",
     "RefusedError",
     "RoutingInfo",

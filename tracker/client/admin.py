@@ -14,6 +14,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
+from tracker.client.nodes import NodeList, listed
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
@@ -219,6 +220,14 @@ class Admin(Closing):
             else:
                 parts.append(explanation_from_pb(answer, spec))
         return Explanation(spec, tuple(parts), silent, at_slot, silent_after_ms)
+
+    def nodes(self, pipeline: str) -> NodeList:
+        """The nodes of a pipeline as their homes know them, those that are gone first: of each shard up to
+        MAX_EXPLAINED_NODES, the longest silent. Raises RefusedError if the pipeline is unknown; shards that do not
+        answer are named instead."""
+        explanation = self.explain(pipeline, max_cells=0)
+        state = self.pipeline(pipeline).state
+        return listed(explanation.spec, state, explanation.parts, explanation.silent_shards)
 
     def freshness(
         self, pipeline: str, within_ms: int = 0, points: int = 0

@@ -56,11 +56,11 @@ def span_ns(slots: int, spec: PipelineSpec) -> int | None:
     return None if spec.time is TimeKind.NUMBER else slots * spec.slack_ns
 
 
-def age_ns(slot: int, info: PipelineInfo) -> int | None:
-    """How far a min time is behind the clock on the wall; None when complete, and where slots are numbers."""
-    if slot == FOREVER or info.spec.time is TimeKind.NUMBER:
+def age_ns(slot: int, spec: PipelineSpec) -> int | None:
+    """How far a slot is behind the clock on the wall; None when complete, and where slots are numbers."""
+    if slot == FOREVER or spec.time is TimeKind.NUMBER:
         return None
-    return time.time_ns() - slot_start_ns(slot, info.spec.slack_ns)
+    return time.time_ns() - slot_start_ns(slot, spec.slack_ns)
 
 
 def fronts_of(info: PipelineInfo) -> Iterator[FrontView]:

@@ -125,7 +125,7 @@ def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
 def lags_json(slot: int, info: PipelineInfo) -> dict[str, int | None]:
     """How far a min time is behind, as JSON: null where there is nothing to compare, and for times
     where slots are numbers."""
-    lag, age = lag_slots(slot, info), age_ns(slot, info)
+    lag, age = lag_slots(slot, info), age_ns(slot, info.spec)
     return {
         "lag_slots": lag,
         "lag_ms": span_ms(lag, info.spec),

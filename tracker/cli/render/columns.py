@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 
@@ -22,11 +23,12 @@ def arrow() -> Any:
 
 
 def columns(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str], *, parquet: bool) -> bytes:
-    """The rows as an Arrow IPC stream, or as a Parquet file. types: by column the name of its Arrow type; what a row
-    lacks is null. Raises NoArrowError."""
+    """The rows as an Arrow IPC stream, or as a Parquet file. types: by column the name of its Arrow type, or `time`,
+    which rows have as an ISO text; what a row lacks is null. Raises NoArrowError."""
     pa = arrow()
     schema = pa.schema([(name, _type(pa, kind)) for name, kind in types.items()])
-    table = pa.Table.from_pylist(list(rows), schema)
+    times = [name for name, kind in types.items() if kind == "time"]
+    table = pa.Table.from_pylist([_with_moments(row, times) for row in rows], schema)
     sink = pa.BufferOutputStream()
     if parquet:
         import pyarrow.parquet
@@ -40,3 +42,8 @@ def columns(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str], *, parq
 
 def _type(pa: Any, kind: str) -> Any:
     return pa.timestamp("us", "UTC") if kind == "time" else pa.type_for_alias(kind)
+
+
+def _with_moments(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    moments = {name: datetime.fromisoformat(row[name]) for name in names if row.get(name)}
+    return {**row, **moments}

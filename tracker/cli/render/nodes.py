@@ -1,17 +1,57 @@
-"""A node that is retired, and what is given up with it."""
+"""Nodes as a table; and one that is retired, with what is given up with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from rich.table import Table
+from rich.text import Text
+
+from tracker.client import NodeState
 from tracker.core.insight.explain import OpenCell
 from tracker.core.model import PipelineSpec
 from tracker.view.explanations import cell_json, ranges_text
-from tracker.view.pipelines import time_and_slot_text
+from tracker.view.pipelines import span_text, time_and_slot_text, time_text
 
 Released: TypeAlias = Mapping[str, tuple[str, int]]
 """By name of a hold that was let go of: its segment, and the slot where it stood."""
+
+STYLES = {
+    NodeState.GONE: "red", NodeState.EVICTED: "red", NodeState.SILENT: "yellow", NodeState.LIVE: "green",
+    NodeState.RETIRED: "dim",
+}  # fmt: skip
+"""By state, how it stands out."""
+TYPES = {
+    "pipeline": "string", "node_id": "string", "incarnation": "int64", "kind": "string", "state": "string",
+    "home": "int64", "silent_ms": "int64", "node_time": "int64", "batch": "string", "staged": "int64",
+    "slot": "int64", "time": "time", "age_ms": "int64", "holds": "int64", "waits": "string",
+}  # fmt: skip
+"""The columns, and what Arrow calls their types."""
+
+
+def nodes_table(rows: Sequence[Mapping[str, Any]], spec: PipelineSpec) -> Table:
+    """A line for each node, out of what is listed of it. behind: of its time, behind the clock."""
+    table = Table(
+        "node", "kind", "state", "home", "last tick", "ticks", "batch", "time", "behind", "holds"
+    )
+    table.add_column("waits for")
+    for row in rows:
+        staged = f"{row['staged']} staged" if row["staged"] else ""
+        table.add_row(
+            f"{row['node_id']}#{row['incarnation']}",
+            row["kind"],
+            Text(row["state"], STYLES[NodeState(row["state"])]),
+            str(row["home"]),
+            span_text(row["silent_ms"] * 10**6),
+            f"{row['node_time']:,}",
+            "; ".join(each for each in (row["batch"], staged) if each) or "-",
+            "-" if row["slot"] is None else time_text(row["slot"], spec),
+            "-" if row["age_ms"] is None else span_text(row["age_ms"] * 10**6),
+            f"{row['holds']:,}" if row["holds"] else "-",
+            row["waits"] or "-",
+        )
+    return table
 
 
 def loss_text(segment: str, cells: Sequence[OpenCell], spec: PipelineSpec) -> str:

@@ -46,7 +46,7 @@ def _headline(info: PipelineInfo) -> Text:
     else:
         text.append("everything before ")
         text.append(time_text(state.min_time, info.spec), "bold green")
-        age = age_ns(state.min_time, info)
+        age = age_ns(state.min_time, info.spec)
         text.append(" is processed" if age is None else f" UTC is processed, {span_text(age)} ago")
     if not state.begun:
         text.append("  (waits for its declared fronts)", "yellow")

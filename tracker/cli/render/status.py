@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
 
-from tracker.cli.render.columns import columns
 from tracker.client import PipelineInfo
 from tracker.view.model import lag_slots
 from tracker.view.pipelines import slots_text, time_text
@@ -53,11 +51,3 @@ def status_table(lines: Lines) -> Table:
 def status_rows(lines: Lines) -> list[dict[str, Any]]:
     """The lines as plain values; those of whole pipelines have no segment."""
     return [progress_json(each, info) for info, progress in lines for each in progress]
-
-
-def status_columns(lines: Lines, *, parquet: bool) -> bytes:
-    """The same as columns. Raises NoArrowError."""
-    rows = status_rows(lines)
-    for row in rows:
-        row["time"] = datetime.fromisoformat(row["time"]) if row["time"] else None
-    return columns(rows, TYPES, parquet=parquet)
