@@ -1,4 +1,4 @@
-"""A tracked query whose sink is a database, which knows nothing of Spark's batches (docs/spark.md)."""
+"""A tracked query whose sink is a database, which knows nothing of Spark's batches (docs/spark-reference.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/spark.md names what exists; the README's query runs among the Spark tests."""
+"""docs/spark.md and its reference name what exists; the README's query runs among the Spark tests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from local_tracker import acks
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.pages import ROOT, Block, blocks, table_rows
 
-PAGE = ROOT / "docs" / "spark.md"
-TEXT = PAGE.read_text() + (ROOT / "README.md").read_text()
-
-
-PROGRAMS = [block for block in blocks(PAGE) if block.info.split()[:1] == ["python"]]
+PAGES = [ROOT / "docs" / "spark.md", ROOT / "docs" / "spark-reference.md"]
+TEXT = "".join(page.read_text() for page in (*PAGES, ROOT / "README.md"))
+PROGRAMS = [
+    block for page in PAGES for block in blocks(page) if block.info.split()[:1] == ["python"]
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda block: block.text[:20])
@@ -36,9 +36,9 @@ def test_named_acks_exist(name: str) -> None:
 
 
 def test_named_arguments_and_attributes_exist() -> None:
-    parameters = inspect.signature(Tracked.start).parameters
-    assert {"node_id", "reads", "creates", "rows", "options"} <= set(parameters)
-    rare = TEXT.partition("### Rare options")[2].partition("##")[0]
+    taken = [name for name in inspect.signature(Tracked.start).parameters if name != "self"]
+    assert sorted(row[0].strip("`") for row in table_rows(PAGES[0], "argument")) == sorted(taken)
+    rare = TEXT.partition("## Rare options")[2].partition("##")[0]
     assert re.findall(r"^\| `(\w+)`", rare, re.MULTILINE) == [
         f.name for f in fields(TrackingOptions)
     ]

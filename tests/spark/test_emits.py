@@ -144,7 +144,7 @@ def test_rows_with_slots_of_their_own_are_not_emitted(
 
 
 WINDOW_S = 10
-(PROGRAM,) = (b.text for b in blocks(ROOT / "docs/spark.md") if b.info == "python event")
+(PROGRAM,) = (b.text for b in blocks(ROOT / "docs/spark-reference.md") if b.info == "python event")
 
 
 class Windows:
@@ -161,11 +161,11 @@ class Windows:
         return at.withWatermark("at", "1 second")
 
     def start(self) -> TrackedQuery:
-        """As docs/spark.md shows it."""
+        """As docs/spark-reference.md shows it."""
         counted = self.frame().groupBy(F.window("at", f"{WINDOW_S} seconds")).count()
         writer = self._writer(counted.select("window.end", "count"))
         names: dict[str, Any] = {"tracked": self._tracked, "writer": writer}
-        exec(compile(PROGRAM, "docs/spark.md", "exec"), names)
+        exec(compile(PROGRAM, "docs/spark-reference.md", "exec"), names)
         query = names["query"]
         assert isinstance(query, TrackedQuery)
         return query
