@@ -63,7 +63,7 @@ def explain(
         if at is not None:
             asked = parse_slot(at, spec.slack_ns, spec.rounds, up=True)
         explanation = admin.explain(
-            pipeline, segment, from_slot=first, to_slot=last + 1, 
+            pipeline, segment, from_slot=first, to_slot=last + 1,
             max_cells=MAX_EXPLAINED_CELLS if slots else LISTED_CELLS,
             at=asked,
             silent_after_ms=int(silent_after * 1000),
