@@ -232,7 +232,7 @@ class Replay:
         """What a person is told of why min time goes no further."""
         asked = ["explain", "--target", self.target, "--pipeline", NAME, "--segment", "hours"]
         told = subprocess.run(
-            [sys.executable, "-m", "tracker.cli", *asked, "--cells", "0"],
+            [sys.executable, "-m", "tracker.cli", *asked],
             check=False, capture_output=True, text=True, timeout=WAIT_S,
         )  # fmt: skip
         self.report.waits = told.stdout.splitlines()

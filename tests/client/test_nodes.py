@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
-from tests.client.test_command_line import run, run_json
+from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tests.waits import HANG_S, until
+from tracker.cli.app import app
+from tracker.cli.common import EXIT_REFUSED
 from tracker.cli.render.nodes import TYPES
-from tracker.client import NodeClient, NodeInfo, NodeList, NodeState
+from tracker.client import Admin, NodeClient, NodeInfo, NodeList, NodeState
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight import explain
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
@@ -104,6 +107,90 @@ def test_what_a_list_leaves_out_is_counted_and_said(
     assert run_json(running, "nodes", "list", "-p", "two")["omitted"] == listed.omitted
 
 
+def test_who_is_gone_for_long_is_shown_and_asked_for_and_retired(running: EmbeddedTracker) -> None:
+    words = ["nodes", "retire", "-p", "two", "--silent-for", "1ms"]
+    environment = {"LOWMARK_TARGET": running.target}
+    refused = CliRunner().invoke(app, words, env=environment, input="n\n")
+    assert refused.exit_code == EXIT_REFUSED and "Close these 2 nodes for good?" in refused.stdout
+    assert "holder#" in refused.stdout and "(slot 3) of second (state)" in refused.stdout
+    assert "front#" not in refused.stdout and "waiting#" not in refused.stdout
+    assert states(running)["holder"] == states(running)["query"] == "gone", "nothing has happened"
+    agreed = CliRunner().invoke(app, words, env=environment, input="y\n")
+    assert agreed.exit_code == 0, agreed.output
+    assert "holder is retired" in agreed.stdout and "query is retired" in agreed.stdout
+    found = rows(running)
+    assert {node_id: row["state"] for node_id, row in found.items()} == {
+        "front": "live", "waiting": "live", "holder": "retired", "query": "retired",
+    }  # fmt: skip
+    assert found["holder"]["holds"] == 1, "what it holds stays held"
+    again = run(running, *words, "--yes")
+    assert (again.exit_code, again.stdout) == (0, "no node that is listed is gone for so long\n")
+
+
+def test_a_dry_run_lists_what_would_be_retired_and_does_nothing(running: EmbeddedTracker) -> None:
+    retire = ("nodes", "retire", "-p", "two")
+    many = run_json(running, *retire, "--silent-for", "1ms", "--release-holds", "--dry-run")
+    assert many["dry_run"] and {row["node_id"] for row in many["nodes"]} == {"holder", "query"}
+    released = {row["node_id"]: row["released"] for row in many["nodes"]}
+    assert released["query"] == []
+    assert released["holder"] == [{"name": "state", "segment": "second", "slot": 3}]
+    kind = run_json(running, *retire, "--silent-for", "1ms", "--kind", "query", "--dry-run")
+    assert [row["node_id"] for row in kind["nodes"]] == ["query"]
+    late = run_json(running, *retire, "--silent-for", "1d", "--dry-run")
+    assert late["nodes"] == []
+    one = run(running, *retire, "holder", "--write-off", "second=3", "--dry-run").stdout
+    assert "holder would be retired" in one and "to be written off: 1 items in 1 cells" in one
+    assert states(running)["holder"] == states(running)["query"] == "gone"
+    assert rows(running)["holder"]["holds"] == 1
+
+
+def test_many_let_go_of_what_they_hold(running: EmbeddedTracker) -> None:
+    words = ("nodes", "retire", "-p", "two", "--silent-for", "1ms", "--release-holds", "--yes")
+    result = run(running, *words)
+    assert result.exit_code == 0 and "(slot 3) of second (state)" in result.stdout, result.output
+    assert "holder is retired" in result.stdout and rows(running)["holder"]["holds"] == 0
+
+
+def test_who_is_back_since_it_was_shown_stays(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = []
+
+    def comes_back(question: str) -> None:
+        back.append(running.node("two", "query", "query"))
+        back[0].join(HANG_S)
+
+    monkeypatch.setattr("tracker.cli.retire.ask", comes_back)
+    result = run(running, "nodes", "retire", "-p", "two", "--silent-for", "1ms")
+    assert result.exit_code == 0 and "query has come back, and stays" in result.stdout
+    assert states(running)["query"] == "live" and states(running)["holder"] == "retired"
+
+
+def test_nobody_is_retired_by_age_while_a_shard_is_away(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Admin.ask_shards, "__defaults__", (0.5,))
+    monkeypatch.setitem(Admin.explain.__kwdefaults__ or {}, "shard_timeout_s", 0.5)
+    away = 1 - rows(running)["holder"]["home"]
+    running.kill_shard(away)
+    listed = run(running, "nodes", "list", "-p", "two")
+    assert f"shard {away} does not answer, and its nodes are not listed" in listed.stderr
+    refused = run(running, "nodes", "retire", "-p", "two", "--silent-for", "1ms", "--yes")
+    assert refused.exit_code == EXIT_REFUSED and f"shard {away} does not answer" in refused.stderr
+    assert states(running)["holder"] == "gone"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["a", "--silent-for", "1h"], ["a", "--kind", "front"], ["--silent-for", "soon"], ["--kind", "front"],
+     ["--silent-for", "1h", "--write-off", "first=3"], ["--silent-for", "1h", "--json"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_whom_to_retire_is_said_in_one_way(words: list[str]) -> None:
+    result = CliRunner().invoke(app, ["nodes", "retire", "-p", "two", *words])
+    assert result.exit_code == WRONG_USAGE, result.output
+
+
 def node(name: str, silent_ms: int, kind: str = "query", **more: Any) -> NodeInfo:
     connected = more.pop("connected", False)
     gone = more.pop("gone", "")
@@ -127,7 +214,7 @@ def test_the_time_of_a_node_is_the_least_that_it_promises_and_holds() -> None:
     assert node("a", 0).slot is None
 
 
-def test_only_who_has_no_stream_is_gone_for_a_time() -> None:
+def test_only_who_has_no_stream_is_gone() -> None:
     nodes = (
         node("gone", 1_000),
         node("evicted", 2_000, "front", gone="evicted"),
@@ -136,5 +223,5 @@ def test_only_who_has_no_stream_is_gone_for_a_time() -> None:
         node("retired", 9_000, gone="retired"),
     )
     found = NodeList(TWO_SEGMENTS, nodes, 0, {})
-    assert [each.node_id for each in found.gone_for(1_000)] == ["gone", "evicted"]
-    assert [each.node_id for each in found.gone_for(0, "query")] == ["gone", "just gone"]
+    assert [each.node_id for each in found.gone(1_000)] == ["gone", "evicted"]
+    assert [each.node_id for each in found.gone(0, "query")] == ["gone", "just gone"]

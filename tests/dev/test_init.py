@@ -54,26 +54,22 @@ def test_the_pipeline_is_one_and_applying_it_again_changes_nothing(
         assert embedded.register(again) == spec
 
 
-def test_it_overwrites_nothing_unless_it_is_told_to(tmp_path: Path) -> None:
+def test_it_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "query.py").write_text("mine")
     refused = init(tmp_path)
     assert refused.exit_code == EXIT_REFUSED
-    assert "query.py" in refused.stderr and "--force" in refused.stderr
+    assert "query.py" in refused.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["query.py"]
     assert (tmp_path / "query.py").read_text() == "mine"
-    assert init(tmp_path, "--force").exit_code == 0
-    assert "Tracked" in (tmp_path / "query.py").read_text()
 
 
-def test_a_link_is_replaced_and_not_written_through(tmp_path: Path) -> None:
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
-    other.write_text("another's")
     directory = tmp_path / "orders"
     directory.mkdir()
     (directory / "front.py").symlink_to(other)
     assert init(directory).exit_code == EXIT_REFUSED
-    assert init(directory, "--force").exit_code == 0
-    assert other.read_text() == "another's"
+    assert not other.exists()
 
 
 def test_for_scripts_it_says_what_it_wrote_as_json(tmp_path: Path) -> None:

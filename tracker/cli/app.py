@@ -20,6 +20,7 @@ from tracker.cli import (
     periods,
     pipelines,
     query_rescale,
+    retire,
     security,
     serve,
     shards,
@@ -86,7 +87,7 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
     ],
     ("nodes", "Show the nodes of a pipeline, and look after those that are gone."): [
         ("list", nodes.nodes_list, Asks),
-        ("retire", nodes.retire, Asks),
+        ("retire", retire.retire, Asks),
     ],
     ("shards", "Show the shards, and let there be more or fewer."): [
         ("list", shards.shards_list, Asks),

@@ -19,6 +19,9 @@ from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
+LISTED_CELLS = 100
+"""Open cells of each shard that are listed where nobody names slots; how many there are is said."""
+
 
 def explain(
     context: typer.Context,
@@ -27,13 +30,10 @@ def explain(
     slots: Annotated[
         str | None,
         typer.Option(
-            help="list open cells at these slots alone: FROM..TO, or one; numbers or ISO times"
+            help=f"list all open cells at these slots: FROM..TO, or one; numbers or ISO times; up to "
+            f"{MAX_EXPLAINED_CELLS} of each shard, the lowest; if not given, the lowest {LISTED_CELLS}"
         ),
     ] = None,
-    cells: Annotated[
-        int,
-        typer.Option(min=0, max=MAX_EXPLAINED_CELLS, help="open cells to list, of each shard"),
-    ] = 100,
     at: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +63,8 @@ def explain(
         if at is not None:
             asked = parse_slot(at, spec.slack_ns, spec.rounds, up=True)
         explanation = admin.explain(
-            pipeline, segment, from_slot=first, to_slot=last + 1, max_cells=cells,
+            pipeline, segment, from_slot=first, to_slot=last + 1,
+            max_cells=MAX_EXPLAINED_CELLS if slots else LISTED_CELLS,
             at=asked,
             silent_after_ms=int(silent_after * 1000),
         )  # fmt: skip

@@ -34,15 +34,14 @@ def init(
         Path, typer.Argument(file_okay=False, help="where to; made if missing")
     ] = Path(),
     source: Annotated[Source, typer.Option("--source", help="where the data live")] = Source.FILES,
-    force: Annotated[bool, typer.Option("--force", help="replace files that are there")] = False,
 ) -> None:
     """Write a pipeline.yaml, a front, a query and a reader that run, to begin from.
 
     The front lets an order a second in, the Spark query prices them, and each run of the reader takes what has
-    become complete since the last. Nothing that is there is overwritten without --force.
+    become complete since the last. Nothing that is there is overwritten.
     """
     try:
-        written = write_files(directory, source, datetime.now(UTC), force=force)
+        written = write_files(directory, source, datetime.now(UTC))
     except (StateError, OSError) as error:
         fail(error)
     document = {

@@ -12,7 +12,6 @@ from tracker.cli.render.freshness import freshness_json, freshness_table, within
 from tracker.cli.render.status import TYPES, Lines, status_rows, status_table
 from tracker.cli.tables import Format, TableFormat, usable, write_table
 from tracker.client import Admin, PipelineInfo
-from tracker.core.model import TimeKind
 from tracker.view.progress import Progress, progress_of
 
 MAX_EXPLAINED_AT_ONCE = 4
@@ -41,12 +40,6 @@ def status(
             "was within it",
         ),
     ] = None,
-    clock: Annotated[
-        bool,
-        typer.Option(
-            "--clock", help="with --freshness: behind the clock, not behind the fronts' promises"
-        ),
-    ] = False,
 ) -> None:
     """Show how far all pipelines and their segments are: min time, lag, state, and what holds it.
 
@@ -57,33 +50,25 @@ def status(
     it was started.
     """
     if freshness:
-        return _show_freshness(context, pipeline or [], within, clock)
-    if within is not None or clock:
-        raise typer.BadParameter("--within and --clock are for --freshness")
+        return _show_freshness(context, pipeline or [], within)
+    if within is not None:
+        raise typer.BadParameter("--within is for --freshness")
     format = usable(context, format)
     with connect(context) as admin:
         lines = lines_of(admin, pipeline or [])
     write_table(context, format, status_rows(lines), TYPES, lambda: status_table(lines))
 
 
-def _show_freshness(
-    context: typer.Context, names: list[str], within: float | None, clock: bool
-) -> None:
+def _show_freshness(context: typer.Context, names: list[str], within: float | None) -> None:
     """Of the named pipelines, or all, one after the other."""
     with connect(context) as admin:
-        specs = [info.spec for info in _infos(admin, names)]
-        for spec in specs:
-            if clock and spec.time is TimeKind.NUMBER:
-                raise typer.BadParameter(
-                    f"the slots of pipeline {spec.name!r} are numbers, which no clock counts: leave --clock out"
-                )
-        for spec in specs:
+        for spec in [info.spec for info in _infos(admin, names)]:
             segments = admin.freshness(spec.name, within_ms(within or 0, spec))
             document = {
                 "pipeline": spec.name,
                 "segments": [freshness_json(segment, spec) for segment in segments],
             }
-            show(context, document, freshness_table(segments, within, clock, spec))
+            show(context, document, freshness_table(segments, within, spec))
 
 
 def _infos(admin: Admin, names: list[str]) -> list[PipelineInfo]:

@@ -67,14 +67,14 @@ class NodeList:
     omitted: int
     silent_shards: dict[int, str]
 
-    def gone_for(self, silent_ms: int, kind: str = "") -> tuple[NodeInfo, ...]:
-        """Those that are gone or evicted and have committed nothing for so many milliseconds or longer; of a kind
-        alone, if one is given."""
+    def gone(self, silent_for_ms: int, kind: str = "") -> tuple[NodeInfo, ...]:
+        """Those that are gone or evicted, and have committed nothing for so many milliseconds; of a kind alone, if one is
+        given. Since when a node has no stream nobody knows: one that had nothing to do is silent for longer."""
         return tuple(
             node
             for node in self.nodes
             if node.state in (NodeState.GONE, NodeState.EVICTED)
-            and node.known.silent_ms >= silent_ms
+            and node.known.silent_ms >= silent_for_ms
             and kind in ("", node.known.kind)
         )
 

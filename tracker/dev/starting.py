@@ -40,26 +40,23 @@ _TEMPLATES = {
 }
 
 
-def write_files(directory: Path, source: Source, start: datetime, *, force: bool) -> list[Path]:
+def write_files(directory: Path, source: Source, start: datetime) -> list[Path]:
     """Writes the files into a directory, made if missing; returns their paths. start: when the pipeline begins, with
-    an offset. force: replace those that are there. Raises StateError, OSError."""
+    an offset. Raises StateError where one of them is there, OSError."""
     texts = {
         directory / name: _text(template, start)
         for name, template in zip(NAMES, _TEMPLATES[source], strict=True)
     }
     there = [path.name for path in texts if path.exists() or path.is_symlink()]
-    if there and not force:
+    if there:
         raise StateError(
-            f"{directory} has {', '.join(there)} already: nothing was written; name another directory, or replace "
-            "them with --force",
+            f"{directory} has {', '.join(there)} already: nothing was written; name another directory, or take "
+            "them away",
             Code.STATE_TAKEN,
         )
     directory.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
-        # Not over a file that has come since: `x` refuses, and --force removes what was seen.
-        if force:
-            path.unlink(missing_ok=True)
-        with path.open("x", encoding="utf-8") as file:
+        with path.open("x", encoding="utf-8") as file:  # not over a file that has come since
             file.write(text)
     return list(texts)
 

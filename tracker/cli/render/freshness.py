@@ -56,21 +56,21 @@ def _known(milliseconds: int) -> int | None:
 
 
 def freshness_table(
-    segments: tuple[SegmentFreshness, ...], within: float | None, clock: bool, spec: PipelineSpec
+    segments: tuple[SegmentFreshness, ...], within: float | None, spec: PipelineSpec
 ) -> Table:
     """A line for each segment and window. within: seconds, or slots where these are numbers, with the share
-    of time in it as a column. clock: behind the clock, not behind the promises."""
-    table = Table("segment", "now", "window", "p50", "p95", "p99", "most")
+    of time in it as a column. by the clock: how far behind it now; the rest is behind the promises."""
+    table = Table("segment", "by the clock", "now", "window", "p50", "p95", "p99", "most")
     if within is not None:
         table.add_column(
             f"within {within:g} {'slots' if spec.time is TimeKind.NUMBER else 's'}", justify="right"
         )
     for segment in segments:
         name = segment.segment or "the whole pipeline"
-        now = _text(segment.now.age_ms if clock else segment.now.lag_ms, spec)
+        now = [_text(ms, spec) for ms in (segment.now.age_ms, segment.now.lag_ms)]
         for index, window in enumerate(segment.windows):
-            level = window.age if clock else window.lag
-            row = [name, now] if index == 0 else ["", ""]
+            level = window.lag
+            row = [name, *now] if index == 0 else ["", "", ""]
             row.append(span_text(window.seconds * 10**9).replace(".00", "").replace(".0", ""))
             row += [
                 _text(v, spec) for v in (level.p50_ms, level.p95_ms, level.p99_ms, level.most_ms)
