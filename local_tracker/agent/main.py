@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--idle-exit-s", type=float, default=0.0,
         help="end when unused for so long (default: never)")  # fmt: skip
     add("--metrics-listen", default="",
-        help="host:port that tells metrics to Prometheus over HTTP; not told if not given")  # fmt: skip
+        help="host:port where Prometheus reads metrics over HTTP; none if not given")  # fmt: skip
     add("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
     given = vars(parser.parse_args(arguments))
     if given.pop("follow_jvm") and not given["follow_pid"]:

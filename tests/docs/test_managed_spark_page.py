@@ -105,11 +105,11 @@ def open_slots(flights: EmbeddedTracker) -> list[int]:
 def test_each_start_tells_what_is_over_by_then(flights: EmbeddedTracker, bucket: str) -> None:
     query = Query(bucket)
     query.batch(0, SLOTS[0])
-    assert "told up to batch 0" in run(flights, bucket)
+    assert "committed up to batch 0" in run(flights, bucket)
     until(lambda: open_slots(flights) == [1, 1], lambda: f"{open_slots(flights)}")
-    assert "told up to batch 0" in run(flights, bucket)
+    assert "committed up to batch 0" in run(flights, bucket)
     query.batch(1, SLOTS[1])
-    assert "told up to batch 1" in run(flights, bucket)
+    assert "committed up to batch 1" in run(flights, bucket)
     until(lambda: open_slots(flights) == [0, 2], lambda: f"{open_slots(flights)}")
 
 

@@ -88,7 +88,7 @@ def test_a_query_is_followed_by_a_process_that_is_killed(
         attach.start()
         await_done(pipeline, 61)
         assert attach.stop() == 0, attach.errors()
-        assert attach.lines[-1] == (attach.run, "parse: told up to batch 5")
+        assert attach.lines[-1] == (attach.run, "parse: committed up to batch 5")
         consume_downstream(pipeline, checkpoint, out)
         pipeline.leave()
         pipeline.assert_finished()

@@ -498,7 +498,7 @@ def test_the_command_waits_for_the_query_to_begin(
     logs.batch(0, 1)
     await_open_slots(running, 3, 1)
     assert process.stop() == 0, process.errors()
-    assert process.lines == [(0, "parse: told up to batch 0")]
+    assert process.lines == [(0, "parse: committed up to batch 0")]
 
 
 def test_the_command_does_not_wait_for_it_with_once(logs: Logs, command: Command) -> None:
@@ -517,7 +517,7 @@ def test_the_command_ends_by_a_signal_though_a_batch_waits(
     process = command("--once")
     await_open_slots(running, 3, 1)
     assert process.stop() == 1
-    assert process.lines == [(0, "parse: told up to batch 0")]
+    assert process.lines == [(0, "parse: committed up to batch 0")]
     assert "parse: not all batches that are over are told" in process.errors()
 
 

@@ -172,7 +172,7 @@ def test_runs_and_a_full_refresh_are_followed(tmp_path: Path, running: EmbeddedT
         assert declared.rows("enrich") == sorted([6, 8, 206, 208] * 2 + [14, 214])
         assert attached.stop() == 0, attached.errors()
     said = [line for _, line in attached.lines]
-    assert said == ["enrich: told up to batch 1", "parse: told up to batch 2"]
+    assert said == ["enrich: committed up to batch 1", "parse: committed up to batch 2"]
     versions = tmp_path / "storage/_checkpoints/spark_catalog/default/parse/parse"
     assert {path.name for path in versions.iterdir()} == {"0", "1"}
 

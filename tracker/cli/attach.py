@@ -61,7 +61,7 @@ class AttachSettings(Settings):
     sink: str = Field("", description="directory of its file sink, or location of its table")
     starting: list[str] = Field(
         [],
-        description="SOURCE=VERSION: with which version the reader of a table was told to begin (its "
+        description="SOURCE=VERSION: the version with which the reader of a table began (its "
         "startingVersion); without it, a source reads the table as it was first",
     )
     rows: list[str] = Field(
@@ -82,9 +82,9 @@ class AttachSettings(Settings):
         False, description="end another query that is followed under this node id"
     )
     from_batch: int | None = Field(
-        None, ge=0, description="begin at this batch; those before are not told"
+        None, ge=0, description="begin at this batch; those before are left out"
     )
-    once: bool = Field(False, description="end when all that is over by now is told")
+    once: bool = Field(False, description="end when all that is over by now is committed")
     storage: str = Field(
         "",
         description="instead of a checkpoint: the `storage` of a declarative pipeline's spark-pipeline.yml",
@@ -103,7 +103,7 @@ class AttachSettings(Settings):
     )
     from_now: bool = Field(
         False,
-        description="with storage: what has been committed so far is not told; the pipeline is at rest",
+        description="with storage: what the pipeline has done so far is left out; it is at rest",
     )
 
 
@@ -166,9 +166,10 @@ def _attach(context: typer.Context, pipeline: str, s: AttachSettings) -> None:
     except (TrackingError, FilesError) as error:
         fail(error)
     last = followed.last_durable_batch
-    show(context, {"node": s.node_id, "last_batch": last}, f"{s.node_id}: told up to batch {last}")
+    text = f"{s.node_id}: committed up to batch {last}"
+    show(context, {"node": s.node_id, "last_batch": last}, text)
     if not clean:
-        fail(f"{s.node_id}: not all batches that are over are told; start again to tell the rest")
+        fail(f"{s.node_id}: some batches that are over are not committed; start again for the rest")
 
 
 def _wait_begun(checkpoint: str, node_id: str, ended: ToldToEnd) -> bool:

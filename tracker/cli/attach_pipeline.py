@@ -57,10 +57,10 @@ def attach_pipeline(context: typer.Context, pipeline: str, s: AttachSettings) ->
         last, clean = _follow(followed, s.once, ended)
     except (TrackingError, FilesError) as error:
         fail(error)
-    shown = "\n".join(f"{name}: told up to batch {batch}" for name, batch in last.items())
+    shown = "\n".join(f"{name}: committed up to batch {batch}" for name, batch in last.items())
     show(context, {"last_batches": last}, shown or "no flow has begun")
     if not clean:
-        fail("not all batches that are over are told; start again to tell the rest")
+        fail("some batches that are over are not committed; start again for the rest")
 
 
 def _print(

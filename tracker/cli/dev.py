@@ -29,7 +29,7 @@ def dev(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", file_okay=False, help="a directory that keeps what it is told", show_default="nothing is kept"),
+        typer.Option("--data", file_okay=False, help="a directory that keeps all that is recorded", show_default="nothing is kept"),
     ] = None,
     with_sample: Annotated[
         bool, typer.Option("--sample/--no-sample", help="a pipeline that moves, to look at")
@@ -68,7 +68,7 @@ def _welcome(target: str, url: str, pipeline: str, data: Path | None) -> str:
     to_it = "" if target == DEFAULT_TARGET else f" --target {target}"
     kept = f"kept in {data}" if data is not None else "forgotten at its end (--data DIR keeps it)"
     lines = [
-        f"Lowmark {__version__} for development; what it is told is {kept}.",
+        f"Lowmark {__version__} for development; all that is recorded is {kept}.",
         "",
         f"  dashboard  {url}",
         f"  tracker    {target}",

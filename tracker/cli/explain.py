@@ -44,11 +44,11 @@ def explain(
     silent_after: Annotated[
         float,
         typer.Option(
-            min=0, help="seconds: a node that says nothing for longer is taken to be stuck"
+            min=0, help="seconds: a node that sends nothing for longer is taken to be stuck"
         ),
     ] = SILENT_AFTER_MS / 1000,
 ) -> None:
-    """Say why min time is where it is, and what would let it move: the front that has not promised more,
+    """Show why min time is where it is, and what would let it move: the front that has not promised more,
     the node that is gone or stuck, the batch that is not committed, the shard that is behind."""
     from tracker.view.explanations import explanation_json, explanation_text
     from tracker.view.printing import as_printable

@@ -57,7 +57,7 @@ def export(
             if not once:
                 _go_on(reader, exporter, interval_s)
             elif not _export(reader, exporter):
-                fail(f"{receiver} has not taken it; the log says why", EXIT_TIMED_OUT)
+                fail(f"{receiver} has not taken it; the log has the reason", EXIT_TIMED_OUT)
     finally:
         provider.shutdown()
         exporter.shutdown()

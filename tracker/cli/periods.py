@@ -81,7 +81,7 @@ def _newest(info: PipelineInfo) -> int:
     newest = newest_promise(info)
     if newest is None:
         raise typer.BadParameter(
-            f"the slots of pipeline {spec.name!r} are numbers, and no front promises any now: say --to slot:N"
+            f"the slots of pipeline {spec.name!r} are numbers, and no front promises any now: give --to slot:N"
         )
     return newest
 
@@ -109,7 +109,7 @@ def periods_list(
     every: Annotated[str, typer.Option(help=EVERY)] = "1h",
     segment: SegmentName = None,
 ) -> None:
-    """Tell of each period whether it is complete, and since when, out of the tracker's own history.
+    """Show of each period whether it is complete, and since when, out of the tracker's own history.
 
     "by" a moment: the tracker remembers no announcement that is closer to the end of the period, which was
     complete then or before.

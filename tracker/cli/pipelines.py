@@ -77,7 +77,7 @@ def restart(
     """Begin a pipeline anew from its min time: a new generation. What is open is dropped and listed,
     all nodes are closed and must join again, and whatever they send of before is refused.
 
-    Fronts are told from which slot on to commit anew what they have published. Nothing that was
+    Fronts hear from which slot on to commit anew what they have published. Nothing that was
     announced is taken back. What is open is shown, and asked for, before it is dropped.
     """
     as_json = Shared.of(context).as_json
@@ -106,10 +106,9 @@ def delete(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """End a pipeline for good: its nodes and subscribers are told, what was kept of it goes, and its name is free.
+    """End a pipeline for good: its nodes and subscribers hear of it, what was kept of it goes, and its name is free.
 
-    Refused while anything is open or a front may still label, which is listed, unless --drop-open says that it is to be
-    dropped.
+    Refused while anything is open or a front may still label, which is listed, unless --drop-open drops it.
     """
     as_json = Shared.of(context).as_json
     if as_json and not yes:

@@ -19,7 +19,7 @@ StoreUrl = Annotated[
 ]
 Shard = Annotated[int, typer.Option(min=0, help="number of the shard")]
 OneShard = Annotated[
-    int | None, typer.Option(min=0, help="number of the shard, if not all; 0 if not said")
+    int | None, typer.Option(min=0, help="number of the shard, if not all; 0 if not given")
 ]
 AllShards = Annotated[
     int | None, typer.Option("--shards", min=1, help="all shards in one file: how many there are")
@@ -96,7 +96,7 @@ def copy_command(
 
 
 def accept_loss_command(context: typer.Context, store: StoreUrl, shard: Shard = 0) -> None:
-    """Let a shard start that has lost acknowledged records. What they said is gone for good: items may
+    """Let a shard start that has lost acknowledged records. What they recorded is gone for good: items may
     be open for ever, or have been announced as complete while they are not."""
     with _opened(store, shard, lossy=True) as opened:
         missing = opened.accept_loss()

@@ -73,7 +73,7 @@ def wait(
     silent_after: Annotated[
         str,
         typer.Option(
-            help="give up when a front that it depends on has said nothing for so long (60s, 10m); "
+            help="give up when a front that it depends on has sent nothing for so long (60s, 10m); "
             "never: wait for it however long"
         ),
     ] = f"{SILENT_AFTER_S:g}s",

@@ -46,8 +46,8 @@ def watch(
     otlp: Annotated[
         str | None,
         typer.Option(
-            help="send it to an OpenTelemetry receiver instead, until SIGTERM: http://collector.example:4318; env: where "
-            "OTEL_EXPORTER_OTLP_ENDPOINT says"
+            help="send it to an OpenTelemetry receiver instead, until SIGTERM: http://collector.example:4318; env: the one that "
+            "OTEL_EXPORTER_OTLP_ENDPOINT names"
         ),
     ] = None,
 ) -> None:  # fmt: skip
@@ -58,7 +58,7 @@ def watch(
 
     With --otlp headers, certificates, timeout and compression are those of the variables OTEL_EXPORTER_OTLP_...,
     attributes of the resource those of OTEL_RESOURCE_ATTRIBUTES. What a receiver that is away has not taken is not
-    kept: the next export tells how things are then. With --once, exit status 3 if the receiver has not taken it.
+    kept: the next export has how things are then. With --once, exit status 3 if the receiver has not taken it.
     """
     if otlp is not None:
         return export(context, pipeline or [], otlp, interval or OTLP_INTERVAL_S, once)

@@ -80,7 +80,7 @@ SERVICE: Sequence[Metric] = (
            ("operation",)),
     # Between the shards.
     Metric("lowmark_shard_connected", GAUGE,
-           "1 while the other shard is connected and has said what it holds.", ("to_shard",)),
+           "1 while the other shard is connected and has reported what it holds.", ("to_shard",)),
     Metric("lowmark_shard_entries_behind", GAUGE,
            "Entries of this shard's home log that the other shard has not confirmed.",
            ("to_shard",)),
@@ -94,7 +94,7 @@ SERVICE: Sequence[Metric] = (
            ("to_shard",)),
     Metric("lowmark_peer_messages_too_large_total", COUNTER,
            "Messages to another shard that were larger than a message may be, and not sent: min time "
-           "stands until somebody acts; the log says what was in them.", ("to_shard",)),
+           "stands until somebody acts; the log names what was in them.", ("to_shard",)),
     Metric("lowmark_peer_messages_sent_total", COUNTER,
            "Messages sent to another shard; frames of one moment share one.", ("to_shard",)),
     Metric("lowmark_peer_bytes_sent_total", COUNTER,
@@ -139,7 +139,7 @@ SERVICE: Sequence[Metric] = (
            "Contributions of tasks staged at this process for batches that are not committed yet.",
            _PIPELINE),
     Metric("lowmark_nodes_waiting", GAUGE,
-           "Nodes at home at this process that say that they wait, by what for: unknown_items, not_told, "
+           "Nodes at home at this process that report that they wait, by what for: unknown_items, not_told, "
            "writer_behind, refused (also those whose last tick was refused), other.",
            ("pipeline", "what")),
     # Segments.

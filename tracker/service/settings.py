@@ -112,8 +112,8 @@ class ServeSettings(Settings):
     )
     metrics_listen: str = Field(
         "",
-        description="host:port that tells metrics to Prometheus over HTTP (with shards: of the "
-        "first); not told if not given (docs/metrics.md)",
+        description="host:port where Prometheus reads metrics over HTTP (with shards: of the "
+        "first); none if not given (docs/metrics.md)",
     )
     tls_cert: str = Field(
         "",
@@ -242,7 +242,7 @@ def _member(settings: ServeSettings, member: int) -> ServeSettings:
 
 def _wrong_of_sets(s: ServeSettings) -> Iterator[str]:
     if s.member is not None and (not s.peers or s.shard is not None or s.standby):
-        yield "member needs --peers, and says what --shard and --standby say"
+        yield "member needs --peers, and takes the place of --shard and --standby"
     if (s.members or s.left_file) and (s.member is None or not s.peers):
         yield "members and left_file need member and --peers"
 

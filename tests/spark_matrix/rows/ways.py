@@ -302,7 +302,7 @@ def attached(world: World) -> None:
     ).processAllAvailable()  # fmt: skip
     world.check(following.stop() == 0, f"attach says {following.errors()}")
     world.check(
-        any("told up to batch 4" in line for _, line in following.lines),
+        any("committed up to batch 4" in line for _, line in following.lines),
         f"attach says {following.lines}",
     )
     world.sink_is_all("after", "parquet")
