@@ -518,7 +518,7 @@ def test_the_command_ends_by_a_signal_though_a_batch_waits(
     await_open_slots(running, 3, 1)
     assert process.stop() == 1
     assert process.lines == [(0, "parse: committed up to batch 0")]
-    assert "parse: not all batches that are over are told" in process.errors()
+    assert "parse: some batches that are over are not committed" in process.errors()
 
 
 def test_the_command_follows_ranges_of_offsets(running: EmbeddedTracker, tmp_path: Path) -> None:
