@@ -52,7 +52,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     own = given.max_bytes_in_flight_per_client
     assert shown["bytes in flight of a client"] == f"{own // 2**20} MiB"
     assert shown["streams"] == f"{grpc_options.MAX_STREAMS_PER_CONNECTION:,}"
-    assert shown["calls not taken up"] == f"{grpc_options.MAX_PENDING_CALLS:,}"
+    assert shown["calls that nobody serves yet"] == f"{grpc_options.MAX_PENDING_CALLS:,}"
     assert shown["max_connection_age_ms"] == f"{given.max_connection_age_ms // 3_600_000} h"
     assert shown["age of a probe's connection"] == f"{grpc_options.MAX_PROBE_AGE_MS // 60_000} min"
     assert shown["handshake"] == f"{grpc_options.HANDSHAKE_TIMEOUT_MS // 1000} s"
