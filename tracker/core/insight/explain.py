@@ -374,7 +374,9 @@ def missing_ticks(
 
 def explain_nodes(pipeline: Pipeline, now_ns: int) -> tuple[NodeExplanation, ...]:
     """The nodes at home here, the longest silent first."""
-    nodes = sorted(pipeline.home.nodes.values(), key=lambda node: node.last_heard_ns)
+    nodes = sorted(
+        pipeline.home.nodes.values(), key=lambda node: (node.evicted, node.last_heard_ns)
+    )
     staged = pipeline.home.staged
     return tuple(
         _explain_node(node, staged.get(node.key.node_id, {}).values(), now_ns)
