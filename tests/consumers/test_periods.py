@@ -213,9 +213,11 @@ def test_where_slots_are_numbers_the_last_periods_end_with_the_newest_promise() 
     with tracker.embedded() as running:
         running.register(replace(TWO_SEGMENTS, time=TimeKind.NUMBER, slack_ns=1, start_slot=5))
         none = CliRunner().invoke(
-            app, ["periods", "list", "--every", "10", "--target", running.target]
+            app,
+            ["periods", "list", "--every", "10", "--target", running.target],
+            env={"COLUMNS": "300"},
         )
-        assert none.exit_code == 2 and "say --to slot:N" in none.stderr
+        assert none.exit_code == 2 and "give --to slot:N" in none.stderr
         node = joined_front(running.node("two", "n", "front"))
         done(node.commit(promise(47)))
         assert running.subscriber("two").wait_until(47, timeout_s=HANG_S)
