@@ -18,7 +18,7 @@ from tracker.core.log import (
     HomeEntry,
     KeyClosed,
     KeyOpened,
-    LimitsChanged,
+    PipelineChanged,
     PipelineDeleted,
     PipelineRegistered,
     PipelineRestarted,
@@ -175,7 +175,7 @@ def pending(process: Process) -> Collection[tuple[int, Record, Hashable | None]]
 
 
 _ASKED_FOR = (
-    KeyOpened, KeyClosed, LimitsChanged, PipelineDeleted, PipelineRegistered, PipelineRestarted,
+    KeyOpened, KeyClosed, PipelineChanged, PipelineDeleted, PipelineRegistered, PipelineRestarted,
     PipelinesOver, WrittenOff,
 )  # fmt: skip
 

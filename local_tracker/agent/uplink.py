@@ -196,12 +196,14 @@ class TrackerUplink:
         )
 
     def watch(self, heard: MinTimes) -> None:
+        # Segments that the pipeline has got since are nobody's here.
         numbers = {name: number for number, name in enumerate(self.segments)}
         try:
             with self._translating():
                 for update in self._subscriber.updates():
-                    number = None if update.segment is None else numbers[update.segment]
-                    heard.put(number, update.min_time)
+                    if update.segment is None or update.segment in numbers:
+                        number = None if update.segment is None else numbers[update.segment]
+                        heard.put(number, update.min_time)
         except HandOverError as error:
             heard.fail(error)
 
@@ -290,7 +292,7 @@ class LocalTrackerUplink:
                 self._closed.wait(_RECONNECT_S)
                 continue
             version = above.version
-            for number, min_time in enumerate(above.segments):
+            for number, min_time in enumerate(above.segments[: len(self.segments)]):
                 heard.put(number, min_time)
             heard.put(None, above.pipeline)
 

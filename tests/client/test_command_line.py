@@ -80,13 +80,14 @@ def test_a_pipeline_is_applied_once_and_listed(running: EmbeddedTracker, tmp_pat
         "pipeline": "applied",
         "created": True,
         "changes": {},
+        "dry_run": False,
     }
     again = run(running, "pipelines", "apply", "-f", str(path))
     assert again.stdout == "pipeline applied: unchanged\n"
-    path.write_text(FILE.replace("two", "applied").replace("[front]", "[other]"))
+    path.write_text(FILE.replace("two", "applied") + "open: true\n")
     conflict = run(running, "pipelines", "apply", "-f", str(path))
     assert conflict.exit_code == EXIT_REFUSED
-    assert "fronts: registered ['front'], asked ['other']" in conflict.stderr
+    assert "its open is for good: it is False, and True is asked" in conflict.stderr
     listed = run_json(running, "status")
     assert "applied" in [row["pipeline"] for row in listed]
     assert "applied" in run(running, "status").stdout
@@ -104,7 +105,7 @@ def test_limits_are_changed_while_a_pipeline_runs_and_said(
     said = "changed max_open_cells from 4000000 to 5000000, max_nodes from 10000 to 20000"
     assert changed.stdout == f"pipeline limited: {said}\n"
     again = run_json(running, "pipelines", "apply", "-f", str(path))
-    assert again == {"pipeline": "limited", "created": False, "changes": {}}
+    assert again == {"pipeline": "limited", "created": False, "changes": {}, "dry_run": False}
     path.write_text(file + "max_open_cells: 6000000\n")
     assert run_json(running, "pipelines", "apply", "-f", str(path))["changes"] == {
         "max_open_cells": [5000000, 6000000],
@@ -113,9 +114,9 @@ def test_limits_are_changed_while_a_pipeline_runs_and_said(
     assert (
         run_json(running, "watch", "--once", "-p", "limited")["spec"]["max_open_cells"] == 6000000
     )
-    path.write_text(file.replace("[front]", "[other]") + "max_open_cells: 7000000\n")
+    path.write_text(file + "max_open_cells: 7000000\nslack: 77ms\n")
     conflict = run(running, "pipelines", "apply", "-f", str(path))
-    assert conflict.exit_code == EXIT_REFUSED and "fronts: registered" in conflict.stderr
+    assert conflict.exit_code == EXIT_REFUSED and "slack_ns is for good" in conflict.stderr
 
 
 def test_a_file_that_cannot_be_is_refused_with_the_place(

@@ -20,7 +20,7 @@ from tracker.core.log import (
     KeyOpened,
     KeyProgress,
     KeyTick,
-    LimitsChanged,
+    PipelineChanged,
     PipelineRegistered,
     PipelineReport,
     PipelineRestarted,
@@ -128,10 +128,21 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         "'nowhere'",
     ),
     "limits that cannot be": (
-        entries(LimitsChanged("p", 1, replace(SPEC.limits, max_nodes=0))),
+        entries(PipelineChanged(1, replace(SPEC, max_nodes=0))),
         "max_nodes is 0",
     ),
-    "a change of limits that is none": (entries(LimitsChanged("p", 0, SPEC.limits)), "change 0"),
+    "a change that is none": (entries(PipelineChanged(0, SPEC)), "change 0"),
+    "a change that takes a segment's number": (
+        entries(PipelineChanged(1, replace(SPEC, segments=("a", "other"), edges=()))),
+        "'other'",
+    ),
+    "a segment beyond those of a change in the same frame": (
+        entries(
+            PipelineChanged(1, replace(SPEC, segments=(*SPEC.segments, "new")), activated=True),
+            tick(created=[(len(SPEC.segments) + 1, 5, 1)]),
+        ),
+        f"number {len(SPEC.segments) + 1}; it has {len(SPEC.segments) + 1}",
+    ),
     "a tick of a pipeline in the same frame": (
         entries(
             PipelineRegistered(replace(SPEC, name="q", segments=("a",), edges=())),

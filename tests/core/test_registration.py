@@ -73,15 +73,18 @@ def test_a_restarted_registrar_still_waits_for_the_others() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"segments": ("parse", "aggregate"), "edges": ()}, "'enrich'"),
-        ({"edges": (Edge("parse", "enrich", 3),)}, "parse->enrich+3"),
+        (
+            {"segments": ("parse", "aggregate"), "edges": ()},
+            "[parse, enrich], asked [parse, aggregate]",
+        ),
+        ({"edges": (Edge("parse", "enrich", 3),)}, "asked [parse -> enrich + 3]"),
         ({"slack_ns": 20 * MS}, "slack_ns: registered 10000000, asked 20000000"),
         ({"open": True}, "open: registered False, asked True"),
         ({"fronts": ("EWR",)}, "fronts"),
         ({"silent_front": SilentFront.EVICT, "evict_after_ms": 5}, "'evict'"),
         (
             {"front_policies": (FrontPolicy("JFK", SilentFront.EVICT, 5),)},
-            "registered [], asked ['JFK': evict after 5 ms]",
+            "registered [], asked [JFK: evict after 5 ms]",
         ),
         ({"time": TimeKind.NUMBER}, "time: registered 'arrival', asked 'number'"),
     ],

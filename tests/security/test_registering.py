@@ -74,7 +74,7 @@ def test_no_pipeline_asks_for_more_than_the_tracker_lets_any_have(name: str) -> 
     asked = replace(chain("a", 1), **{name: 2**62})  # type: ignore[arg-type]
     refused(cluster.register(asked), RefusalCode.INVALID, f"{name} {2**62}", "the most that this")
     assert cluster.register(chain("a", 1)) == chain("a", 1)
-    cluster.handle(0, RegisterPipeline("more", asked, change_limits=True))
+    cluster.handle(0, RegisterPipeline("more", asked, change=True))
     (answer,) = cluster.answers("more")
     refused(answer, RefusalCode.INVALID, f"{name} {2**62}")
 

@@ -304,7 +304,7 @@ BAD_CALLS: dict[str, tuple[Call, str, tuple[str, ...]]] = {
     "another graph under the same name": (
         lambda w: register(w, replace(SPEC, edges=())),
         "ALREADY_EXISTS",
-        ("'p'", "edges", "in->out+2"),
+        ("'p'", "edges", "in -> out + 2"),
     ),
     "a pipeline whose edge leads nowhere": (
         lambda w: register(w, replace(SPEC, name="q", edges=(Edge("in", "nowhere"),))),

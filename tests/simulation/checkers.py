@@ -10,7 +10,7 @@ from tests import inside
 from tests.simulation.oracle import frontier, standing
 from tests.simulation.plan import WINDOW_LIMIT
 from tests.simulation.world import World
-from tracker.core.model.slots import FOREVER
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.process import Process
 
 Logged = Mapping[int, int]
@@ -100,6 +100,7 @@ class AnnouncementChecker:
         """A process says min times, by segment number: it announces them, or answers with them.
         `logged`: by segment, in which generation the shard has made each of them durable."""
         said = self._said.setdefault((shard, epoch), list(self._start))
+        self.grow(max((segment for segment, _ in min_times), default=-1) + 1)
         if self.world.spec.open and any(slot == FOREVER for _, slot in min_times):
             raise Failure("false", f"shard {shard} said that an open pipeline is complete")
         newest = said
@@ -124,6 +125,13 @@ class AnnouncementChecker:
                 generation.highest[segment] = min_time
                 generation.raised = True
 
+    def grow(self, segments: int) -> None:
+        """The pipeline has so many by now, and nothing is said of the new ones."""
+        first = self._start[0]
+        highest = [generation.highest for generation in self._generations.values()]
+        for known in (self._start, *self._said.values(), *highest):
+            known += [first] * (segments - len(known))
+
     def check(self) -> None:
         """Nothing announced lies beyond the truth; cheap where neither has changed."""
         for generation in self._generations.values():
@@ -134,7 +142,8 @@ class AnnouncementChecker:
 
     def _check(self, generation: _Generation) -> None:
         truth = frontier(generation.world)
-        for segment, (said, true) in enumerate(zip(generation.highest, truth, strict=True)):
+        # Of an older generation nothing is said of segments that have come since.
+        for segment, (said, true) in enumerate(zip(generation.highest, truth, strict=False)):
             if said > true:
                 raise Failure(
                     "false",
@@ -177,6 +186,7 @@ class SubscriberChecker:
     def hear(self, min_times: list[tuple[int, int]]) -> None:
         heard = self._heard
         for segment, min_time in min_times:
+            heard += [LOWEST_SLOT] * (segment + 1 - len(heard))
             if min_time < heard[segment]:
                 raise Failure(
                     "regressed",
@@ -197,7 +207,7 @@ MAX_STEPS = 16
 """Steps by which shards come and go, and what is handed over in pieces: those that wait for the store."""
 MAX_HELD_REPORTS = 24
 """Reports to one shard that wait for a pin to be durable: one an interval, for the same time."""
-MAX_CLOSED_KEYS = 48
+MAX_CLOSED_KEYS = 96
 """Closed keys that some shard has not heard of."""
 MAX_RUNS = 48
 """Own runs of a pipeline outside M: one an interval and home, while a shard is away."""
@@ -246,14 +256,16 @@ def has_arrived(world: World, process: Process) -> bool:
     if world.spec.name not in inside.pipelines(process):
         return False  # a newcomer that has not begun
     said = process.min_times(world.spec.name)
+    if len(said) < len(world.spec.segments):
+        return False  # it has not heard of the last change
     reached, stand = inside.pipeline(process, world.spec.name).durable, standing(world)
     return all(
-        min_time == true
+        low <= min_time <= true
         or segment in stand
         or (true == FOREVER and world.spec.open and min_time != FOREVER)
-        or (world.generation > 0 and min_time > true == now)
-        for segment, (min_time, now, true) in enumerate(
-            zip(said, reached, frontier(world), strict=True)
+        or (world.generation > 0 and min_time > true and low <= now <= true)
+        for segment, (min_time, now, low, true) in enumerate(
+            zip(said, reached, frontier(world, with_floors=False), frontier(world), strict=True)
         )
     )
 
@@ -272,6 +284,7 @@ def what_is_left(world: World, process: Process, present: set[str]) -> list[str]
         "closed keys": len(inside.closed_keys(process)),
         "runs outside the cut": len(state.combiner.own_runs()),
         "fronts that hold": len(state.combiner.unsettled_fronts),
+        "a change under way": state.graph_change.is_under_way,
     }
     left = [f"shard {shard} has {what}: {number}" for what, number in held.items() if number]
     gone = [str(key) for key in state.shard.keys if key.node_id not in present]

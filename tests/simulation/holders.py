@@ -182,6 +182,10 @@ class HolderNode(WorkerNode):
         if to is not None:
             self._soon(name)
 
+    def bad_ways(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
+        """Not here: what it holds may lead anywhere."""
+        return []
+
     def bad_holds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
         """What must be refused: one out of nothing, and one that moves back."""
         codes: tuple[RefusalCode, ...] = (RefusalCode.INVALID, RefusalCode.BELOW_MIN_TIME)

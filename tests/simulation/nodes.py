@@ -62,8 +62,15 @@ RETRY_NS = 3_000_000
 WAIT_NS = 300_000
 LEAD_SLOTS = 30
 """How far ahead of time a leading front promises."""
+_FAR_SLOT = 2**62
+GONE_SHARE = 0.3
+"""How often a worker tries to create where no way leads any more, or nothing can come any more along a new one."""
+NOWHERE = 10_000
+"""No pipeline has so many segments."""
 _TABLES = ("max_nodes", "max_open_cells", "max_open_units", "max_staged")
 TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON)
+CHANGED = (RefusalCode.INVALID, RefusalCode.BELOW_MIN_TIME, RefusalCode.UNKNOWN_SEGMENT)
+"""What a node may be told that creates along an edge which has gone, or is not there yet."""
 JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)
 
 
@@ -435,6 +442,10 @@ class Node(Life):
         self.newest_of.pop(content.batch.scope, None)
         self.newest_of[content.batch.scope] = content
 
+    def gives_up(self, content: TickContent) -> bool:
+        """Whether a batch was refused as its node expects, which commits what is left of it instead."""
+        return False
+
     def tick_is_durable(self, content: TickContent) -> None:
         """A subclass may wait for it."""
 
@@ -467,6 +478,9 @@ class Node(Life):
             if why.code is RefusalCode.COMPLETE and content.joins:
                 self.too_late()
                 return
+            if why.code in CHANGED and self.gives_up(content):
+                self._begin_anew(RETRY_NS)
+                return
             if why.code not in TRY_AGAIN:
                 raise Failure("broken", f"{self.name}: tick {number} was refused: {why.message}")
             if content.batch is not None:
@@ -492,7 +506,7 @@ class Node(Life):
         spec, rng = self.world.spec, self.sim.rng
         beyond = spec.start_slot + 2 * spec.horizon_slots
         choices: list[tuple[TickContent, tuple[RefusalCode, ...]]] = [
-            (_one_cell(len(spec.segments), spec.start_slot), (RefusalCode.UNKNOWN_SEGMENT,)),
+            (_one_cell(NOWHERE, spec.start_slot), (RefusalCode.UNKNOWN_SEGMENT,)),
             # Everything is below min time, once the pipeline is complete.
             (_one_cell(0, beyond), (RefusalCode.BEYOND_HORIZON, RefusalCode.BELOW_MIN_TIME)),
             (_one_cell(0, spec.start_slot - 1), (RefusalCode.BELOW_MIN_TIME,)),
@@ -504,7 +518,7 @@ class Node(Life):
             assert known is not None
             batch = Batch(known.scope, known.id, b"another")
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
-        choices += self.bad_holds() + self.bad_rounds()
+        choices += self.bad_holds() + self.bad_rounds() + self.bad_ways()
         self.commit_refused(*rng.choice(choices))
 
     def bad_holds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
@@ -513,6 +527,10 @@ class Node(Life):
 
     def bad_rounds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
         """Of one that only takes and makes items, where these go round: once too often."""
+        return []
+
+    def bad_ways(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
+        """Of one that only takes and makes items, where no way leads any more."""
         return []
 
     def commit_just_below_min_time(self) -> None:
@@ -957,6 +975,9 @@ class WorkerNode(Node):
         self.claimed: list[Item] = []
         self._operator = f"{name}-step"
         self.late_hold = LateHold(self)
+        self.tried: dict[int, tuple[list[Item], TickContent]] = {}
+        """By batch that is not durable, what it makes along edges that a change under way takes away or adds, and the batch
+        without: they are there for others once the batch is durable, and never were where that is refused."""
 
     @property
     def settled(self) -> bool:
@@ -974,6 +995,9 @@ class WorkerNode(Node):
 
     def was_to_be_late(self, content: TickContent, refusal: Refusal) -> bool:
         return self.late_hold.is_refused(content, refusal)
+
+    def renew(self) -> None:
+        self.tried.clear()
 
     def _unclaim(self) -> None:
         for item in self.claimed:
@@ -1019,18 +1043,66 @@ class WorkerNode(Node):
         self.claimed = []
         created, holds = self.put_aside(batch, consumed, created)
         self.world.step(consumed, created)
-        content = step_content(batch, created=created, consumed=consumed)
+        tried = self._try_ways(consumed)
+        content = step_content(batch, created=created + tried, consumed=consumed)
         content.holds = holds
         if not consumed[0].late and self._says_something_late(consumed[0].segment):
             content.consumed = read_only(self._with_a_late_one(content.consumed, consumed[0]))
+        if tried:
+            again = replace(batch, fingerprint=batch.fingerprint + b" without")
+            without = step_content(again, created=created, consumed=consumed)
+            self.tried[batch.id] = tried, replace(without, consumed=content.consumed, holds=holds)
         self.publish(content)
         if self.sim.chance("bad_ticks", self.sim.plan.bad_share):
             self.commit_bad()
+        changed = self.world.gone or self.world.too_low
+        if changed and self.sim.rng.random() < GONE_SHARE:
+            for bad in self.bad_ways()[:1]:
+                self.commit_refused(*bad)
         if self.world.exact_late:
             self.perhaps_a_late_hold(consumed[0].segment)
         self.busy = False
         self.sim.items_appeared(self.world)
         self.wake()
+
+    def _try_ways(self, consumed: list[Item]) -> list[Item]:
+        """What the node makes along edges of a change that is under way, as a program does that has not heard of it, or
+        has heard of it first."""
+        changes = self.sim.operator.changes.get(self.world.spec.name)
+        if changes is None or type(self) is not WorkerNode or not changes.busy:
+            return []
+        made: list[Item] = []
+        pipeline = self.sim.pipeline_at(self.home, self.world.spec.name)
+        floors = pipeline.floors() if pipeline else []
+        for item in consumed:
+            for place, (source, target, delay, new) in enumerate(changes.uncertain):
+                usable = item.segment == source and item.hops and item.known and not item.late
+                if not usable or target >= len(floors) or self.sim.rng.random() < 0.5:
+                    continue
+                slot = max(item.slot + delay, floors[target] if new else LOWEST_SLOT)
+                if slot <= HIGHEST_SLOT:
+                    self.sim.count("new_ways_tried" if new else "gone_ways_tried")
+                    value = child_value(item.value, f"{self._operator}-tried", place)
+                    made.append(Item(target, slot, value, item.hops - 1))
+        return made
+
+    def _took(self, content: TickContent) -> None:
+        super()._took(content)
+        assert content.batch is not None
+        tried = self.tried.pop(content.batch.id, None)
+        if tried is not None:
+            self.sim.count("ways_tried_and_taken")
+            self.world.step([], tried[0])
+            self.sim.items_appeared(self.world)
+
+    def gives_up(self, content: TickContent) -> bool:
+        tried = self.tried.pop(content.batch.id, None) if content.batch is not None else None
+        if content.batch is None or tried is None:
+            return False
+        self.sim.count("ways_tried_and_refused")
+        place = next(n for n, (_, each) in enumerate(self.journal) if each is content)
+        self.journal[place] = content.batch.id, tried[1]
+        return True
 
     def perhaps_a_late_hold(self, segment: int) -> None:
         """Begins a hold that is late, which the node's home may not know."""
@@ -1041,6 +1113,20 @@ class WorkerNode(Node):
     ) -> tuple[list[Item], tuple[HoldMove, ...]]:
         """What of the items that a step makes comes into being by it, and what the node holds for the rest."""
         return created, ()
+
+    def bad_ways(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
+        codes: tuple[RefusalCode, ...] = (RefusalCode.INVALID, RefusalCode.BELOW_MIN_TIME)
+        if self.world.too_low and (not self.world.gone or self.sim.rng.random() < 0.5):
+            self.sim.count("created_below_what_was_said_without_the_edge")
+            source, target, slot = self.sim.rng.choice(self.world.too_low)
+            return 3 * [(_one_step(source, target, slot), codes)]
+        if not self.world.gone:
+            return []
+        self.sim.count("ways_that_are_gone")
+        source, target = self.sim.rng.choice(self.world.gone)
+        highest = self.sim.checkers[self.world.spec.name].highest
+        slot = max(0, *(min(slot, _FAR_SLOT) for slot in highest))
+        return 3 * [(_one_step(source, target, slot), codes)]
 
     def bad_rounds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
         if self.world.spec.rounds == 1:
@@ -1107,9 +1193,11 @@ def children(sim: Simulator, world: World, item: Item, operator: str) -> list[It
     made: list[Item] = []
     if not item.hops or not item.known:
         return made
-    for ordinal, (target, delay) in enumerate(world.ways_out[item.segment]):
+    for ordinal, (target, delay, floor) in enumerate(world.ways_out[item.segment]):
         if rng.random() < sim.child_share(world):
-            slot = sim.label_child(item.slot + delay)
+            slot = max(floor, sim.label_child(item.slot + delay))
+            if slot > HIGHEST_SLOT:
+                continue  # the segment is complete
             if not may_go(world.spec, item.slot, delay, slot):
                 sim.count("loops_ended_by_their_bound")
                 continue
@@ -1160,6 +1248,11 @@ def _cells(items: list[Item]) -> Cells:
 
 def _one_cell(segment: int, slot: int) -> TickContent:
     return TickContent(created=read_only(Cells.of([(segment, slot, 1, 1)])))
+
+
+def _one_step(source: int, target: int, slot: int) -> TickContent:
+    consumed, created = (Cells.of([(segment, slot, 1, 1)]) for segment in (source, target))
+    return TickContent(consumed=read_only(consumed), created=read_only(created))
 
 
 def read_only(cells: Cells) -> Cells:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests import inside
+from tests.simulation.changes import REFUSED_FOR_NOW, Changes, changes_of
 from tests.simulation.checkers import Failure
 from tests.simulation.nodes import FrontNode, Node, VisitorNode
 from tests.simulation.plan import MS, PipelinePlan, Plan
@@ -18,7 +19,7 @@ from tracker.core.log import (
     Answer,
     DeletePipeline,
     Event,
-    LimitsChanged,
+    PipelineChanged,
     RegisterPipeline,
     Restart,
     RestartPipeline,
@@ -56,14 +57,14 @@ DELETED_SHARE = 0.3
 """Of the pipelines that could be deleted in a run, how many are."""
 UNUSED = "unused"
 """A segment that nobody reads and no edge leads to."""
-REFUSED_FOR_NOW = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
-"""What passes while shards change."""
 
 
 def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
     """Whether a pipeline is deleted in a run, and another one registered under its name: where nothing else is asked
     for by that name meanwhile, and nobody decides what there is."""
     if plan.story or pipeline.limit_changes or pipeline.write_offs or pipeline.kind != "plain":
+        return False
+    if changes_of(plan, pipeline):
         return False
     return random.Random(f"deletions {plan.seed} {pipeline.spec.name}").random() < DELETED_SHARE
 
@@ -102,8 +103,10 @@ class Operator:
         self.sim = sim
         self._asked: dict[Request, Asked] = {}
         """What is not answered."""
-        self._limits: dict[str, LimitsChanged] = {}
-        """By pipeline its last change of limits that is durable."""
+        self._changed: dict[str, PipelineChanged] = {}
+        """By pipeline its last change that is durable."""
+        self.changes: dict[str, Changes] = {}
+        """By pipeline what is changed of its segments and edges."""
         self._given_up: set[tuple[str, tuple[int, int]]] = set()
         """Places that a write-off was asked for."""
         self._requests = 0
@@ -115,8 +118,11 @@ class Operator:
         nodes = self.sim.nodes.values()
         worlds = [node.world for node in nodes if not isinstance(node, VisitorNode)]
         worlds += [actor.world for actor in self.sim.actors]
-        return bool(self._asked) or any(
-            world is not self.sim.worlds[world.spec.name] for world in worlds
+        changing = any(changes.busy for changes in self.changes.values())
+        return (
+            bool(self._asked)
+            or changing
+            or any(world is not self.sim.worlds[world.spec.name] for world in worlds)
         )
 
     def restart_in_time(self, pipeline: str, what: str) -> None:
@@ -249,7 +255,7 @@ class Operator:
             raise Failure("broken", f"{key} is retired, and goes on")
         return False
 
-    # --- limits -----------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def change_limits(self, spec: PipelineSpec) -> None:
         """Lets a pipeline go by other limits, lower ones too."""
@@ -257,14 +263,22 @@ class Operator:
         if spec.name not in sim.registered:
             sim.not_a_step()
             return
-        limits = replace(
-            spec.limits,
+        other = replace(
+            spec,
             max_open_cells=sim.rng.choice([1, 2, 10, 1_000]),
             max_open_units=sim.rng.choice([1, 2, 1_000]),
         )
+        self.ask_to_change(RegisterPipeline(None, other, True), self._hear_of_limits)
+
+    def ask_to_change(self, event: RegisterPipeline, hear: Callable[[Any], bool | None]) -> None:
+        """Asks the registrar for another pipeline than it is."""
         request = self._new_request()
-        event = RegisterPipeline(request, spec.with_limits(limits), True)
-        self._ask(request, Asked(event, partial(self._registrar, spec.name), self._hear_of_limits))
+        event = replace(event, request=request)
+        self._ask(request, Asked(event, partial(self._registrar, event.spec.name), hear))
+
+    def change_graph(self, name: str) -> None:
+        """Changes segments or edges of a pipeline."""
+        self.changes.setdefault(name, Changes(self, name)).begin()
 
     def _hear_of_limits(self, result: object) -> bool:
         if isinstance(result, PipelineSpec):
@@ -274,21 +288,25 @@ class Operator:
             raise Failure("broken", f"a change of limits was answered {result}")
         return True
 
-    def limits_changed(self, entry: LimitsChanged) -> None:
-        """A change is durable at a registrar: they count on, whoever that is."""
-        last = self._limits.get(entry.pipeline)
+    def changed(self, entry: PipelineChanged) -> None:
+        """A change is durable at a registrar: they count on, whoever that is; or a home has activated one."""
+        last = self._changed.get(entry.pipeline)
+        if entry.activated:
+            if last is None or entry.number > last.number:
+                raise Failure("broken", f"{entry} comes after {last}")
+            return
         if entry.number != (1 if last is None else last.number + 1):
             raise Failure("broken", f"{entry} comes after {last}")
-        self._limits[entry.pipeline] = entry
+        self._changed[entry.pipeline] = entry
+        if entry.pipeline in self.changes:
+            self.changes[entry.pipeline].durable(entry)
 
-    def check_limits(self, process: Process) -> None:
-        """In the end every process goes by the last ones."""
-        for name, last in self._limits.items():
+    def check_changes(self, process: Process) -> None:
+        """In the end every process knows the last ones."""
+        for name, last in self._changed.items():
             known = inside.pipeline(process, name)
-            if (known.limits_number, known.spec.limits) != (last.number, last.limits):
-                raise Failure(
-                    "lost", f"shard {process.shard} goes by {known.spec.limits}, not by {last}"
-                )
+            if (known.changes, known.spec) != (last.number, last.spec):
+                raise Failure("lost", f"shard {process.shard} knows {known.spec}, not {last}")
 
     # --- write-offs -------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ def standing(world: World) -> set[int]:
     return {n for n, low in enumerate(spread(lows, world.edges)) if low != FOREVER}
 
 
-def frontier(world: World) -> list[int]:
-    """By segment the lowest slot at which there is, or can still come to be, an item.
+def frontier(world: World, *, with_floors: bool = True) -> list[int]:
+    """By segment the lowest slot at which there is, or can still come to be, an item. with_floors: along edges that were
+    added nothing comes below what was announced then; the tracker need not go by that.
 
     It looks at every single item, hold and front, and follows single edges until nothing changes. A
     pipeline whose declared fronts have not all joined is held at its first slot. It knows one
@@ -40,4 +41,19 @@ def frontier(world: World) -> list[int]:
             lows[front.segment] = min(lows[front.segment], front.may_label_from)
     for segment in world.vacant_segments():
         lows[segment] = min(lows[segment], VACANT)
-    return spread(lows, world.edges)
+    return _spread_from(lows, world) if with_floors and world.floors else spread(lows, world.edges)
+
+
+def _spread_from(lows: list[int], world: World) -> list[int]:
+    """As `spread`, in place; over an edge with a floor nothing enters below that."""
+    changed = True
+    while changed:
+        changed = False
+        for edge in world.edges:
+            source, target, delay = edge
+            entering = min(FOREVER, lows[source] + delay)
+            if lows[source] < FOREVER:
+                entering = max(entering, world.floors.get(edge, entering))
+            if entering < lows[target]:
+                lows[target], changed = entering, True
+    return lows

@@ -35,10 +35,10 @@ from tracker.core.log import (
     HomeEntry,
     KeyClosed,
     KeyTick,
-    LimitsChanged,
     NodeAlive,
     PeerConnected,
     PeerDisconnected,
+    PipelineChanged,
     PipelineCompleted,
     PipelineDeleted,
     PipelineRegistered,
@@ -192,8 +192,8 @@ class Processes(Base):
         """A batch of a node is durable at its home."""
         raise NotImplementedError
 
-    def limits_changed(self, entry: LimitsChanged) -> None:
-        """It is durable that a pipeline goes by other limits."""
+    def changed(self, entry: PipelineChanged) -> None:
+        """It is durable that a pipeline is changed, or that a home judges by that."""
         raise NotImplementedError
 
     def nearly_complete(self, pipeline: str) -> None:
@@ -446,8 +446,8 @@ class Processes(Base):
                 self.front_evicted(entry.pipeline, entry.key, retired=entry.retired)
             elif isinstance(entry, WrittenOff):
                 self.node_retired(entry.pipeline, entry.generation, entry.node_id)
-            elif isinstance(entry, LimitsChanged):
-                self.limits_changed(entry)
+            elif isinstance(entry, PipelineChanged):
+                self.changed(entry)
             elif isinstance(entry, PipelineRestarted):
                 self.restarted(entry.pipeline, entry.restart)
             elif isinstance(entry, PipelineDeleted):

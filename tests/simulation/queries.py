@@ -35,6 +35,7 @@ from tests.simulation.nodes import (
 from tests.simulation.world import Item, World
 from tracker.core.log import Answer, Effect, Joined, StageContributions
 from tracker.core.model import Cells, Refusal, RefusalCode, StagedContribution, Unit
+from tracker.core.model.slots import HIGHEST_SLOT
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
@@ -149,8 +150,14 @@ class QueryNode(Node):
         return [self.sim.new_unit(target, labels[target], hops - 1) for target in targets]
 
     def _label_slots(self, units: list[Item]) -> dict[int, int]:
-        delays = {(source, target): delay for source, target, delay in self.world.edges}
-        return label_slots(_as_units(units), delays, self.world.spec.times)
+        delays, floors = {}, dict[int, int]()
+        for source, ways in enumerate(self.world.ways_out):
+            for target, delay, floor in ways:
+                delays[source, target] = delay
+                floors[target] = max(floor, floors.get(target, floor))
+        labels = label_slots(_as_units(units), delays, self.world.spec.times)
+        raised = {target: max(slot, floors[target]) for target, slot in labels.items()}
+        return {target: slot for target, slot in raised.items() if slot <= HIGHEST_SLOT}
 
     # --- its tasks --------------------------------------------------------------------------------
 

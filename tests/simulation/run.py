@@ -35,7 +35,7 @@ FAULT_KINDS = (
     "consumed_ahead_and_late", "consumed_ahead_and_committed", "given_up_as_never_created", "restarts",
     "restarts_with_evictions", "restarts_of_eager_trees", "flushes_of_an_older_generation",
     "steps_of_an_older_generation", "restarts_behind_evictions", "restarts_amid_completion", "nodes_restarted", "retired_nodes",
-    "limits_changed", "written_off_cells", "written_off_again", "fronts_too_late", "ids_used_again",
+    "limits_changed", "changed_pipelines", "segments_added", "segments_removed", "sources_added", "ways_that_are_gone", "gone_ways_tried", "new_ways_tried", "ways_tried_and_taken", "ways_tried_and_refused", "created_below_what_was_said_without_the_edge", "written_off_cells", "written_off_again", "fronts_too_late", "ids_used_again",
     "fronts_leaving_ungranted", "fronts_joining_elsewhere",
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests import inside
+from tests.simulation.changes import changes_of
 from tests.simulation.checkers import (
     AnnouncementChecker,
     Failure,
@@ -56,8 +57,8 @@ from tracker.core.log import (
     Joined,
     JoinNode,
     LeftTracker,
-    LimitsChanged,
     MembersChanged,
+    PipelineChanged,
     PipelineCompleted,
     PipelineEnded,
     RegisterPipeline,
@@ -219,7 +220,7 @@ class Simulator(Processes):
         for shard in self.present:
             assert shard.running is not None
             self.ledger.check_process(shard.running.process)
-            self.operator.check_limits(shard.running.process)
+            self.operator.check_changes(shard.running.process)
             self._check_begun(shard.running.process)
         for node in self.nodes.values():
             for number in node.published.keys() - set(getattr(node, "given_up", ())):
@@ -265,7 +266,7 @@ class Simulator(Processes):
                 self, world, front.name, front.segment, front.batches,
                 leaves=front.leaves, dies=front.dies,
             )  # fmt: skip
-            self._add_node(node, front.joins_ns)
+            self.add_node(node, front.joins_ns)
             if front.late:
                 self.count("late_fronts")
             if front.again and front.leaves and not front.dies:
@@ -277,19 +278,19 @@ class Simulator(Processes):
             kind = QueryNode if plan.kind == "queries" else WorkerNode
             if holds_time(self.plan, plan):
                 kind = HolderNode
-            self._add_node(kind(self, world, name, set(reads)), self.milliseconds(0, 3))
+            self.add_node(kind(self, world, name, set(reads)), self.milliseconds(0, 3))
         for number in range(plan.visitors):
             visitor = VisitorNode(self, world, f"{plan.spec.name}-visitor{number}")
-            self._add_node(visitor, self.milliseconds(0, 10))
+            self.add_node(visitor, self.milliseconds(0, 10))
 
-    def _add_node(self, node: Node, delay_ns: int) -> None:
+    def add_node(self, node: Node, delay_ns: int) -> None:
         self.nodes[node.name] = node
         self.after(delay_ns, self._start_when_registered, node)
 
     def _begin_tree(self, plan: PipelinePlan, world: World) -> None:
         """Workers hand over to lower local trackers, or straight to the upper one, which is a node."""
         root = LocalTrackerNode(self, world, f"{plan.spec.name}-tracker")
-        self._add_node(root, self.milliseconds(0, 3))
+        self.add_node(root, self.milliseconds(0, 3))
         lower = [LowerTracker(self, world, f"{root.name}-{n}", root) for n in range(2)]
         self.actors += lower
         for place, (name, reads) in enumerate(plan.workers):
@@ -349,6 +350,7 @@ class Simulator(Processes):
         self.faulty = True
         self.trace_line(lambda: "faults begin")
         plan, rng = self.plan, self.rng
+        rng_of_changes = random.Random(f"times of changes {plan.seed}")
         self.after(plan.faults_for_ns, self._heal)
 
         def at_random(times: int, call: Callable[[], None]) -> None:
@@ -363,6 +365,12 @@ class Simulator(Processes):
             if deletes(plan, pipeline):
                 self.after(
                     rng.randrange(plan.faults_for_ns), self.operator.delete, pipeline.spec.name
+                )
+            for _ in range(changes_of(plan, pipeline)):
+                self.after(
+                    rng_of_changes.randrange(plan.faults_for_ns),
+                    self.operator.change_graph,
+                    pipeline.spec.name,
                 )
             for call, times in (
                 (self.operator.change_limits, pipeline.limit_changes),
@@ -755,8 +763,11 @@ class Simulator(Processes):
         if world.batch_known(node_id, number):
             self.items_appeared(world)
 
-    def limits_changed(self, entry: LimitsChanged) -> None:
-        self.operator.limits_changed(entry)
+    def changed(self, entry: PipelineChanged) -> None:
+        self.operator.changed(entry)
+
+    def plan_of(self, pipeline: str) -> PipelinePlan:
+        return self._pipelines[pipeline]
 
     def nearly_complete(self, pipeline: str) -> None:
         rng = self.chance_to_restart

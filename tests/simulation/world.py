@@ -14,11 +14,12 @@ time, unless it is late, until an operator gives it up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.core.graphs import NumberedEdge, numbered_edges
+from tests.core.graphs import NumberedEdge, numbered_edges, spread
 from tracker.core.model import PipelineSpec, SilentFront
-from tracker.core.model.slots import FOREVER
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 FrontId = tuple[str, str]
 HoldId = tuple[str, str]
@@ -82,7 +83,17 @@ class World:
     complete: set[int] = field(default_factory=set)
     """The segments that a process has called complete: whoever joins them from then on is shut out."""
     edges: list[NumberedEdge] = field(init=False)
-    ways_out: list[list[tuple[int, int]]] = field(init=False)
+    ways_out: list[list[tuple[int, int, int]]] = field(init=False)
+    """By segment (to which one, by which delay, no lower than which slot)."""
+    floors: dict[NumberedEdge, int] = field(default_factory=dict)
+    """Of edges that were added, the slot below which nobody creates along them."""
+    too_low: tuple[tuple[int, int, int], ...] = ()
+    """(from, to, slot): new ways, and where it was announced without them that nothing can come any more, as every home
+    knows."""
+    gone: tuple[tuple[int, int], ...] = ()
+    """(from, to): segments between which no way leads any more since the pipeline was changed, as is known everywhere."""
+    waiting: set[int] = field(default_factory=set)
+    """Segments that were added, and wait for a front that is to feed them."""
     evicts: bool = field(init=False)
     runs_ahead: bool = False
     """Where fronts are evicted: whether readers take a front's batch before the tracker has accepted it."""
@@ -98,16 +109,69 @@ class World:
     def __post_init__(self) -> None:
         self.first_slot = self.spec.start_slot
         self.evicts = self.spec.silent_front is SilentFront.EVICT
-        self.edges = numbered_edges(self.spec)
-        self.ways_out = [
-            [(target, delay) for source, target, delay in self.edges if source == number]
-            for number in range(len(self.spec.segments))
+        self.go_by(numbered_edges(self.spec))
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def go_by(self, edges: list[NumberedEdge]) -> None:
+        """Items go along these from now on."""
+        self.edges = edges
+        self.ways_out = [[] for _ in self.spec.segments]
+        for source, target, delay in edges:
+            floor = self.floors.get((source, target, delay), LOWEST_SLOT)
+            self.ways_out[source].append((target, delay, floor))
+        self.version += 1
+
+    def stop(self, edges: frozenset[NumberedEdge]) -> None:
+        """Nobody creates along these from now on."""
+        self.go_by([edge for edge in self.edges if edge not in edges])
+
+    def use_again(self) -> None:
+        """They are left as they were."""
+        self.go_by(numbered_edges(self.spec))
+
+    def change(self, spec: PipelineSpec) -> None:
+        """It is durable that the pipeline is another one. Nobody creates along what is new yet."""
+        new = range(len(self.spec.segments), len(spec.segments))
+        self.spec = spec
+        self.go_by(self.edges)
+        targets = {target for _, target, _ in numbered_edges(spec)}
+        if not spec.open:
+            self.waiting.update(segment for segment in new if segment not in targets)
+
+    def use_what_is_new(
+        self, before: list[NumberedEdge], decided: Sequence[int], announced: Sequence[int]
+    ) -> None:
+        """Every home judges by the change. Along an edge that is new nobody creates below what anyone has announced by
+        now. before: the edges that there were before it; decided: what was announced when it was decided."""
+        edges = numbered_edges(self.spec)
+        new = [
+            (source, target)
+            for source, target, delay in edges
+            if (source, target, delay) not in before
         ]
+        self.too_low = tuple(
+            (source, target, decided[target] - 1)
+            for source, target in new
+            if target < len(decided) and self.spec.start_slot < decided[target] < FOREVER
+        )
+        self.floors |= {edge: announced[edge[1]] for edge in edges if edge not in before}
+        self.go_by(edges)
+        pairs = {(source, target) for source, target, _ in before}
+        self.gone = tuple(sorted(pair for pair in pairs if not self.leads(*pair)))
+
+    def leads(self, source: int, target: int) -> bool:
+        """Whether items of one segment can get to another."""
+        lows = [FOREVER] * len(self.spec.segments)
+        lows[source] = 0
+        return spread(lows, self.edges)[target] < FOREVER
 
     def next_generation(self, first_slot: int) -> World:
         """What there is after a restart: nothing."""
         world = self.successor(self.spec, self.generation + 1)
         world.first_slot = first_slot
+        world.gone, world.floors = self.gone, self.floors
+        world.go_by(self.edges)
         return world
 
     def successor(self, spec: PipelineSpec, generation: int) -> World:
@@ -199,6 +263,7 @@ class World:
             shut_out = segment in self.complete
             self.fronts[front] = WorldFront(segment, last_label=last_label, shut_out=shut_out)
         self.joined.add(front[1])
+        self.waiting.discard(segment)
         self.version += 1
 
     def front_granted(self, front: FrontId, slot: int) -> None:
@@ -264,7 +329,14 @@ class World:
     def vacant_segments(self) -> set[int]:
         """The segments that are not done, since a front of theirs was evicted that could label there."""
         fronts = self.fronts.values()
-        return {front.segment for front in fronts if front.vacant and not front.shut_out}
+        vacant = {front.segment for front in fronts if front.vacant and not front.shut_out}
+        return vacant | {
+            segment for segment in self.waiting if not self._leads_to_what_is_complete(segment)
+        }
+
+    def _leads_to_what_is_complete(self, segment: int) -> bool:
+        """Whoever comes to feed it is shut out."""
+        return any(self.leads(segment, complete) for complete in self.complete)
 
     def batch_comes_back(self, front: FrontId, number: int) -> int:
         """A front that was evicted has joined again and will commit what is left of a batch of before.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,11 +31,16 @@ def pipelines_apply(
         Path,
         typer.Option("--file", "-f", exists=True, help="a pipeline, or a directory of *.yaml"),
     ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show what would change, and change nothing")
+    ] = False,
 ) -> None:
-    """Register the pipeline of a YAML file, or those of a directory. Repeating it changes nothing.
+    """Register the pipeline of a YAML file, or those of a directory, or change it while it runs. Repeating it changes
+    nothing.
 
-    Of a pipeline that is there the limits may be changed while it runs: horizon_slots, max_open_cells,
-    max_open_units, max_nodes and max_staged. Whatever else differs is refused.
+    A pipeline that is there becomes what its file says: segments and edges, limits, fronts. A segment that the file
+    does not name any more is removed: it takes nothing more, and is drained. What cannot change while the pipeline
+    runs is refused, with what to do instead.
     """
     files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
     if not files:
@@ -43,14 +48,26 @@ def pipelines_apply(
     specs = [load_pipeline(_text(each), str(each)) for each in files]
     with connect(context) as admin:
         for spec in specs:
-            applied = admin.apply(spec)
+            applied = admin.apply(spec, dry_run=dry_run)
             changes = applied.changes
             outcome = "registered" if applied.created else "unchanged"
             if changes:
-                texts = (f"{name} from {old} to {new}" for name, (old, new) in changes.items())
-                outcome = f"changed {', '.join(texts)}"
-            document = {"pipeline": spec.name, "created": applied.created, "changes": changes}
+                outcome = "changed " + ", ".join(_change_text(*each) for each in changes.items())
+            if dry_run:
+                outcome = f"would be {outcome}"
+            document = {
+                "pipeline": spec.name, "created": applied.created, "changes": changes, "dry_run": dry_run,
+            }  # fmt: skip
             show(context, document, f"pipeline {spec.name}: {outcome}")
+
+
+def _change_text(name: str, values: tuple[Any, Any]) -> str:
+    old, new = values
+    if not isinstance(old, list):
+        return f"{name} from {old} to {new}"
+    more = [f"+ {each}" for each in new if each not in old]
+    less = [f"- {each}" for each in old if each not in new]
+    return f"{name} ({', '.join(more + less) or 'in another order'})"
 
 
 def _text(file: Path) -> str:

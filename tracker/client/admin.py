@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,17 +17,18 @@ from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.nodes import NodeList, listed
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.client.updates import slot_at, slot_until
+from tracker.core.home.registration import changed_fields
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
-from tracker.core.model import Cells, Limits, PipelineSpec
+from tracker.core.model import Cells, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.errors import UnavailableError
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb
-from tracker.wire.pipelines import limits_from_pb, spec_from_pb, spec_to_pb, state_from_pb
+from tracker.wire.pipelines import spec_from_pb, spec_to_pb, state_from_pb
 from tracker.wire.shards import shard_from_pb
 
 Answer = TypeVar("Answer")
@@ -66,19 +67,16 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A pipeline as it is now; whether it is new; and the limits that it had before, if they changed."""
+    """A pipeline as it is now, or would be; whether it is new; and what it was before, if it has changed."""
 
     spec: PipelineSpec
     created: bool
-    before: Limits | None
+    before: PipelineSpec | None
 
     @property
-    def changes(self) -> dict[str, tuple[int, int]]:
-        """By name of a limit that has changed: what it was, and what it is."""
-        if self.before is None:
-            return {}
-        old, new = asdict(self.before), asdict(self.spec.limits)
-        return {name: (old[name], new[name]) for name in old if old[name] != new[name]}
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """By name of a field of the pipeline that has changed: what it was, and what it is, as plain data."""
+        return {} if self.before is None else changed_fields(self.before, self.spec)
 
 
 class Admin(Closing):
@@ -93,21 +91,22 @@ class Admin(Closing):
 
     def register(self, spec: PipelineSpec) -> tuple[PipelineSpec, bool]:
         """Registers a pipeline with every shard; returns it as it is now, and whether it is new. One that
-        is there stays as it is: the limits that it was given since, too. Raises RefusedError if it cannot
-        be, or one of its name differs."""
-        answer = self._register(spec, change_limits=False)
+        is there stays as it is, also where it was changed since. Raises RefusedError if it cannot be, or one of its
+        name differs."""
+        answer = self._register(spec)
         return spec_from_pb(answer.spec), answer.created
 
-    def apply(self, spec: PipelineSpec) -> Applied:
-        """Registers a pipeline, or lets one that is there go by the limits of this one from now on, also
-        lower ones: what is over them stays. Raises RefusedError if anything else differs."""
-        answer = self._register(spec, change_limits=True)
-        before = limits_from_pb(answer.before) if answer.HasField("before") else None
+    def apply(self, spec: PipelineSpec, *, dry_run: bool = False) -> Applied:
+        """Registers a pipeline, or lets one that is there become this one while it runs: its limits, also lower ones
+        (what is over them stays), its segments and edges. Segments that are not named any more are removed: they take
+        nothing more. dry_run: nothing changes. Raises RefusedError where it cannot become so while it runs, with what to
+        do instead."""
+        answer = self._register(spec, change=True, check_only=dry_run)
+        before = spec_from_pb(answer.before) if answer.HasField("before") else None
         return Applied(spec_from_pb(answer.spec), answer.created, before)
 
-    def _register(self, spec: PipelineSpec, *, change_limits: bool) -> Any:
-        message = spec_to_pb(spec)
-        request = pipeline_pb.RegisterPipelineRequest(spec=message, change_limits=change_limits)
+    def _register(self, spec: PipelineSpec, **how: bool) -> Any:
+        request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec), **how)
         return self._call(lambda stub: stub.RegisterPipeline, request)
 
     def pipeline(self, name: str) -> PipelineInfo:

@@ -61,6 +61,9 @@ class Sampler:
         specs = process.pipelines()
         for spec in self._take_turns(specs):
             kept = self._kept.get(spec.name)
+            if kept is not None and kept.size != len(spec.segments) + 1:
+                self.forget(spec.name)  # it has other segments since: its samples begin anew
+                kept = None
             if kept is None:
                 if self._segments + len(spec.segments) + 1 > MAX_SAMPLED_SEGMENTS:
                     continue
@@ -84,7 +87,9 @@ class Sampler:
     def sampled(self) -> Iterator[tuple[PipelineSpec, Freshness]]:
         """The pipelines that are sampled, and their samples: for metrics."""
         for pipeline, kept in self._kept.items():
-            yield self._process.spec(pipeline), kept
+            spec = self._process.spec(pipeline)
+            if kept.size == len(spec.segments) + 1:
+                yield spec, kept
 
     def read(self, pipeline: str, within_ms: int, points: int = 0) -> tuple[SegmentFreshness, ...]:
         """What a pipeline's windows come to. points: as `Freshness.read`. Raises Refused: UNKNOWN_PIPELINE; FULL where there is no

@@ -11,7 +11,7 @@ from tracker.core.model import Cells, Heartbeat, NodeKey, Tick
 from tracker.wire.cells import CELLS, cells_from_pb, write_cells
 from tracker.wire.codec import Codec, choice, derived
 from tracker.wire.framing import mark_of, number_bytes
-from tracker.wire.pipelines import LIMITS, SPEC
+from tracker.wire.pipelines import SPEC
 from tracker.wire.shards import RESTART, STEP
 from tracker.wire.ticks import KEY, content_from_pb, key_from_pb, key_to_pb, write_content
 
@@ -138,7 +138,7 @@ _ARMS: dict[str, Codec[Any, Any]] = {
     "written_off": derived(m.WrittenOff, peer_pb.WrittenOff, CELLS),
     "restarted": derived(m.PipelineRestarted, peer_pb.PipelineRestarted, RESTART),
     "step": STEP,
-    "limits_changed": derived(m.LimitsChanged, peer_pb.LimitsChanged, LIMITS),
+    "changed": derived(m.PipelineChanged, peer_pb.PipelineChanged, SPEC),
     "completed": derived(m.PipelineCompleted, peer_pb.PipelineCompleted),
     "deleted": derived(m.PipelineDeleted, peer_pb.PipelineDeleted, RESTART),
     "over": derived(m.PipelinesOver, peer_pb.PipelinesOver),

@@ -13,7 +13,7 @@ from tracker.core.insight.describe import (
     PipelineDescription,
     SegmentDescription,
 )
-from tracker.core.model import Edge, FrontPolicy, Limits, PipelineSpec, SilentFront, TimeKind
+from tracker.core.model import LIMITS, Edge, FrontPolicy, PipelineSpec, SilentFront, TimeKind
 from tracker.wire.codec import Codec, derived
 from tracker.wire.refusals import invalid
 from tracker.wire.ticks import KEY
@@ -41,7 +41,7 @@ _SPEC = derived(
     Codec(SilentFront, int, _SILENT_OUT.get, _SILENT.get),
     Codec(TimeKind, int, _TIME_OUT.get, _TIME.get),
 )
-_DEFAULTED = {"slack_ns", "rounds", *(limit.name for limit in fields(Limits))}
+_DEFAULTED = {"slack_ns", "rounds", *LIMITS}
 
 
 spec_to_pb = _SPEC.to_pb
@@ -87,6 +87,3 @@ STATE = derived(
     derived(NodeDescription, pipeline_pb.NodeState, KEY),
 )
 state_to_pb, state_from_pb = STATE.to_pb, STATE.from_pb
-
-LIMITS = derived(Limits, pb.PipelineLimits)
-limits_to_pb, limits_from_pb = LIMITS.to_pb, LIMITS.from_pb

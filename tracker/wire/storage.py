@@ -24,7 +24,7 @@ from tracker.wire.codec import Codec, choice, derived
 from tracker.wire.entries import ENTRY, TOLD, told_entry, write_entry
 from tracker.wire.frames import RUN
 from tracker.wire.framing import mark_of, number_bytes
-from tracker.wire.pipelines import LIMITS, SPEC
+from tracker.wire.pipelines import SPEC
 from tracker.wire.refusals import invalid
 from tracker.wire.shards import LATE, MEMBERSHIP, NODE, PIN, RESTART, TABLE, WRITTEN_OFF
 from tracker.wire.ticks import CONTRIBUTION, KEY, UNIT
@@ -129,7 +129,7 @@ PIPELINE_FIELDS = {"published": "said", "durable": "reached", "departed_floors":
 _PIPELINE = derived(
     PipelineSnapshot,
     storage_pb.PipelineSnapshot,
-    CELLS, CONTRIBUTION, LATE, LIMITS, NODE, RUN, SPEC, UNIT, WRITTEN_OFF,
+    CELLS, CONTRIBUTION, LATE, NODE, RUN, SPEC, UNIT, WRITTEN_OFF,
     derived(KeyState, storage_pb.KeySnapshot, KEY),
     derived(FrontState, storage_pb.FrontSnapshot),
     derived(
@@ -145,9 +145,10 @@ _PIPELINE = derived(
 
 
 def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> PipelineSnapshot:
+    spec = message.changed if message.HasField("changed") else message.spec
     for kept in message.history:
         slots = list(kept.slots)
-        known = 0 <= kept.segment < len(message.spec.segments) and kept.tier in (0, 1)
+        known = 0 <= kept.segment < len(spec.segments) and kept.tier in (0, 1)
         if not known or len(slots) != len(kept.at_ms) or slots != sorted(slots):
             raise invalid(
                 f"pipeline {message.spec.name!r}: its history of segment number {kept.segment} is damaged"

@@ -287,7 +287,7 @@ class Entry(_message.Message):
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     RESTARTED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
-    LIMITS_CHANGED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
@@ -325,8 +325,8 @@ class Entry(_message.Message):
         """A step by which shards come or go."""
 
     @_builtins.property
-    def limits_changed(self) -> Global___LimitsChanged:
-        """Other limits of a pipeline."""
+    def changed(self) -> Global___PipelineChanged:
+        """A pipeline becomes another one."""
 
     @_builtins.property
     def completed(self) -> Global___PipelineCompleted:
@@ -357,17 +357,17 @@ class Entry(_message.Message):
         written_off: Global___WrittenOff | None = ...,
         restarted: Global___PipelineRestarted | None = ...,
         step: _shards_pb2.ShardStep | None = ...,
-        limits_changed: Global___LimitsChanged | None = ...,
+        changed: Global___PipelineChanged | None = ...,
         completed: Global___PipelineCompleted | None = ...,
         run: Global___TickRun | None = ...,
         deleted: Global___PipelineDeleted | None = ...,
         over: Global___PipelinesOver | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed", "completed", "run", "deleted", "over"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "changed", "completed", "run", "deleted", "over"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -616,36 +616,36 @@ class PipelineCompleted(_message.Message):
 Global___PipelineCompleted: _TypeAlias = PipelineCompleted  # noqa: Y015
 
 @_typing.final
-class LimitsChanged(_message.Message):
-    """A pipeline goes by other limits."""
+class PipelineChanged(_message.Message):
+    """A pipeline is changed while it runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PIPELINE_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    pipeline: _builtins.str
-    """Name of the pipeline."""
+    SPEC_FIELD_NUMBER: _builtins.int
+    ACTIVATED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Counted from 1 by the pipeline; one that is not newer than what a shard goes by is nothing there."""
+    """Counted from 1 by the pipeline; one that is not newer than what a shard knows is nothing there."""
+    activated: _builtins.bool
+    """Whether the home that logs this judges ticks by it from here on."""
     @_builtins.property
-    def limits(self) -> _types_pb2.PipelineLimits:
-        """All of them as they are from here on, changed or not."""
+    def spec(self) -> _types_pb2.PipelineSpec:
+        """What it is from here on."""
 
     def __init__(
         self,
         *,
-        pipeline: _builtins.str = ...,
         number: _builtins.int = ...,
-        limits: _types_pb2.PipelineLimits | None = ...,
+        spec: _types_pb2.PipelineSpec | None = ...,
+        activated: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "number", b"number", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "number", b"number", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LimitsChanged: _TypeAlias = LimitsChanged  # noqa: Y015
+Global___PipelineChanged: _TypeAlias = PipelineChanged  # noqa: Y015
 
 @_typing.final
 class PipelineRegistered(_message.Message):
@@ -1041,10 +1041,13 @@ class PipelineReport(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     ANNOUNCED_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     generation: _builtins.int
     """The pipeline's generation at the sender."""
+    changes: _builtins.int
+    """How often it was changed, as far as the sender has applied that."""
     @_builtins.property
     def lows(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentLow]:
         """Lowest non-zero slots that changed."""
@@ -1075,10 +1078,11 @@ class PipelineReport(_message.Message):
         runs: _abc.Iterable[Global___TouchedRun] | None = ...,
         announced: _abc.Iterable[Global___SegmentSlot] | None = ...,
         generation: _builtins.int = ...,
+        changes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "fronts", b"fronts", "generation", b"generation", "left", b"left", "lows", b"lows", "pipeline", b"pipeline", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "changes", b"changes", "fronts", b"fronts", "generation", b"generation", "left", b"left", "lows", b"lows", "pipeline", b"pipeline", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

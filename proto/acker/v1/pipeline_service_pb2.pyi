@@ -119,11 +119,14 @@ class RegisterPipelineRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
-    CHANGE_LIMITS_FIELD_NUMBER: _builtins.int
-    change_limits: _builtins.bool
-    """If it is there and its limits alone differ: it goes by these from now on. If this is not said, that is
-    a conflict, too, but for a pipeline registered again as it was at first.
+    CHANGE_FIELD_NUMBER: _builtins.int
+    CHECK_ONLY_FIELD_NUMBER: _builtins.int
+    change: _builtins.bool
+    """If it is there: it becomes this one, as far as it can while it runs. If this is not said, whatever differs is
+    a conflict, but for a pipeline registered again as it was at first.
     """
+    check_only: _builtins.bool
+    """Nothing changes: the answer is what would be."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """The pipeline; limits that are 0 take their defaults."""
@@ -132,11 +135,12 @@ class RegisterPipelineRequest(_message.Message):
         self,
         *,
         spec: _types_pb2.PipelineSpec | None = ...,
-        change_limits: _builtins.bool = ...,
+        change: _builtins.bool = ...,
+        check_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change_limits", b"change_limits", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "check_only", b"check_only", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -158,15 +162,15 @@ class RegisterPipelineResponse(_message.Message):
         """The pipeline as it is now, defaults filled in."""
 
     @_builtins.property
-    def before(self) -> _types_pb2.PipelineLimits:
-        """The limits that it had before, if this has changed them."""
+    def before(self) -> _types_pb2.PipelineSpec:
+        """What it was before, if this has changed it."""
 
     def __init__(
         self,
         *,
         spec: _types_pb2.PipelineSpec | None = ...,
         created: _builtins.bool = ...,
-        before: _types_pb2.PipelineLimits | None = ...,
+        before: _types_pb2.PipelineSpec | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

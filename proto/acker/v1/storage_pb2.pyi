@@ -458,17 +458,25 @@ class PipelineSnapshot(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
     EARLY_UNITS_FIELD_NUMBER: _builtins.int
-    LIMITS_FIELD_NUMBER: _builtins.int
-    LIMITS_NUMBER_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     VACANCIES_FIELD_NUMBER: _builtins.int
     LEFT_FIELD_NUMBER: _builtins.int
+    GRAPH_CHANGE_FIELD_NUMBER: _builtins.int
+    ACTIVATED_FIELD_NUMBER: _builtins.int
+    CHANGING_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
-    limits_number: _builtins.int
-    """How often they were changed."""
+    changes: _builtins.int
+    """How often it was changed."""
+    graph_change: _builtins.int
+    """Which change of its segments and edges was the last; 0 if there was none."""
+    changing: _builtins.bool
+    """Whether it is under way."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
-        """As it was registered: limits that were changed since are a field of their own."""
+        """As it was registered."""
 
     @_builtins.property
     def said(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -539,8 +547,8 @@ class PipelineSnapshot(_message.Message):
         """Names of units that were consumed before they were handed over."""
 
     @_builtins.property
-    def limits(self) -> _types_pb2.PipelineLimits:
-        """The limits that it goes by, if they were changed since it was registered."""
+    def changed(self) -> _types_pb2.PipelineSpec:
+        """What it has become, if it was changed since it was registered."""
 
     @_builtins.property
     def vacancies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Vacancy]:
@@ -549,6 +557,14 @@ class PipelineSnapshot(_message.Message):
     @_builtins.property
     def left(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.SegmentSlot]:
         """By segment, the furthest promise of its fronts that left in order."""
+
+    @_builtins.property
+    def activated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The homes that are known to judge by it."""
+
+    @_builtins.property
+    def before(self) -> _types_pb2.PipelineSpec:
+        """What the pipeline was, until it is over."""
 
     def __init__(
         self,
@@ -572,14 +588,18 @@ class PipelineSnapshot(_message.Message):
         history: _abc.Iterable[Global___HistorySnapshot] | None = ...,
         floors: _abc.Iterable[_builtins.int] | None = ...,
         early_units: _abc.Iterable[Global___EarlyUnit] | None = ...,
-        limits: _types_pb2.PipelineLimits | None = ...,
-        limits_number: _builtins.int = ...,
+        changed: _types_pb2.PipelineSpec | None = ...,
+        changes: _builtins.int = ...,
         vacancies: _abc.Iterable[Global___Vacancy] | None = ...,
         left: _abc.Iterable[_peer_service_pb2.SegmentSlot] | None = ...,
+        graph_change: _builtins.int = ...,
+        activated: _abc.Iterable[_builtins.int] | None = ...,
+        changing: _builtins.bool = ...,
+        before: _types_pb2.PipelineSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "limits", b"limits", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "limits", b"limits", "limits_number", b"limits_number", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "changing", b"changing", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "graph_change", b"graph_change", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

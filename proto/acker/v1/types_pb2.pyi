@@ -474,6 +474,7 @@ class PipelineSpec(_message.Message):
     TIME_FIELD_NUMBER: _builtins.int
     LATENESS_SLOTS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique in the tracker, and for good: everything else names the pipeline by it."""
     front_count: _builtins.int
@@ -520,6 +521,10 @@ class PipelineSpec(_message.Message):
     def front_policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrontPolicy]:
         """Rules for silent fronts that differ from the pipeline's."""
 
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Segments that take nothing more since the pipeline was changed."""
+
     def __init__(
         self,
         *,
@@ -542,52 +547,15 @@ class PipelineSpec(_message.Message):
         time: Global___TimeKind.ValueType = ...,
         lateness_slots: _builtins.int = ...,
         rounds: _builtins.int = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "evict_after_ms", b"evict_after_ms", "front_count", b"front_count", "front_policies", b"front_policies", "fronts", b"fronts", "horizon_slots", b"horizon_slots", "lateness_slots", b"lateness_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged", "name", b"name", "open", b"open", "rounds", b"rounds", "segments", b"segments", "silent_front", b"silent_front", "slack_ns", b"slack_ns", "start_slot", b"start_slot", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "evict_after_ms", b"evict_after_ms", "front_count", b"front_count", "front_policies", b"front_policies", "fronts", b"fronts", "horizon_slots", b"horizon_slots", "lateness_slots", b"lateness_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged", "name", b"name", "open", b"open", "removed", b"removed", "rounds", b"rounds", "segments", b"segments", "silent_front", b"silent_front", "slack_ns", b"slack_ns", "start_slot", b"start_slot", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PipelineSpec: _TypeAlias = PipelineSpec  # noqa: Y015
-
-@_typing.final
-class PipelineLimits(_message.Message):
-    """What of a pipeline may be changed while it runs; meanings as in PipelineSpec."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HORIZON_SLOTS_FIELD_NUMBER: _builtins.int
-    MAX_OPEN_CELLS_FIELD_NUMBER: _builtins.int
-    MAX_OPEN_UNITS_FIELD_NUMBER: _builtins.int
-    MAX_NODES_FIELD_NUMBER: _builtins.int
-    MAX_STAGED_FIELD_NUMBER: _builtins.int
-    horizon_slots: _builtins.int
-    """How many slots above the pipeline's min time an item may be created."""
-    max_open_cells: _builtins.int
-    """Cells that are open at once in one shard."""
-    max_open_units: _builtins.int
-    """Units that are open at once in one segment."""
-    max_nodes: _builtins.int
-    """Nodes that are joined at once."""
-    max_staged: _builtins.int
-    """Contributions that are staged at once."""
-    def __init__(
-        self,
-        *,
-        horizon_slots: _builtins.int = ...,
-        max_open_cells: _builtins.int = ...,
-        max_open_units: _builtins.int = ...,
-        max_nodes: _builtins.int = ...,
-        max_staged: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["horizon_slots", b"horizon_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PipelineLimits: _TypeAlias = PipelineLimits  # noqa: Y015
 
 @_typing.final
 class StagedContribution(_message.Message):

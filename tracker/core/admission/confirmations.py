@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tracker.core.log import (
     Answer,
     Effect,
-    LimitsChanged,
+    PipelineChanged,
     PipelineDeleted,
     PipelineRegistered,
     Restart,
@@ -48,7 +48,7 @@ class Confirmations:
         for item in self._replication.outbox:
             if isinstance(item.entry, PipelineRegistered):
                 self.registrations[item.entry.spec.name] = (item.number, [])
-            elif isinstance(item.entry, LimitsChanged):
+            elif isinstance(item.entry, PipelineChanged) and not item.entry.activated:
                 self.registrations[item.entry.pipeline] = (item.number, [])
             elif isinstance(item.entry, PipelineDeleted):
                 self.registrations.pop(item.entry.pipeline, None)
@@ -75,7 +75,8 @@ class Confirmations:
 
     def _answer_registrations(self, everywhere: int) -> None:
         for name, (number, requests) in list(self.registrations.items()):
-            if number <= everywhere and name in self._pipelines:
+            pipeline = self._pipelines.get(name)
+            if number <= everywhere and pipeline is not None and pipeline.is_activated:
                 del self.registrations[name]
-                spec = self._pipelines[name].spec
+                spec = pipeline.spec
                 self._effects.extend(Answer(request, spec) for request in requests)

@@ -8,8 +8,16 @@ from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import Effect, PipelineEnded, PipelineRegistered, PipelinesOver, Restart
+from tracker.core.log import (
+    Effect,
+    PipelineChanged,
+    PipelineEnded,
+    PipelineRegistered,
+    PipelinesOver,
+    Restart,
+)
 from tracker.core.log.journal import Journal
+from tracker.core.log.steps import ShardLeft
 from tracker.core.membership.shards import Shards
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines, deleted
@@ -70,6 +78,28 @@ class Generations:
         self._reporter.forget_pipeline(name)
         self._confirmations.forget_pipeline(name, refusal)
         self._effects.append(PipelineEnded(name))
+
+    def activate_changes(self) -> None:
+        """This home logs that it judges by changes of segments and edges from here on, once it has heard of every shard
+        that it reckons with them, and what that had announced before. Not where records are applied."""
+        known = self._pipelines
+        ready = [name for name in known.unactivated if known[name].may_activate]
+        if not ready or not self._shards.counts:
+            return
+        pending = [*self._journal.pending_entries()]
+        if any(isinstance(entry, ShardLeft) for entry in pending):
+            return  # that is its last entry
+        logged = {
+            (entry.pipeline, entry.number)
+            for entry in pending
+            if isinstance(entry, PipelineChanged) and entry.activated
+        }
+        for name in ready:
+            pipeline = known[name]
+            number = pipeline.graph_change.number
+            if (name, number) not in logged:
+                self._journal.append_home(PipelineChanged(number, pipeline.spec, activated=True))
+                pipeline.activate()
 
     def say_over(self) -> None:
         """This home says that it logs nothing more of pipelines that were deleted, once their closed keys are

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tracker.core.cut.graph import SegmentGraph
 from tracker.core.home.home import HomeNode
 from tracker.core.model import Cells, HeldSlot, HoldMove, RefusalCode, Refused, TickContent
 from tracker.core.model.ack_values import hold_value
@@ -77,12 +78,9 @@ def _check_names(pipeline: Pipeline, node: HomeNode, moves: Sequence[HoldMove]) 
                 f"the name of a hold of node {node.key} has {len(move.name)} characters, and must have 1 to "
                 f"{MAX_HOLD_NAME_CHARACTERS}: {move.name[:60]!r}",
             )
-        if not 0 <= move.segment < len(pipeline.spec.segments):
-            raise _refuse(
-                pipeline,
-                f"hold {move.name!r} of node {node.key} names segment number {move.segment}; the pipeline has "
-                f"{len(pipeline.spec.segments)} segments, numbered from 0",
-                RefusalCode.UNKNOWN_SEGMENT,
+        if not 0 <= move.segment < len(pipeline.home.spec.segments):
+            raise pipeline.home.unknown(
+                f"hold {move.name!r} of node {node.key} names", move.segment
             )
         if not LOWEST_SLOT <= move.slot <= HIGHEST_SLOT and move.slot != FOREVER:
             raise _refuse(
@@ -136,7 +134,7 @@ def _check_backed(
 ) -> None:
     """Raises Refused unless something of the node keeps min time from the slot until this tick counts. late: the
     hold as it stands, where min time has passed it."""
-    lowest = min(_reached(pipeline, node, content, move.segment, floors), default=FOREVER)
+    lowest = created_from(pipeline, node, content, move.segment, floors)
     if lowest <= move.slot:
         return
     if late is not None:
@@ -159,12 +157,31 @@ def _check_backed(
     )
 
 
+def created_from(
+    pipeline: Pipeline,
+    node: HomeNode,
+    content: TickContent,
+    segment: int,
+    floors: list[int],
+    graph: SegmentGraph | None = None,
+) -> int:
+    """From which slot on something of a node keeps min time of a segment until its tick counts, by the graph that is
+    declared, or another one; FOREVER if nothing."""
+    ways = graph or pipeline.declared
+    return min(_reached(pipeline, node, content, segment, floors, ways), default=FOREVER)
+
+
 def _reached(
-    pipeline: Pipeline, node: HomeNode, content: TickContent, segment: int, floors: list[int]
+    pipeline: Pipeline,
+    node: HomeNode,
+    content: TickContent,
+    segment: int,
+    floors: list[int],
+    graph: SegmentGraph,
 ) -> Iterator[int]:
     """From which slots on the node may create in a segment: for what the tick consumes, not too late, for what
     the node holds, and for its fronts."""
-    distance = pipeline.graph.distance
+    distance = graph.distance
     consumed, late = content.consumed, None
     if len(consumed):
         late = consumed.below(floors)
@@ -185,7 +202,7 @@ def held_from(pipeline: Pipeline, node: HomeNode, segment: int) -> int:
     """From which slot on a node may create in a segment by what it holds; FOREVER if nowhere."""
     if not node.held:
         return FOREVER
-    floors, distance = pipeline.floors(), pipeline.graph.distance
+    floors, distance = pipeline.floors(), pipeline.declared.distance
     return min(
         (
             add_delay(held.slot, distance(held.segment, segment))

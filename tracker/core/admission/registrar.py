@@ -1,18 +1,19 @@
-"""Registering pipelines, changing their limits, beginning them anew (rules 1, 9)."""
+"""Registering pipelines, changing them, beginning them anew, ending them (rules 1, 9, 12)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeVar
 
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.config import ProcessConfig
-from tracker.core.home.registration import check_delays, check_spec, differences
+from tracker.core.home.registration import check_delays, check_spec, differences, differs
 from tracker.core.log import (
     Answer,
     DeletePipeline,
     Effect,
-    LimitsChanged,
+    PipelineChanged,
     PipelineDeleted,
     PipelineRegistered,
     PipelineRestarted,
@@ -24,28 +25,22 @@ from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER, add_delay
+from tracker.core.pipeline.change import changes_graph, check_change, numbered
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import MAX_ENDED, Pipelines
 
-Said = TypeVar("Said", LimitsChanged, PipelineDeleted, PipelineRestarted)
+Said = TypeVar("Said", PipelineDeleted, PipelineRestarted)
 
 _OPEN_SHOWN = 10
 """Of what is open, in a message."""
 
 
 def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
-    advice = "register it under another name"
-    if known.with_limits(asked.limits) == asked:
-        advice = "to change its limits while it runs: lowmark pipelines apply"
-    elif replace(known.with_limits(asked.limits), start_slot=asked.start_slot) == asked:
-        advice = (
-            f"its start is for good: with `start: slot:{known.start_slot}` it is this one, whose limits may be "
-            "changed (`now` is another moment each time); or register another, under another name"
-        )
     return Refused(
         RefusalCode.CONFLICT,
-        f"pipeline {asked.name!r} is registered otherwise: {differences(known, asked)}; {advice}",
+        f"pipeline {asked.name!r} is registered otherwise: {differences(known, asked)}; to change it while it runs: "
+        "lowmark pipelines apply; or register another, under another name",
     )
 
 
@@ -68,6 +63,35 @@ def _check_nothing_open(pipeline: Pipeline) -> None:
             f"pipeline {pipeline.spec.name!r} is not over: {', '.join(there[:_OPEN_SHOWN])}{more}; let its nodes leave "
             "and what is open be processed, or say that it is to be dropped (--drop-open)",
         )
+
+
+def _check_not_fed(pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec) -> None:
+    """Raises Refused(CONFLICT) where a front feeds a segment that is to be removed, as far as has been reported here: it
+    would hold min time of all that follows from there."""
+    gone = {known.segments.index(name) for name in spec.removed if name not in known.removed}
+    for view in pipeline.combiner.views.values():
+        for front in view.fronts.values():
+            if front.segment in gone:
+                raise Refused(
+                    RefusalCode.CONFLICT,
+                    f"pipeline {spec.name!r}: segment {known.segments[front.segment]!r} cannot be removed while front "
+                    f"{front.front!r} of node {front.node_id!r} feeds it; let that leave first",
+                )
+
+
+def _check_not_complete(pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec) -> None:
+    """Raises Refused(COMPLETE) where a new edge leads to a segment that is complete, as far as has been heard here: whoever
+    feeds what leads there could label nothing."""
+    complete = {
+        n for n, floor in zip(known.segments, pipeline.floors(), strict=False) if floor == FOREVER
+    }
+    for edge in spec.edges:
+        if edge.target in complete and edge not in known.edges:
+            raise Refused(
+                RefusalCode.COMPLETE,
+                f"pipeline {spec.name!r}: segment {edge.target!r} is complete, which stays true, and nothing can come there "
+                f"from {edge.source!r}; let the edge lead to a new segment",
+            )
 
 
 def _ending(name: str) -> Refused:
@@ -103,6 +127,11 @@ class Registrar:
         known = self._pipelines.registering.get(spec.name)
         if known is None:
             self._check_free(spec.name)
+            if spec.removed:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"pipeline {spec.name!r} is new, and no segment of it can have been removed: {spec.removed[:20]}",
+                )
             check_delays(spec)
             self._check_limits(spec)
             if (
@@ -114,7 +143,10 @@ class Registrar:
                     f"pipeline {spec.name!r}: {len(self._pipelines)} pipelines are registered, "
                     f"the limit max_pipelines is {self._config.max_pipelines}",
                 )
-            self._check_segments(spec)
+            self._check_segments(spec, len(spec.segments))
+            if event.check_only:
+                self._effects.append(Answer(event.request, spec))
+                return
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
             self._journal.append_home(PipelineRegistered(spec, self._first_generation(spec)))
@@ -136,15 +168,15 @@ class Registrar:
         last = self._pipelines.last_generation(spec.name)
         return Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
 
-    def _check_segments(self, spec: PipelineSpec) -> None:
-        """Raises Refused(FULL) where all pipelines together would have too many segments."""
+    def _check_segments(self, spec: PipelineSpec, more: int) -> None:
+        """Raises Refused(FULL) where all pipelines together would have too many segments, with so many more."""
         registering = self._pipelines.registering.values()
         there = self._pipelines.segments + sum(len(each.segments) for each in registering)
         most = self._config.max_segments
-        if there + len(spec.segments) > most:
+        if more and there + more > most:
             raise Refused(
                 RefusalCode.FULL,
-                f"pipeline {spec.name!r}: {there} segments are registered and {len(spec.segments)} more would "
+                f"pipeline {spec.name!r}: {there} segments are registered and {more} more would "
                 f"pass the limit max_segments of {most}, which is of all pipelines together; register fewer",
             )
 
@@ -166,30 +198,57 @@ class Registrar:
                 )
 
     def _register_again(self, pipeline: Pipeline, event: RegisterPipeline) -> None:
-        """A pipeline that is there is registered as it is, or as it was at first; or given other limits."""
-        spec = event.spec
-        number, known = self._newest_limits(pipeline)
-        _, requests = self._confirmations.registrations.get(spec.name, (0, []))
-        if known == spec or (spec == pipeline.registered and not event.change_limits):
-            if spec.name in self._confirmations.registrations:
+        """A pipeline that is there is registered as it is, or as it was at first; or it becomes another one."""
+        number, known = self._newest(pipeline)
+        name, spec = known.name, numbered(known, event.spec)
+        _, requests = self._confirmations.registrations.get(name, (0, []))
+        if not differs(known, spec) or (event.spec == pipeline.registered and not event.change):
+            if name in self._confirmations.registrations:
                 requests.append(event.request)
             else:
                 self._effects.append(Answer(event.request, known))
             return
-        if not event.change_limits or known.with_limits(spec.limits) != spec:
-            raise _registered_otherwise(known, spec)
+        if not event.change:
+            raise _registered_otherwise(known, event.spec)
+        self._check_change(pipeline, known, spec)
+        if event.check_only:
+            self._effects.append(Answer(event.request, spec))
+            return
+        requests.append(event.request)
+        self._confirmations.await_registration(name, requests)
+        self._journal.append_home(PipelineChanged(number + 1, spec))
+
+    def _newest(self, pipeline: Pipeline) -> tuple[int, PipelineSpec]:
+        """How often a pipeline was changed, durably or not, and what it has become."""
+        newest = pipeline.changes, pipeline.spec
+        for entry in self._journal.pending_entries():
+            if isinstance(entry, PipelineChanged) and entry.pipeline == pipeline.spec.name:
+                newest = max(newest, (entry.number, entry.spec), key=itemgetter(0))
+        return newest
+
+    def _check_change(self, pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec) -> None:
+        """Raises Refused where a pipeline cannot become this."""
+        check_spec(spec)
         check_delays(spec)
         self._check_limits(spec)
-        requests.append(event.request)
-        self._confirmations.await_registration(spec.name, requests)
-        self._journal.append_home(LimitsChanged(spec.name, number + 1, spec.limits))
-
-    def _newest_limits(self, pipeline: Pipeline) -> tuple[int, PipelineSpec]:
-        """How often a pipeline's limits were changed, durably or not, and the pipeline under the last."""
-        entry = self._pending(LimitsChanged, pipeline.spec.name)
-        if entry is None:
-            return pipeline.limits_number, pipeline.spec
-        return entry.number, pipeline.spec.with_limits(entry.limits)
+        self._check_segments(spec, len(spec.segments) - len(known.segments))
+        check_change(known, spec)
+        if not changes_graph(known, spec):
+            return
+        if all(slot == FOREVER for slot in pipeline.announced):
+            raise Refused(
+                RefusalCode.COMPLETE,
+                f"pipeline {spec.name!r} is complete, which stays true; register another one, under another name",
+            )
+        if pipeline.graph_change.is_under_way or changes_graph(pipeline.spec, known):
+            away = sorted({*pipeline.combiner.views} - pipeline.graph_change.activated)
+            waits = f"shards {away} have not adopted it" if away else "it is not known everywhere"
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {spec.name!r}: another change of its segments and edges is under way, and {waits}; ask again",
+            )
+        _check_not_fed(pipeline, known, spec)
+        _check_not_complete(pipeline, known, spec)
 
     def restart(self, event: RestartPipeline) -> None:
         """Begins a new generation, once, however often it is asked for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tracker.core.admission.holds import held_from, with_holds
+from tracker.core.admission.holds import created_from, held_from, with_holds
 from tracker.core.home.home import RAISE_LIMIT, HomeNode
 from tracker.core.log import KeyTick, SegmentLow, SubmitTick
 from tracker.core.membership.shards import Shards
@@ -65,6 +65,8 @@ class TickJudge:
         created = event.content.created
         if created.size and not event.content.consumed.size:
             self._check_labels(pipeline, node, created)
+        if created.size and content.consumed.size and pipeline.has_other_edges:
+            self._check_ways(pipeline, node, event.content, floors)
         self._check_room(pipeline, content)
         return content
 
@@ -98,6 +100,42 @@ class TickJudge:
                     f"it may label from slot {floor} on: it has promised that much, or was granted "
                     "it when it joined; label the item with a later slot",
                 )
+
+    def _check_ways(
+        self, pipeline: Pipeline, node: HomeNode, content: TickContent, floors: list[int]
+    ) -> None:
+        """Where segments or edges have changed, a node may create along an edge that is gone: refused is what cannot have
+        come of anything that its tick consumes, nor of what it holds or its fronts may label. What is consumed late
+        rules nothing out: it keeps no min time away."""
+        spec, late = pipeline.spec, content.consumed.below(floors)
+        consumed = content.consumed.lowest_slots()
+        for segment, lowest in content.created.lowest_slots().items():
+            if lowest >= created_from(pipeline, node, content, segment, floors):
+                continue
+            if late is not None and any(
+                pipeline.declared.connects(u, segment)
+                for u in content.consumed.select(late).lowest_slots()
+            ):
+                continue
+            if lowest >= created_from(pipeline, node, content, segment, floors, pipeline.graph):
+                raise Refused(
+                    RefusalCode.NOT_READY,
+                    f"pipeline {spec.name!r}: the edge by which node {node.key} created in segment "
+                    f"{spec.segments[segment]!r} is new, and not every shard is known to reckon with it; ask again",
+                )
+            of = ", ".join(f"{spec.segments[u]!r} at slot {slot}" for u, slot in consumed.items())
+            gone = (
+                ", a segment that was removed and is drained,"
+                if segment in pipeline.home.removed
+                else ""
+            )
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: node {node.key} created an item at slot "
+                f"{lowest},{gone} which by the pipeline's edges cannot come of what the same tick consumes, in {of}: the "
+                "pipeline has been changed; let the node create where its edges lead, or declare the edge (lowmark "
+                "pipelines apply)",
+            )
 
     def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:
         """Raises Refused where a table has no room for what comes in. A tick that consumes anything is

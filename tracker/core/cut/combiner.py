@@ -39,6 +39,8 @@ class ShardView:
     lows: dict[int, SegmentLow] = field(default_factory=dict)
     fronts: dict[FrontId, FrontReport] = field(default_factory=dict)
     announced: dict[int, int] = field(default_factory=dict)
+    changes: int = 0
+    """How often the pipeline was changed, as far as the shard has applied that."""
 
     def says_complete(self, segments: int) -> bool:
         """Whether the shard is known to have announced that all so many segments are complete."""
@@ -65,6 +67,15 @@ class Combiner:
         """By segment a heap of (slot, home, last entry of the run)."""
         self._compact_above = [_SLACK_IN_HEAPS] * graph.size
         self._promises: list[list[tuple[int, FrontId]]] = [[] for _ in range(graph.size)]
+
+    def go_by(self, graph: SegmentGraph) -> None:
+        """Min times follow from another graph from here on, which may have more segments."""
+        self.graph = graph
+        for _ in range(graph.size - len(self._touched)):
+            self.announced_anywhere.append(LOWEST_SLOT)
+            self._touched.append([])
+            self._compact_above.append(_SLACK_IN_HEAPS)
+            self._promises.append([])
 
     # --- taking reports ---------------------------------------------------------------------------
 
@@ -94,7 +105,7 @@ class Combiner:
         if whole:
             self.forget(shard)
         view = self.views[shard]
-        view.heard = True
+        view.heard, view.changes = True, report.changes
         for low in report.lows:
             view.lows[low.segment] = low
         for left in report.left:  # first: an older process does not say which joining has left
@@ -238,6 +249,7 @@ class Combiner:
             fronts=tuple(view.fronts.values()),
             runs=self.own_runs(),
             announced=tuple(view.announced.items()),
+            changes=view.changes,
         )
 
     def validate(self) -> None:

@@ -49,6 +49,10 @@ class SegmentGraph:
         """The shortest delay in slots from one segment to another; FOREVER if there is no way."""
         return self._distances(source).item(target)
 
+    def connects(self, source: int, target: int) -> bool:
+        """Whether items of one segment can get to another."""
+        return self.distance(source, target) != FOREVER
+
     def reached_from(self, source: int) -> list[int]:
         """The segments that items of `source` can get to, itself among them."""
         return np.flatnonzero(self._distances(source) != FOREVER).tolist()

@@ -111,9 +111,11 @@ class HistorySnapshot:
 
 
 def _saved(histories: list[History]) -> Iterator[HistorySnapshot]:
+    # Of a segment that was added later it is kept since when.
+    first = min(tier.since for history in histories for tier in history.tiers)
     for segment, history in enumerate(histories):
         for number, tier in enumerate(history.tiers):
-            if tier.slots:
+            if tier.slots or tier.since != first:
                 steps = tuple(zip(tier.slots, tier.at_ms, strict=True))
                 yield HistorySnapshot(segment, number, tier.since, steps)
 

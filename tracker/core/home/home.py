@@ -7,7 +7,7 @@ not durable yet counts in the checks and in nothing else, since a crash forgets 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -234,7 +234,7 @@ _STAGED = d.each(
 class HomePipeline:
     """The nodes of one pipeline whose home this is, and what is staged for them."""
 
-    spec: PipelineSpec = d.follows("the pipeline's")
+    spec: PipelineSpec = d.follows("what of the pipeline this home judges by", ahead=True)
     nodes: dict[str, HomeNode] = d.survives(_NODES, dict, own=True)
     newest: dict[str, NodeKey] = d.follows("`nodes`", dict, ahead=True)
     """The newest key given to an id, durable or not: only its ticks are accepted."""
@@ -243,14 +243,24 @@ class HomePipeline:
     )
     """By node id, and by the key of the contribution."""
     staged_count: int = d.follows("`staged`", default=0)
-    ways: Ways | None = d.forgotten("the edges of `spec`, which are for good, say it", default=None)
+    ways: Ways | None = d.forgotten("the edges of `spec` say it", default=None)
     """Where items go round, once it was asked for."""
+    removed: frozenset[int] = d.follows("`spec`", ahead=True, default=frozenset())
+    """Segments that take nothing more, by number."""
+    coming: tuple[str, ...] = d.follows("the pipeline's", ahead=True, default=())
+    """Segments that are new, and that this home does not judge by yet."""
     waiting: dict[FrontName, None] = d.forgotten("`fronts` of nodes say it", dict)
     """Fronts of these nodes that wait for their grant, and some that do no more."""
 
     def derive(self) -> None:
         """Works out what follows from what is durable."""
         self.staged_count = sum(map(len, self.staged.values()))
+
+    def change(self, judged: PipelineSpec, newest: PipelineSpec) -> None:
+        """Judges by what the pipeline was, or has become."""
+        self.spec, self.ways = judged, None
+        self.removed = frozenset(map(judged.segments.index, judged.removed))
+        self.coming = newest.segments[len(judged.segments) :]
 
     def take_up(self, node: HomeNode, claims: dict[str, FrontClaim]) -> None:
         """A node goes on here with the fronts that it has."""
@@ -390,6 +400,8 @@ class HomePipeline:
                 self._check_cells(what, cells)
                 self._check_counts(what, cells)
         if created.size:
+            if self.removed and not consumed.size:
+                self._check_not_removed(created.lowest_slots())
             self._check_created(created, announced, floors)
             self._check_granted(node, created)
             if self.spec.rounds > 1:
@@ -441,18 +453,26 @@ class HomePipeline:
     def _check_cells(self, what: str, cells: Cells) -> None:
         low, high = cells.segment_span()
         if low < 0 or high >= len(self.spec.segments):
-            bad = low if low < 0 else high
-            raise self._refuse(
-                RefusalCode.UNKNOWN_SEGMENT,
-                f"{what} cells name segment number {bad}; the pipeline has "
-                f"{len(self.spec.segments)} segments, numbered from 0",
-            )
+            raise self.unknown(f"{what} cells name", low if low < 0 else high)
         highest = cells.highest_slot()
         if highest > HIGHEST_SLOT:
             raise self._refuse(
                 RefusalCode.INVALID,
                 f"{what} cells name slot {highest}; the largest is {HIGHEST_SLOT}",
             )
+
+    def unknown(self, what: str, number: int) -> Refused:
+        """Why a number of a segment is refused by which this home does not judge."""
+        new = number - len(self.spec.segments)
+        if 0 <= new < len(self.coming):
+            return self._refuse(
+                RefusalCode.NOT_READY,
+                f"{what} segment {self.coming[new]!r}, which is new: not every shard is known to reckon with it; ask again",
+            )
+        return self._refuse(
+            RefusalCode.UNKNOWN_SEGMENT,
+            f"{what} segment number {number}; the pipeline has {len(self.spec.segments)} segments, numbered from 0",
+        )
 
     def _check_counts(self, what: str, cells: Cells) -> None:
         least, most = cells.count_span()
@@ -463,6 +483,15 @@ class HomePipeline:
                 f"items must lie within 0 and {MAX_ITEMS_PER_CELL}",
             )
 
+    def _check_not_removed(self, segments: Iterable[int]) -> None:
+        gone = sorted(self.removed & {*segments})
+        if gone:
+            raise self._refuse(
+                RefusalCode.UNKNOWN_SEGMENT,
+                f"segment {self.spec.segments[gone[0]]!r} was removed and takes nothing more; let the node create in "
+                f"others, or bring the segment back under another name (lowmark pipelines apply)",
+            )
+
     def _check_created(
         self, created: Cells, announced: Sequence[int], floors: Sequence[int]
     ) -> None:
@@ -470,11 +499,14 @@ class HomePipeline:
         if below is not None:
             at = int(below.argmax())
             number = int(created.segments[at])
+            advice = "label it with a later slot"
+            if number in self.removed:
+                advice = "the segment was removed: let the node create in others"
             raise self._refuse(
                 RefusalCode.BELOW_MIN_TIME,
                 f"segment {self.spec.segments[number]!r}: an item was created at slot "
                 f"{int(created.slots[at])}, but min time {floors[number]} is announced: everything "
-                "below it is complete; label it with a later slot",
+                f"below it is complete; {advice}",
             )
         horizon = add_delay(min(announced), self.spec.horizon_slots)
         highest = created.highest_slot()
@@ -524,11 +556,7 @@ class HomePipeline:
         self.check_printable("unit", unprintable_unit(created))
         for unit in content.units_created + content.units_consumed:
             if not 0 <= unit.segment < len(self.spec.segments):
-                raise self._refuse(
-                    RefusalCode.UNKNOWN_SEGMENT,
-                    f"unit {unit.name!r} names segment number {unit.segment}; the pipeline has "
-                    f"{len(self.spec.segments)} segments, numbered from 0",
-                )
+                raise self.unknown(f"unit {unit.name!r} names", unit.segment)
         batch = content.batch
         if batch is not None and (
             not 0 < len(batch.scope) <= MAX_NAME_CHARACTERS
@@ -555,12 +583,9 @@ class HomePipeline:
         fronts = {name: (claim.segment, claim.promise) for name, claim in node.fronts.items()}
         for join in content.joins:
             if not 0 <= join.segment < len(self.spec.segments):
-                raise self._refuse(
-                    RefusalCode.UNKNOWN_SEGMENT,
-                    f"front {join.front!r} joins segment number {join.segment}; the pipeline has "
-                    f"{len(self.spec.segments)} segments, numbered from 0",
-                )
+                raise self.unknown(f"front {join.front!r} joins", join.segment)
             segment = self.spec.segments[join.segment]
+            self._check_not_removed((join.segment,))
             if announced[join.segment] == FOREVER:
                 raise self._refuse(
                     RefusalCode.COMPLETE,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.model import (
+    LIMITS,
+    Edge,
     FrontPolicy,
-    Limits,
     PipelineSpec,
     RefusalCode,
     Refused,
@@ -48,12 +50,21 @@ def check_spec(spec: PipelineSpec) -> None:
             )
     if not LOWEST_SLOT <= spec.start_slot <= HIGHEST_SLOT:
         raise refuse(f"start_slot {spec.start_slot} is not within {LOWEST_SLOT} to {HIGHEST_SLOT}")
-    for name in ("slack_ns", *(field.name for field in fields(Limits))):
+    for name in ("slack_ns", *LIMITS):
         value = getattr(spec, name)
         if not 0 < value < FOREVER:
             raise refuse(f"{name} is {value}; it must be positive and below {FOREVER}")
     if spec.slack_ns > MAX_SLACK_NS:
         raise refuse(f"slack_ns {spec.slack_ns} is over the limit of {MAX_SLACK_NS}, a year")
+    if unknown := sorted({*spec.removed} - known):
+        raise refuse(f"removed names segment {unknown[0]!r}, which is not among its segments")
+    if len(spec.removed) == len(spec.segments):
+        raise refuse("all of its segments are removed; to end it: lowmark pipelines delete")
+    for edge in spec.edges:
+        if edge.target in spec.removed and edge.source not in spec.removed:
+            raise refuse(
+                f"edge {edge.source!r} -> {edge.target!r} leads to a segment that is removed"
+            )
     _check_rounds(spec, refuse)
     _check_fronts(spec, refuse)
     _check_time(spec, refuse)
@@ -77,11 +88,6 @@ def _check_rounds(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
                 f"edge {edge.source!r} -> {edge.target!r} has a delay of {edge.delay} slots, which is neither "
                 f"below the {spec.rounds} rounds of a time nor whole times; an edge raises the round, or the time"
             )
-
-
-def check_limits(spec: PipelineSpec, limits: Limits) -> None:
-    """Raises Refused(INVALID) where a pipeline cannot go by other limits."""
-    check_spec(spec.with_limits(limits))
 
 
 def check_delays(spec: PipelineSpec) -> None:
@@ -170,23 +176,39 @@ def _check_time(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
         )
 
 
+def differs(registered: PipelineSpec, asked: PipelineSpec) -> bool:
+    """Whether two pipelines are not the same; in which order edges are named makes none."""
+    edges = {*registered.edges} != {*asked.edges}
+    return edges or replace(registered, edges=()) != replace(asked, edges=())
+
+
+def changed_fields(known: PipelineSpec, asked: PipelineSpec) -> dict[str, tuple[Any, Any]]:
+    """By name of a field that differs, what it is and what is asked, as plain data: lists, texts and numbers."""
+    return {
+        field.name: (_plain(getattr(known, field.name)), _plain(getattr(asked, field.name)))
+        for field in fields(PipelineSpec)
+        if getattr(known, field.name) != getattr(asked, field.name)
+    }
+
+
 def differences(registered: PipelineSpec, asked: PipelineSpec) -> str:
     """What differs between two pipelines, for people: `field: registered ..., asked ...`."""
     return "; ".join(
-        f"{field.name}: registered {_show(getattr(registered, field.name))}, "
-        f"asked {_show(getattr(asked, field.name))}"
-        for field in fields(PipelineSpec)
-        if getattr(registered, field.name) != getattr(asked, field.name)
+        f"{name}: registered {_text(was)}, asked {_text(now)}"
+        for name, (was, now) in changed_fields(registered, asked).items()
     )
 
 
-def _show(value: object) -> str:
+def _text(value: object) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else repr(value)
+
+
+def _plain(value: object) -> object:
     if isinstance(value, tuple):
-        shown = ", ".join(
-            f"{v.source}->{v.target}+{v.delay}" if hasattr(v, "delay") else _show(v) for v in value
-        )
-        return f"[{shown}]"
+        return [_plain(each) for each in value]
+    if isinstance(value, Edge):
+        return f"{value.source} -> {value.target}" + (f" + {value.delay}" if value.delay else "")
     if isinstance(value, FrontPolicy):
         after = f" after {value.evict_after_ms} ms" if value.evict_after_ms else ""
-        return f"{value.front!r}: {value.silent_front.value}{after}"
-    return repr(value.value if isinstance(value, SilentFront | TimeKind) else value)
+        return f"{value.front}: {value.silent_front.value}{after}"
+    return value.value if isinstance(value, SilentFront | TimeKind) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker.core.log.steps import MembershipStep
-from tracker.core.model import Cells, Limits, NodeKey, PipelineSpec, Restart, Tick
+from tracker.core.model import Cells, NodeKey, PipelineSpec, Restart, Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,20 @@ class PipelineRegistered:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsChanged:
-    """A pipeline goes by other limits from here on. Said by the registrar, which numbers the changes of a
-    pipeline from 1: one that is not newer than what a shard goes by is nothing there."""
+class PipelineChanged:
+    """A pipeline is what `spec` declares from here on. The registrar decides on it, and numbers the changes of a pipeline
+    from 1: one that is not newer than what a shard knows is nothing there. Where segments or edges change, each home
+    logs the change once more, `activated`, before it judges a tick by it: no tick in its log is judged by the new ones
+    before that, and none by the old ones behind it."""
 
-    pipeline: str
     number: int
-    limits: Limits
+    spec: PipelineSpec
+    activated: bool = False
+    """Whether the home that logs it judges by it from here on."""
+
+    @property
+    def pipeline(self) -> str:
+        return self.spec.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class WrittenOff:
 
 Entry = (
     PipelineRegistered
-    | LimitsChanged
+    | PipelineChanged
     | PipelineRestarted
     | PipelineDeleted
     | PipelinesOver

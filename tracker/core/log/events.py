@@ -16,12 +16,14 @@ from tracker.core.model.waits import WaitCause
 @dataclass(frozen=True, slots=True)
 class RegisterPipeline:
     """Answered by `Answer(request, PipelineSpec)`, the pipeline as it is then, when every shard has it
-    durably. May be repeated, also as it was before its limits were changed. change_limits: one that is
-    there goes by the limits of this one from now on; whatever else differs is a conflict."""
+    durably. May be repeated, also as it was at first. change: one that is there becomes as this one from now on, as far as
+    it can while it runs (`check_change`); without, whatever differs is a conflict. check_only: nothing changes; the
+    answer is the pipeline as it would be."""
 
     request: Hashable
     spec: PipelineSpec
-    change_limits: bool = False
+    change: bool = False
+    check_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ class SegmentLow:
 class PipelineReport:
     """A shard's state of one pipeline at a moment, or its changes since the report before (rule 5).
 
-    left: of fronts that have left, their joinings (0 and 0 from a process of an older version, which names
+    changes: how often the pipeline was changed, as far as the sender has applied that; who has applied fewer waits until it
+    has as many. left: of fronts that have left, their joinings (0 and 0 from a process of an older version, which names
     none); announced: (segment, min time) in this generation.
     """
 
@@ -89,6 +90,7 @@ class PipelineReport:
     runs: tuple[TouchedRun, ...] = ()
     announced: tuple[tuple[int, int], ...] = ()
     generation: int = 0
+    changes: int = 0
 
     @property
     def segments(self) -> list[int]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from tracker.core.log import Append, Effect, Entry, HomeEntry, Record
+from tracker.core.log import Append, Effect, Entry, HomeEntry, PipelineChanged, Record
 from tracker.core.log.records import may_change_min_times
 from tracker.core.model import durable as d
 
@@ -72,6 +72,13 @@ class Journal:
         looked."""
         return len(self.pending) > MAX_LOOKED_THROUGH or any(
             may_change_min_times(record, pipeline) for _, record, _ in self.pending
+        )
+
+    def has_pending_change(self, pipeline: str) -> bool:
+        """Whether this home has decided that a pipeline becomes another one, and that is not durable."""
+        return any(
+            isinstance(entry, PipelineChanged) and entry.pipeline == pipeline
+            for entry in self.pending_entries()
         )
 
     def commit(self, position: int) -> Iterator[tuple[Record, Hashable | None]]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from tracker.core.log import (
     KeyProgress,
     KeyTick,
+    PipelineChanged,
     PipelineRegistered,
     TickColumns,
     TickRun,
@@ -18,7 +19,15 @@ from tracker.core.log import (
     WrittenOff,
     steps,
 )
-from tracker.core.model import Batch, Cells, NodeKey, StagedContribution, Unit, WrittenOffCell
+from tracker.core.model import (
+    Batch,
+    Cells,
+    NodeKey,
+    PipelineSpec,
+    StagedContribution,
+    Unit,
+    WrittenOffCell,
+)
 from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingTable
 
@@ -126,8 +135,8 @@ def _long_bytes(entry: Told) -> int:
             return sum(map(progress_bytes, entry.keys)) + owned_bytes(entry)
         case KeyTick():
             return _tick_bytes(entry)
-        case PipelineRegistered():
-            return _registered_bytes(entry)
+        case PipelineRegistered() | PipelineChanged():
+            return _spec_bytes(entry.spec)
         case WrittenOff():
             return sum(map(text_bytes, (entry.pipeline, entry.node_id))) + cells_bytes(entry.cells)
         case steps.NodesMoved():
@@ -169,11 +178,10 @@ def _tick_bytes(entry: KeyTick) -> int:
     )  # fmt: skip
 
 
-def _registered_bytes(entry: PipelineRegistered) -> int:
-    spec = entry.spec
+def _spec_bytes(spec: PipelineSpec) -> int:
     edges = (text_bytes(e.source) + text_bytes(e.target) + _NUMBER_BYTES for e in spec.edges)
     policies = (text_bytes(p.front) + 3 * _NUMBER_BYTES for p in spec.front_policies)
-    names = (text_bytes(name) for name in (spec.name, *spec.segments, *spec.fronts))
+    names = (text_bytes(name) for name in (spec.name, *spec.segments, *spec.fronts, *spec.removed))
     parts = _PART_BYTES * (len(spec.edges) + len(spec.front_policies))
     return sum(names) + sum(edges) + sum(policies) + parts
 

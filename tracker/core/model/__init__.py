@@ -8,9 +8,9 @@ from tracker.core.model.cells import Cells, WrittenOffCell
 from tracker.core.model.refusals import Refusal, RefusalCode, Refused
 from tracker.core.model.specs import (
     KEEP_ALIVES_PER_PATIENCE,
+    LIMITS,
     Edge,
     FrontPolicy,
-    Limits,
     PipelineSpec,
     SilentFront,
     TimeKind,
@@ -38,10 +38,9 @@ from tracker.core.model.ticks import (
 )  # fmt: skip
 
 __all__ = [
-    "HOLD_FRONT", "KEEP_ALIVES_PER_PATIENCE", "Batch", "Cells", "Dropped", "DroppedCells", "Edge",
+    "HOLD_FRONT", "KEEP_ALIVES_PER_PATIENCE", "LIMITS", "Batch", "Cells", "Dropped", "DroppedCells", "Edge",
     "FrontId", "FrontJoin", "FrontName", "FrontPin", "FrontPolicy", "Heartbeat",
-    "HeldSlot", "HoldMove", "Limits",
-    "NodeKey", "NodeKind", "PipelineSpec", "Refusal", "RefusalCode", "Refused", "Restart",
+    "HeldSlot", "HoldMove",     "NodeKey", "NodeKind", "PipelineSpec", "Refusal", "RefusalCode", "Refused", "Restart",
     "SilentFront", "StagedContribution", "Tick", "TickContent", "TimeKind", "Unit",
     "Vacancy", "WrittenOffCell",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ Segments are named by people and numbered, by their index in the registered pipe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from tracker.core.model.rounds import Rounds
@@ -51,15 +51,8 @@ class TimeKind(Enum):
     """Any number that grows: a table's version, a bucket of offsets, a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What of a pipeline may be changed while it runs; meanings as in `PipelineSpec`."""
-
-    horizon_slots: int
-    max_open_cells: int
-    max_open_units: int
-    max_nodes: int
-    max_staged: int
+LIMITS = ("horizon_slots", "max_open_cells", "max_open_units", "max_nodes", "max_staged")
+"""The fields of a pipeline that bound what there is of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,8 @@ class PipelineSpec:
     It holds at `start_slot` until every front named in `fronts` has joined (or, if none is named,
     `front_count` of them). `open`: hold, instead of completing, when the last front has left.
     `horizon_slots`: how far above the pipeline's min time an item may be created. `front_policies`: for
-    fronts of which `silent_front` is not to hold. `lateness_slots`: how far behind the newest item of its
+    fronts of which `silent_front` is not to hold. `removed`: segments that take nothing more since the pipeline was
+    changed; they keep their numbers, and the edges that lead out of them. `lateness_slots`: how far behind the newest item of its
     front an item may carry its time, with `time` EVENT or NUMBER, as the fronts vouch.
     """
 
@@ -93,6 +87,7 @@ class PipelineSpec:
     time: TimeKind = TimeKind.ARRIVAL
     lateness_slots: int = 0
     rounds: int = 1
+    removed: tuple[str, ...] = ()
 
     @property
     def times(self) -> Rounds:
@@ -105,15 +100,6 @@ class PipelineSpec:
             if policy.front == front:
                 return policy
         return FrontPolicy(front, self.silent_front, self.evict_after_ms)
-
-    @property
-    def limits(self) -> Limits:
-        """What of it may be changed while it runs."""
-        return Limits(**{each.name: getattr(self, each.name) for each in fields(Limits)})
-
-    def with_limits(self, limits: Limits) -> PipelineSpec:
-        """The same pipeline under other limits."""
-        return replace(self, **{each.name: getattr(limits, each.name) for each in fields(Limits)})
 
     @property
     def evicts(self) -> bool:

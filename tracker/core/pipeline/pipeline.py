@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tracker.core.cut.combiner import Combiner
@@ -16,12 +16,12 @@ from tracker.core.model import (
     DroppedCells,
     FrontId,
     FrontPin,
-    Limits,
     PipelineSpec,
     TimeKind,
 )
 from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.pipeline.change import GraphChange, changes_graph, united, with_graph_of
 from tracker.core.shard.cells import shown_items
 from tracker.core.shard.shard import ShardPipeline
 
@@ -46,12 +46,22 @@ class Pipeline:
 
     registered: PipelineSpec = d.survives({"spec": d.AS_IT_IS})
     """As it was registered."""
-    limits: Limits | None = d.survives(default=None)
-    """Those that it was given last; None where they were never changed."""
-    limits_number: int = d.survives(default=0)
-    """How often its limits were changed."""
-    spec: PipelineSpec = d.follows("as registered, under its limits")
-    graph: SegmentGraph = d.follows("as registered")
+    changed: PipelineSpec | None = d.survives(default=None)
+    """What it has become last; None where it was never changed."""
+    changes: int = d.survives(default=0)
+    """How often it was changed."""
+    spec: PipelineSpec = d.follows("as registered, or changed last")
+    graph_change: GraphChange = d.part()
+    activates: bool = d.follows("`graph_change`", ahead=True, default=True)
+    """Whether this home judges by the last change, which it has logged, durably or not."""
+    change_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
+    """Whether a change was applied, and what was announced by then is not reported."""
+    has_other_edges: bool = d.follows("`spec`", default=False)
+    """Whether its segments or edges have ever changed: then its nodes may not know of it."""
+    declared: SegmentGraph = d.follows("`activates`", ahead=True)
+    """The graph by which ticks are judged here."""
+    graph: SegmentGraph = d.follows("`spec`, and the change that is under way", ahead=True)
+    """The one on which min times rest: with edges along which items may still go though they are gone."""
     _vectors: Vectors = d.forgotten(d.HEARD_AGAIN)
     _own: int = d.follows("which process it is")
     restarts: list[Dropped] = d.survives(d.SEQUENCE)
@@ -94,14 +104,18 @@ class Pipeline:
 
     def __init__(self, spec: PipelineSpec, vectors: Vectors, own: int) -> None:
         self.spec = self.registered = spec
-        self.limits, self.limits_number = None, 0
-        self.graph = SegmentGraph(spec)
+        self.changed, self.changes, self.graph_change = None, 0, GraphChange()
+        self.graph = self.declared = SegmentGraph(spec)
+        self.has_other_edges, self.activates, self.change_unreported = False, True, False
         self._vectors, self._own = vectors, own
         self.restarts, self.restart = [], None
         self.published = [spec.start_slot] * len(spec.segments)
-        width_ns = COARSE_STEP_NS if spec.time is TimeKind.NUMBER else spec.slack_ns
-        self.history = [History(spec.start_slot, width_ns) for _ in spec.segments]
+        self.history = [History(spec.start_slot, self._history_width_ns) for _ in spec.segments]
         self._begin(spec.start_slot)
+
+    @property
+    def _history_width_ns(self) -> int:
+        return COARSE_STEP_NS if self.spec.time is TimeKind.NUMBER else self.spec.slack_ns
 
     def _begin(self, floor: int) -> None:
         """A generation begins: everything is done below `floor`, and nothing is there yet."""
@@ -154,19 +168,73 @@ class Pipeline:
         del self.restarts[:-MAX_LISTED_RESTARTS]
         self.restart = restart
         self._begin(floor)
+        self._find_graphs()
         self.unreported.update(enumerate(self.durable))
         self.shard.carry_over(older)
         self.shard.mark_all_changed()
 
-    def change_limits(self, number: int, limits: Limits) -> None:
-        """Goes by other limits, by change `number`, unless it goes by a newer one already. What is over a
-        lower limit stays: nothing more comes in until there is room."""
-        if number > self.limits_number:
-            self.limits, self.limits_number = limits, number
-            self._go_by_limits(limits)
+    def change(self, number: int, spec: PipelineSpec) -> bool:
+        """Becomes what change `number` says, unless it was changed later already; returns whether it was not. What is
+        over a lower limit stays: nothing more comes in until there is room. In a new segment everything is done below
+        the slot below which it is everywhere else: nothing comes in there but from others, or by a front that every
+        process pins."""
+        if number <= self.changes:
+            return False
+        before, self.changed, self.changes, self.spec = self.spec, spec, number, spec
+        self.shard.change(spec)
+        if changes_graph(before, spec):
+            self.graph_change.begin(number, before)
+            self._add_segments()
+            self.activates = False
+        self._find_graphs()
+        self.change_unreported = self.announced_due = True
+        self.unreported.update(enumerate(self.announced))
+        return True
 
-    def _go_by_limits(self, limits: Limits) -> None:
-        self.spec = self.shard.spec = self.home.spec = self.registered.with_limits(limits)
+    def _add_segments(self) -> None:
+        more = len(self.spec.segments) - len(self.published)
+        durable, published = min(self.durable), min(self.published)
+        self.durable += [durable] * more
+        self.announced += [durable] * more
+        self.published += [published] * more
+        self.departed_floors += [min(self.departed_floors)] * more
+        self.moved_ns += [max(self.moved_ns)] * more
+        self.history += [History(published, self._history_width_ns) for _ in range(more)]
+        self._find_unpublished()
+
+    def _find_graphs(self) -> None:
+        before = self.graph_change.before
+        self.has_other_edges = changes_graph(self.registered, self.spec)
+        judged = self.spec
+        if before is not None and not self.activates:
+            judged = with_graph_of(self.spec, before)
+        self.home.change(judged, self.spec)
+        self.declared, self.graph = SegmentGraph(judged), united(self.spec, before)
+        self.combiner.go_by(self.graph)
+
+    @property
+    def may_activate(self) -> bool:
+        """Whether every shard is known to reckon with the last change, and what each had announced before that."""
+        number = self.graph_change.number
+        return all(view.changes >= number for view in self.combiner.views.values())
+
+    @property
+    def is_activated(self) -> bool:
+        """Whether every home judges by the last change, as far as is applied here."""
+        change = self.graph_change
+        return not change.is_under_way or change.activated >= self.combiner.views.keys()
+
+    def activate(self) -> None:
+        """This home judges by the last change from here on."""
+        self.activates = True
+        self._find_graphs()
+
+    def settle_change(self, members: Set[int], applied: Mapping[int, int]) -> None:
+        """Lets go of what a change has taken away, once every home is known to judge by it. applied: by home how much of
+        its log is applied here."""
+        if self.graph_change.is_over(members, applied, self._vectors.cut):
+            self.graph_change.end()
+            self._find_graphs()
 
     def _find_unpublished(self) -> None:
         """A generation that begins above what was published has that to publish, too."""
@@ -182,8 +250,9 @@ class Pipeline:
         self._find_unpublished()
         for history, newest in zip(self.history, self.published, strict=True):
             history.newest = newest
-        if self.limits is not None:
-            self._go_by_limits(self.limits)
+        change = self.graph_change
+        self.activates = change.before is None or self._own in change.activated
+        self._find_graphs()
 
     def floors(self) -> list[int]:
         """By segment the largest min time that any process has announced, as far as this one has heard, also

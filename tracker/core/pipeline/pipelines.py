@@ -32,6 +32,10 @@ class Pipelines(dict[str, Pipeline]):
     """Of all of them together."""
     registering: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
     """Appended registrations that are not durable yet."""
+    changing: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
+    """What pipelines become that others have said will change, and that is not durable here yet."""
+    unactivated: dict[str, None] = d.follows("the pipelines")
+    """Those with a change of segments or edges that this home has not logged that it judges by."""
     ended: dict[str, Ended] = d.survives(d.values("pipeline"))
     """Pipelines that were deleted, the last MAX_ENDED: what others still log of them is passed over. One of which some
     shard has not logged its last is kept beyond that. Of one that lives, another home has applied the deletion first."""
@@ -47,6 +51,7 @@ class Pipelines(dict[str, Pipeline]):
         super().__init__()
         self._shard, self.segments = shard, 0
         self.evicting, self.registering, self._dirty = {}, {}, {}
+        self.changing, self.unactivated = {}, {}
         self.ended, self.unfinished, self.ended_before = {}, {}, 0
 
     def derive(self) -> None:
@@ -59,8 +64,44 @@ class Pipelines(dict[str, Pipeline]):
         """A pipeline is registered, or has come back."""
         self[pipeline.spec.name] = pipeline
         self.segments += len(pipeline.spec.segments)
-        if pipeline.spec.evicts:
-            self.evicting[pipeline.spec.name] = None
+        self._look_at(pipeline)
+
+    def _look_at(self, pipeline: Pipeline) -> None:
+        name, change = pipeline.spec.name, pipeline.graph_change
+        for known, belongs in (
+            (self.evicting, pipeline.spec.evicts),
+            (self.unactivated, change.number and self._shard not in change.activated),
+        ):
+            if not belongs:
+                known.pop(name, None)
+            else:
+                known.setdefault(name)
+
+    def change(self, number: int, spec: PipelineSpec) -> None:
+        """A pipeline becomes what `spec` says, by its change `number`."""
+        pipeline = self[spec.name]
+        segments = len(pipeline.spec.segments)
+        if pipeline.change(number, spec):
+            self.segments += len(spec.segments) - segments
+            self._look_at(pipeline)
+        if len(pipeline.spec.segments) >= len(self.changing.get(spec.name, pipeline.spec).segments):
+            self.changing.pop(spec.name, None)
+
+    def will_change(self, spec: PipelineSpec) -> None:
+        """Another shard has said so, and it is not durable here."""
+        known = self.get(spec.name)
+        if known is None and spec.name not in self.registering:
+            return  # it was deleted
+        if known is None or len(known.spec.segments) < len(spec.segments):
+            self.changing[spec.name] = spec
+
+    def activated(self, name: str, home: int, number: int) -> None:
+        """A home judges by a change of segments or edges from here on."""
+        pipeline = self[name]
+        pipeline.graph_change.activate(home, number)
+        if home == self._shard and not pipeline.activates:
+            pipeline.activate()  # in recovery
+        self._look_at(pipeline)
 
     def end(self, name: str, restart: Restart, members: Set[int]) -> None:
         """A pipeline was deleted, and is gone. members: the shards."""
@@ -68,6 +109,8 @@ class Pipelines(dict[str, Pipeline]):
         self.segments -= len(pipeline.spec.segments)
         self.evicting.pop(name, None)
         self._dirty.pop(name, None)
+        self.changing.pop(name, None)
+        self.unactivated.pop(name, None)
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)

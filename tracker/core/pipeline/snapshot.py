@@ -37,7 +37,7 @@ def snapshot_pipeline(
 
 def restore_pipeline(snapshot: PipelineSnapshot, vectors: Vectors, own: int) -> Pipeline:
     """The pipeline that a snapshot was taken of."""
-    pipeline = Pipeline(snapshot.spec, vectors, own)
+    pipeline = Pipeline(snapshot.changed or snapshot.spec, vectors, own)
     d.restore(pipeline, snapshot)
     told = PipelineReport(snapshot.spec.name, runs=snapshot.runs)
     pipeline.combiner.take(own, told, whole=False)

@@ -22,8 +22,8 @@ from tracker.core.log import (
     KeyDropped,
     KeyOpened,
     KeyTick,
-    LimitsChanged,
     Pinned,
+    PipelineChanged,
     PipelineCompleted,
     PipelineDeleted,
     PipelineRegistered,
@@ -316,8 +316,11 @@ class LogApplier:
                 self._pipelines.mark(entry.pipeline)
             case PipelineRestarted():
                 self._generations.begin_generation(entry.pipeline, entry.restart, now_ns)
-            case LimitsChanged():
-                self._pipelines[entry.pipeline].change_limits(entry.number, entry.limits)
+            case PipelineChanged():
+                self._pipelines.change(entry.number, entry.spec)
+                if entry.activated:
+                    self._pipelines.activated(entry.pipeline, home, entry.number)
+                self._pipelines.mark(entry.pipeline)
             case PipelineCompleted():
                 segments = range(self._pipelines[entry.pipeline].graph.size)
                 everything = tuple((segment, FOREVER) for segment in segments)

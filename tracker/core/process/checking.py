@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracker.core.home.home import MAX_ITEMS_PER_CELL
-from tracker.core.home.registration import check_limits, check_spec
+from tracker.core.home.registration import check_spec
 from tracker.core.log import (
     Entries,
     Entry,
@@ -23,7 +23,7 @@ from tracker.core.log import (
     KeyClosed,
     KeyOpened,
     KeyTick,
-    LimitsChanged,
+    PipelineChanged,
     PipelineCompleted,
     PipelineDeleted,
     PipelineRegistered,
@@ -91,7 +91,11 @@ class FrameCheck:
                 )
         for pipeline in report.pipelines:
             known = self._pipelines.get(pipeline.pipeline)
-            if known is not None and known.generation == pipeline.generation:
+            if (
+                known is not None
+                and known.generation == pipeline.generation
+                and pipeline.changes <= known.changes
+            ):
                 _check_segments(known.spec, pipeline.segments)
 
 
@@ -145,6 +149,8 @@ class EntryJudge:
         """The entry is taken: those after it are judged by what it changes."""
         if isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, entry.spec)
+        elif isinstance(entry, PipelineChanged):
+            self._specs[entry.pipeline] = entry.spec
         elif isinstance(entry, steps.MembershipStep):
             if self._known is self._shards.membership:
                 self._known = self._known.copy()
@@ -153,10 +159,19 @@ class EntryJudge:
         self._due += count_of(entry)
 
     def _spec(self, pipeline: str) -> PipelineSpec | None:
-        known = self._pipelines.get(pipeline)
-        if known is not None:
-            return known.spec
-        return self._pipelines.registering.get(pipeline) or self._specs.get(pipeline)
+        """A pipeline as it will be: with the segments of the last change, since none is ever taken away."""
+        known, others = self._pipelines.get(pipeline), self._pipelines
+        specs = (
+            None if known is None else known.spec,
+            others.registering.get(pipeline) if known is None else None,
+            others.changing.get(pipeline),
+            self._specs.get(pipeline),
+        )
+        return max(
+            (spec for spec in specs if spec is not None),
+            key=lambda spec: len(spec.segments),
+            default=None,
+        )
 
     def _check_sender(self, entry: Told) -> None:
         known, sender = self._known, self._sender
@@ -201,10 +216,8 @@ class EntryJudge:
             self._check_home(spec, entry.key, entry.last_number)
         elif isinstance(entry, KeyOpened):
             self._check_home(spec, entry.key, 0)
-        elif isinstance(entry, LimitsChanged):
-            check_limits(spec, entry.limits)
-            if not 1 <= entry.number <= MAX_NUMBER:
-                raise _refused(spec.name, f"change {entry.number} of its limits; they count from 1")
+        elif isinstance(entry, PipelineChanged):
+            _check_changed(spec, entry)
         elif isinstance(entry, PipelineCompleted):
             self._check_completed(spec, entry)
         if isinstance(entry, KeyOpened | PipelineRestarted | PipelineDeleted):
@@ -311,11 +324,22 @@ def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved)
 
 
 def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary) -> None:
-    if len(words.announced) != len(spec.segments):
+    if not 0 < len(words.announced) <= len(spec.segments):
         raise _refused(spec.name, f"{len(words.announced)} segments; it has {len(spec.segments)}")
     _check_restart(spec, words.restart)
     _check_segments(spec, [late.segment for late in words.late])
     _check_segments(spec, [segment for segment, _ in words.written_off_items])
+
+
+def _check_changed(spec: PipelineSpec, entry: PipelineChanged) -> None:
+    check_spec(entry.spec)
+    if not 1 <= entry.number <= MAX_NUMBER:
+        raise _refused(spec.name, f"change {entry.number} of it; they count from 1")
+    both = min(len(spec.segments), len(entry.spec.segments))
+    if spec.segments[:both] != entry.spec.segments[:both]:
+        raise _refused(
+            spec.name, f"segments {entry.spec.segments[:20]}; it has {spec.segments[:20]}"
+        )
 
 
 def _check_numbers(spec: PipelineSpec, key: NodeKey, number: int) -> None:

@@ -252,7 +252,10 @@ class Process(Queries):
             self._rescaling.go_on(now_ns)
         if self._pipelines.unfinished:
             self._generations.say_over()
-        self._timers.schedule(now_ns, self._reporter.refresh_if_due(now_ns))
+        due_ns = self._reporter.refresh_if_due(now_ns)
+        if self._pipelines.unactivated:
+            self._generations.activate_changes()
+        self._timers.schedule(now_ns, due_ns)
         return [*self._effects]
 
     def _request(
@@ -313,6 +316,8 @@ class Process(Queries):
         """Does what is due, now that all is there again."""
         self._reporter.refresh_if_due(now_ns)
         self._progress.committed(now_ns)
+        if self._pipelines.unactivated:
+            self._generations.activate_changes()
         self._timers.schedule(now_ns, self._reporter.refresh_due())
 
     # --- invariants -------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from tracker.core.log import (
     Entries,
     EntriesReceived,
     Frame,
+    PipelineChanged,
     PipelineRegistered,
     ReceivedEntries,
     ReportWanted,
@@ -78,19 +79,23 @@ class Receiver:
 
     def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
         due = link.accepted + 1
-        if body.first > due or body.last < due:
+        if body.last < due or (body.first > due and not link.awaits):
             self._replication.send(shard, EntriesReceived(link.received, again=body.first > due))
+        if body.last < due or body.first > due:
             return
-        told = body.from_number(due)
+        told, awaits = body.from_number(due), False
         judge = EntryJudge(self._shards, self._pipelines, shard, due)
         for index, entry in enumerate(told):
             if not judge.knows(entry):
-                told = told[:index]  # what it names is still on the way: ask again later
+                told, awaits = told[:index], True
                 break
             judge.note(entry)
             if isinstance(entry, PipelineRegistered) and entry.spec.name not in self._pipelines:
                 # Of several registrations of one name, the first one counts.
                 self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
+            elif isinstance(entry, PipelineChanged):
+                self._pipelines.will_change(entry.spec)
+        link.awaits = awaits
         if told:
             record = ReceivedEntries(shard, due, told)
             link.accepted = record.last

@@ -32,6 +32,10 @@ class Link:
     """The other shard's home log is durable here up to here."""
     accepted: int = d.follows("`received`", ahead=True, default=0)
     """... and was appended, durable or not, up to here."""
+    awaits: bool = d.forgotten(d.HEARD_AGAIN, default=False)
+    """Whether the next entry of the other shard's log cannot be taken yet, since what it names is still on the way here
+    by another log. It is not asked for, but comes again when the other shard has heard nothing for a while: to be asked at
+    once for each entry behind it, that one would send it again and again, as fast as the network takes it."""
     told_received: int = d.forgotten("it is told again when the link is up", default=0)
     """Up to where the other shard has been told so."""
     epoch: int = d.forgotten(d.HEARD_AGAIN, default=0)

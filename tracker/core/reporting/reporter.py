@@ -181,18 +181,26 @@ class Reporter:
         return sorted(report.homes - self._cut.vectors.cut.keys())
 
     def _names_known(self, report: ShardReport) -> bool:
-        """Whether all pipelines are known that it names; also those that were deleted."""
+        """Whether all pipelines are known that it names, as often changed as its sender knows; also those that were
+        deleted."""
         return all(
-            each.pipeline in self._pipelines
-            or self._pipelines.is_over(each.pipeline, each.generation)
+            self._knows_changes(self._pipelines[each.pipeline], each)
+            if each.pipeline in self._pipelines
+            else self._pipelines.is_over(each.pipeline, each.generation)
             for each in report.pipelines
         )
+
+    @staticmethod
+    def _knows_changes(pipeline: Pipeline, report: PipelineReport) -> bool:
+        """Whether it is not of a pipeline that has changed since, as far as is known here; of another generation it is
+        passed over, or waits."""
+        return report.generation != pipeline.generation or report.changes <= pipeline.changes
 
     def _is_known(self, report: PipelineReport) -> bool:
         pipeline = self._pipelines.get(report.pipeline)
         if pipeline is None:
             return self._pipelines.is_over(report.pipeline, report.generation)
-        return report.generation <= pipeline.generation
+        return report.generation <= pipeline.generation and self._knows_changes(pipeline, report)
 
     def _points_nowhere(self, report: PipelineReport) -> bool:
         """Whether it names a segment that there is not: this could not be asked when the report came."""
@@ -245,7 +253,10 @@ class Reporter:
     def send_whole_report(self, shard: int) -> None:
         """Sends a shard all that there is to report."""
         reports = tuple(
-            replace(pipeline.combiner.whole_report(name), generation=pipeline.generation)
+            replace(
+                pipeline.combiner.whole_report(name),
+                generation=pipeline.generation,
+            )
             for name, pipeline in self._pipelines.items()
             if pipeline.combiner.views[self._shards.own].heard
         )
@@ -332,8 +343,11 @@ class Reporter:
         report = pipeline.shard.take_report(
             self._replication.applied(), tuple(pipeline.unreported.items())
         )
-        report = replace(report, generation=pipeline.generation)
-        pipeline.reported, pipeline.announced_due = True, False
+        report = replace(report, generation=pipeline.generation, changes=pipeline.changes)
+        if pipeline.change_unreported:
+            # What was announced before the change and is not durable must not be forgotten any more.
+            self._pins_position = self._journal.position
+        pipeline.reported, pipeline.announced_due, pipeline.change_unreported = True, False, False
         pipeline.unreported.clear()
         self._combine(pipeline, self._shards.own, report, False, now_ns)
         self._pipelines.unmark(pipeline.spec.name)
@@ -350,6 +364,8 @@ class Reporter:
         if registrar is not None and registrar.says_complete(pipeline.graph.size):
             return True
         if self._homes.decides_on(name):
+            if self._journal.has_pending_change(name):
+                return False  # it is another pipeline by then, and looked at again
             pipeline.announced = [FOREVER] * pipeline.graph.size
             pipeline.unpublished.clear()
             self._journal.append_home(
@@ -365,10 +381,13 @@ class Reporter:
             self.announced_due_ns = now_ns + self._config.announced_report_ms * MS
 
     def _announce(self, pipeline: Pipeline, may_announce: bool, now_ns: int) -> None:
+        if pipeline.graph_change.is_under_way:
+            members = {*self._cut.vectors.shards}
+            pipeline.settle_change(members, self._replication.applied())
         changed = pipeline.new_announcements() if may_announce else ()
         if not self._is_settled(pipeline, changed):
             changed = ()
-        if pipeline.combiner.trim():
+        if pipeline.combiner.trim() or pipeline.graph_change.is_under_way:
             self._holding[pipeline.spec.name] = None
         else:
             self._holding.pop(pipeline.spec.name, None)

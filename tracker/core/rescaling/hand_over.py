@@ -165,9 +165,13 @@ class HandOver:
                 announced = words.announced
             else:
                 announced = (min(words.announced),) * len(words.announced)
+            more = len(pipeline.departed_floors) - len(
+                announced
+            )  # new, and not known where it left
+            announced = (*announced, *(min(announced),) * more)
             floors = zip(pipeline.departed_floors, announced, strict=True)
             pipeline.departed_floors = [max(pair) for pair in floors]
-            least = min(announced)
+            least = min(words.announced)
             known = [least if slot == FOREVER else slot for slot in announced]
             news = tuple((s, slot) for s, slot in enumerate(known) if slot > pipeline.durable[s])
             if news:

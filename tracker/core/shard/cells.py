@@ -50,6 +50,14 @@ class CellTable:
         self.open_slots = [0] * segments
         self.open_items = [0] * segments
 
+    def grow(self, segments: int) -> None:
+        """There are so many segments from here on, and nothing is open in the new ones."""
+        for _ in range(segments - len(self.open_slots)):
+            self._rows.append({})
+            self._page_heaps.append([])
+            self.open_slots.append(0)
+            self.open_items.append(0)
+
     def apply(self, cells: Cells, sign: int) -> None:
         """XOR the checksums in; add `sign` times the counts (+1 created, -1 consumed)."""
         if cells.size <= _FEW or (cells.size <= _FEW_KNOWN and cells.has_rows):

@@ -138,6 +138,19 @@ class ShardPipeline:
         """Works out what follows from what is durable."""
         self.unpinned = {name: None for name, state in self.fronts.items() if state.pin is None}
 
+    def change(self, spec: PipelineSpec) -> None:
+        """Goes by what the pipeline has become. A new segment that nothing leads to waits for a front, where the
+        pipeline does not wait for one anyway."""
+        before, self.spec = self.spec, spec
+        self.cells.grow(len(spec.segments))
+        targets = {edge.target for edge in spec.edges}
+        for segment, name in enumerate(spec.segments):
+            if name in spec.removed:
+                self.vacancies.removed(segment)
+            elif segment >= len(before.segments) and name not in targets and not spec.open:
+                self.vacancies.declared(segment, name)
+        self._look_whether_begun()
+
     # --- applying entries -------------------------------------------------------------------------
 
     def open_key(self, entry: KeyOpened) -> None:
@@ -300,7 +313,7 @@ class ShardPipeline:
             if front not in self.fronts:
                 self.fronts[front] = FrontState(*front, join.segment, key.incarnation, number)
                 self.unpinned[front] = None
-                self.vacancies.joined(front)
+                self.vacancies.joined(front, join.segment)
                 self._count_joined(front)
         self._take_promises(node_id, content.heartbeats)
         for name in content.leaves:
@@ -321,6 +334,11 @@ class ShardPipeline:
         if front[1].startswith(HOLD_FRONT) and not self.spec.fronts:
             return
         self.joined[front] = None
+        self._look_whether_begun()
+
+    def _look_whether_begun(self) -> None:
+        if self.begun:
+            return
         if self.spec.fronts:
             names = {name for _, name in self.joined}
             self.begun = names.issuperset(self.spec.fronts)

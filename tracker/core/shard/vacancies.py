@@ -59,9 +59,21 @@ class Vacancies:
         self._places.pop(front, None)
         self._places[front] = Vacancy(*front, segment)
 
-    def joined(self, front: FrontName) -> None:
+    def declared(self, segment: int, name: str) -> None:
+        """A segment is new that no edge leads to: it waits for its first front. name: the segment's."""
+        self.evicted(("", name), segment)
+
+    def removed(self, segment: int) -> None:
+        """A segment takes nothing more: nobody is waited for there."""
+        for place in self.of(segment):
+            del self._places[place.node_id, place.front]
+
+    def joined(self, front: FrontName, segment: int) -> None:
         """A front has come, or has come back."""
         self._places.pop(front, None)
+        for place in self.of(segment) if self._places else ():
+            if not place.node_id:
+                del self._places["", place.front]
 
     def retired(self, node_id: str) -> None:
         """It is an operator's word that the fronts of a node have left."""

@@ -22,7 +22,7 @@ from tracker.wire.cells import cells_from_pb
 from tracker.wire.explanations import explanation_to_pb, query_from_pb
 from tracker.wire.freshness import freshness_to_pb
 from tracker.wire.grpc_options import MAX_TICK_BYTES
-from tracker.wire.pipelines import limits_to_pb, spec_from_pb, spec_to_pb, state_to_pb
+from tracker.wire.pipelines import spec_from_pb, spec_to_pb, state_to_pb
 from tracker.wire.refusals import invalid
 from tracker.wire.shards import shard_to_pb
 
@@ -61,14 +61,14 @@ class PipelineServicer:
         known = {spec.name: spec for spec in self._engine.process.pipelines()}
         with self._budgets.registers(spec):
             registered = await self._engine.ask(
-                m.RegisterPipeline(object(), spec, request.change_limits)
+                m.RegisterPipeline(object(), spec, request.change, request.check_only)
             )
         before = known.get(spec.name)
-        changed = before is not None and before.limits != registered.limits
+        changed = before is not None and before != registered
         return pipeline_pb.RegisterPipelineResponse(
             spec=spec_to_pb(registered),
             created=before is None,
-            before=limits_to_pb(before.limits) if before and changed else None,
+            before=spec_to_pb(before) if before and changed else None,
         )
 
     async def GetPipeline(

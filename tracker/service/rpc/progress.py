@@ -40,6 +40,8 @@ class _Subscription:
     def __init__(self, process: Process, hub: Hub, request: progress_pb.Subscription) -> None:
         self.spec = process.spec(request.pipeline)
         self._process, self._hub = process, hub
+        self._hears_all = not request.segments
+        """Whether it hears of all segments, also of those that come while it listens."""
         chosen = _segments(self.spec, request.segments)
         heard = dict.fromkeys(chosen)  # type: dict[int, int | None]
         for each in request.heard:
@@ -52,7 +54,10 @@ class _Subscription:
     def news(self) -> bytes | None:
         """A SubscribeResponse of what is beyond all that was heard; None if nothing is."""
         name = self.spec.name
-        message = self._hub.telling(self.spec).message(
+        spec = self.spec = self._process.spec(name)
+        if self._hears_all:
+            self._known = self._known.with_segments(len(spec.segments))
+        message = self._hub.telling(spec).message(
             self._known, self._process.min_times(name), self._process.pipeline_min_time(name)
         )
         self._known = message.known
@@ -155,7 +160,7 @@ class Hub:
     def telling(self, spec: PipelineSpec) -> Telling:
         """What the subscribers of a pipeline are sent."""
         telling = self._tellings.get(spec.name)
-        if telling is None:
+        if telling is None or telling.segments < len(spec.segments):
             telling = self._tellings[spec.name] = Telling(spec)
         return telling
 

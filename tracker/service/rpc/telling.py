@@ -24,6 +24,14 @@ class Known:
     min_times: tuple[int | None, ...]
     least: int | None
 
+    def with_segments(self, number: int) -> Known:
+        """The same, and that nothing is known of those segments, up to so many, which have come since."""
+        new = range(len(self.chosen), number)
+        if not new:
+            return self
+        nothing = (None,) * len(new)
+        return Known((*self.chosen, *new), (*self.min_times, *nothing), self.least)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -40,6 +48,11 @@ class Telling:
         self._spec = spec
         self._state: tuple[Sequence[int], int] | None = None
         self._made: dict[Known, Message] = {}
+
+    @property
+    def segments(self) -> int:
+        """How many segments the pipeline has, as far as is known here."""
+        return len(self._spec.segments)
 
     @property
     def kept(self) -> int:

@@ -1,0 +1,101 @@
+"""A pipeline changes while nodes, subscribers and people look at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tracker
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.waits import HANG_S, until
+from tracker.cli.app import app
+from tracker.client import Admin, NodeClient, Subscriber
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Edge
+from tracker.core.model.slots import FOREVER
+from tracker.errors import RefusedError
+
+THIRD = 2
+GROWN = replace(
+    TWO_SEGMENTS,
+    segments=("first", "second", "third"),
+    edges=(*TWO_SEGMENTS.edges, Edge("first", "third")),
+)
+FILE = """
+name: two
+segments: [first, second, third]
+edges: [first -> second, first -> third + 3]
+fronts: [front]
+"""
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2) as embedded:
+        embedded.register(TWO_SEGMENTS)
+        yield embedded
+
+
+def test_nodes_and_subscribers_live_through_a_change(running: EmbeddedTracker) -> None:
+    with (
+        NodeClient(running.target, "two", "n") as node,
+        NodeClient(running.target, "two", "reader") as reader,
+        Admin(running.target) as admin,
+        Subscriber(running.target, "two") as subscriber,
+        Subscriber(running.target, "two", ["second"]) as narrow,
+    ):
+        joined_front(node)
+        done(node.commit(create(10, 7)))
+        done(node.commit(promise(50)))
+        assert admin.apply(GROWN, dry_run=True).spec == GROWN
+        assert admin.pipeline("two").spec == TWO_SEGMENTS
+        applied = admin.apply(GROWN)
+        assert applied.changes == {
+            "segments": (["first", "second"], ["first", "second", "third"]),
+            "edges": (["first -> second"], ["first -> second", "first -> third"]),
+        }
+        reader.join(HANG_S)  # it hears of the new segment
+        tick = consume(10, 7)
+        done(reader.commit(replace(tick, created=create(12, 9, THIRD).created)))
+        assert subscriber.wait_until(12, "third", HANG_S)
+        done(node.commit(promise(60)))
+        done(reader.commit(consume(12, 9, THIRD)))
+        assert subscriber.wait_until(60, "third", HANG_S)
+        assert narrow.wait_until(60, "second", HANG_S)
+        without = replace(
+            TWO_SEGMENTS, segments=("first", "third"), edges=(Edge("first", "third"),)
+        )
+        assert admin.apply(without).spec.removed == ("second",)
+        until(lambda: admin.pipeline("two").state.segments[1].min_time == FOREVER)
+        with pytest.raises(
+            RefusedError, match="the segment was removed: let the node create in others"
+        ):
+            reader.commit(replace(consume(60, 1), created=create(60, 2, 1).created)).result(HANG_S)
+
+
+def test_the_command_shows_what_would_change_and_changes_it(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text(FILE)
+
+    def apply(*more: str) -> str:
+        words = ["pipelines", "apply", "-f", str(file), *more]
+        environment = {"LOWMARK_TARGET": running.target, "COLUMNS": "200"}
+        result = CliRunner().invoke(app, words, env=environment)
+        return result.stdout + result.stderr
+
+    change = "changed segments (+ third), edges (+ first -> third + 3)"
+    assert apply("--dry-run") == f"pipeline two: would be {change}\n"
+    assert apply() == f"pipeline two: {change}\n"
+    assert apply() == "pipeline two: unchanged\n"
+    file.write_text(FILE.replace(", first -> third + 3", "").replace(", third", ""))
+    said = json.loads(apply("--json"))
+    assert said["changes"]["removed"] == [[], ["third"]] and not said["created"]
+    file.write_text(FILE)
+    assert "a name is not given twice" in apply()

@@ -1,0 +1,361 @@
+"""A pipeline changes while it runs (rule 12): segments and edges come and go, and no promise is broken before,
+meanwhile or after, for the old graph nor the new one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.core.driver import Cluster, HandNode
+from tracker.core.log import PipelineChanged, PipelineCompleted, RegisterPipeline, RestartPipeline
+from tracker.core.model import Edge, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.model.slots import FOREVER
+
+IN, A, B, NEW = range(4)
+SPEC = PipelineSpec(
+    "p", ("in", "a", "b"), (Edge("in", "a"), Edge("in", "b"), Edge("a", "b")), fronts=("f",)
+)
+GROWN = replace(
+    SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("in", "new"), Edge("new", "b"))
+)
+CUT = replace(SPEC, edges=(Edge("in", "a"), Edge("a", "b", 20)))
+WITHOUT_A = replace(SPEC, segments=("in", "b"), edges=(Edge("in", "b"),))
+
+
+def begun(shards: int, spec: PipelineSpec = SPEC) -> tuple[Cluster, HandNode, HandNode]:
+    """A front that has labelled at slots 150 and 160 and promised slot 400, and a reader."""
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    front = cluster.front(spec, "front", promise=100, f=IN)
+    front.commit(created=[(IN, 150, 7), (IN, 160, 8)], heartbeats={"f": 400})
+    return cluster, front, cluster.node(spec, "reader")
+
+
+def apply(cluster: Cluster, spec: PipelineSpec, *, check_only: bool = False) -> Any:
+    registrar = cluster.routing.registrar(spec.name)
+    return cluster.ask(registrar, RegisterPipeline, spec, True, check_only)
+
+
+# --- what is added --------------------------------------------------------------------------------
+
+
+def test_a_segment_that_is_added_holds_what_it_leads_to(shards: int) -> None:
+    cluster, _, reader = begun(shards)
+    assert apply(cluster, GROWN) == GROWN
+    assert cluster.agreed(SPEC) == (150, 150, 150, 150)
+    reader.commit(consumed=[(IN, 150, 7)], created=[(NEW, 150, 9)])
+    reader.commit(consumed=[(IN, 160, 8)])
+    assert cluster.agreed(SPEC) == (400, 400, 150, 150)
+    reader.commit(consumed=[(NEW, 150, 9)], created=[(B, 155, 1)])
+    assert cluster.agreed(SPEC) == (400, 400, 155, 400)
+    reader.commit(consumed=[(B, 155, 1)])
+    assert cluster.agreed(SPEC) == (400,) * 4
+
+
+def test_it_begins_where_the_whole_pipeline_is_which_does_not_go_back(shards: int) -> None:
+    cluster, _, reader = begun(shards)
+    reader.commit(consumed=[(IN, 150, 7)])
+    process = cluster.processes[0]
+    before = process.pipeline_min_time("p")
+    assert before == 160
+    cluster.held.update((s, t) for s in range(shards) for t in range(shards) if s != t)
+    registrar = cluster.routing.registrar("p")
+    cluster.handle(registrar, RegisterPipeline("r", GROWN, True))
+    cluster.commit(registrar)
+    assert cluster.processes[registrar].min_times("p")[NEW] == before
+    assert cluster.processes[registrar].pipeline_min_time("p") == before
+
+
+def test_a_new_source_waits_for_its_front(shards: int) -> None:
+    cluster, front, reader = begun(shards)
+    sourced = replace(SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("new", "b")))
+    apply(cluster, sourced)
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    front.commit(leaves=("f",))
+    assert cluster.agreed(SPEC)[NEW] < FOREVER
+    other = cluster.front(sourced, "other", promise=500, g=NEW)
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER, 500, 500)
+    other.commit(leaves=("g",))
+    assert cluster.agreed(SPEC) == (FOREVER,) * 4
+
+
+def test_where_a_new_source_leads_its_front_labels_no_lower_than_what_is_announced() -> None:
+    cluster, _, reader = begun(2)
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    assert cluster.agreed(SPEC) == (400,) * 3
+    sourced = replace(
+        SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("new", "b", 9))
+    )
+    apply(cluster, sourced)
+    assert cluster.node(sourced, "other", "front").join_front("g", NEW).slot == 400
+
+
+def test_nobody_creates_in_a_new_segment_before_every_shard_reckons_with_it() -> None:
+    cluster, _, _ = begun(3)
+    registrar = cluster.routing.registrar("p")
+    home, late = (shard for shard in range(3) if shard != registrar)
+    cluster.held.add((registrar, late))
+    cluster.handle(registrar, RegisterPipeline("r", GROWN, True))
+    cluster.settle()
+    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
+    slot = next(iter(cluster.slots_of(late, 200)))
+    step: dict[str, Any] = {"consumed": [(IN, 150, 7)], "created": [(NEW, slot, 5)]}
+    refusal = worker.refused(**step)
+    assert (
+        refusal.code is RefusalCode.NOT_READY and "segment 'new', which is new" in refusal.message
+    )
+    assert (
+        cluster.node(SPEC, "other", "front").refused(joins={"g": NEW}).code is RefusalCode.NOT_READY
+    )
+    refusal = worker.refused(holds={"h": (NEW, slot)}, consumed=[(IN, 150, 7)])
+    assert refusal.code is RefusalCode.NOT_READY
+    assert not cluster.answers("r")
+    cluster.reconnect()
+    assert cluster.answers("r") == [GROWN]
+    worker.commit(**step)
+    assert cluster.pipeline(late).shard.cells.value(NEW, slot) == (5, 1)
+
+
+def test_along_a_shorter_way_nobody_creates_below_what_anyone_has_announced(shards: int) -> None:
+    spec = replace(SPEC, edges=(Edge("in", "a"), Edge("a", "b", 50)))
+    cluster, _, reader = begun(shards, spec)
+    assert cluster.agreed(spec) == (150, 150, 200)
+    shorter = replace(spec, edges=(*spec.edges, Edge("in", "b"), Edge("b", "a")))
+    early = reader.refused(consumed=[(IN, 150, 7)], created=[(B, 150, 1)])
+    assert early.code is RefusalCode.BELOW_MIN_TIME
+    assert apply(cluster, shorter) == shorter
+    refusal = reader.refused(consumed=[(IN, 150, 7)], created=[(B, 199, 1)])
+    assert refusal.code is RefusalCode.BELOW_MIN_TIME and refusal.min_times[B] == 200
+    reader.commit(consumed=[(IN, 150, 7)], created=[(B, 200, 1)])
+    reader.commit(consumed=[(B, 200, 1)], created=[(A, 201, 2)])
+    assert cluster.agreed(spec) == (160, 160, 200)
+    reader.commit(consumed=[(A, 201, 2), (IN, 160, 8)])
+    assert cluster.agreed(spec) == (400, 400, 400)
+
+
+def test_nobody_uses_a_new_edge_before_all_have_reported_what_they_announced_without_it() -> None:
+    spec = replace(SPEC, edges=(Edge("in", "a"),), fronts=("f", "g"))
+    cluster, _, _ = begun(3, spec)
+    registrar = cluster.routing.registrar("p")
+    home, ahead = (shard for shard in range(3) if shard != registrar)
+    cluster.front(spec, next(cluster.ids_at(ahead)), promise=300, g=B)
+    assert cluster.agreed(spec) == (150, 150, 300)
+    worker = cluster.node(spec, next(cluster.ids_at(home)))
+    cluster.held.update({(ahead, home), (ahead, registrar)})
+    shorter = replace(spec, edges=(*spec.edges, Edge("in", "b")))
+    cluster.handle(registrar, RegisterPipeline("r", shorter, True))
+    cluster.settle()
+    step: dict[str, Any] = {"consumed": [(IN, 150, 7)], "created": [(B, 350, 1)]}
+    refusal = worker.refused(**step)
+    assert refusal.code is RefusalCode.NOT_READY and "the edge by which node" in refusal.message
+    cluster.reconnect()
+    assert cluster.answers("r") == [shorter]
+    low = worker.refused(consumed=[(IN, 150, 7)], created=[(B, 299, 1)])
+    assert low.code is RefusalCode.BELOW_MIN_TIME
+    worker.commit(**step)
+    assert cluster.agreed(spec) == (160, 160, 300)
+
+
+def test_what_was_announced_by_then_is_reported_along_with_a_change() -> None:
+    cluster, _, _ = begun(2)
+    registrar = cluster.routing.registrar("p")
+    cluster.held.add((registrar, 1 - registrar))
+    cluster.handle(registrar, RegisterPipeline("r", GROWN, True))
+    cluster.pipeline(registrar).announced[B] = 333  # appended, and not reported
+    cluster.commit(registrar)
+    cluster.reconnect()
+    assert cluster.pipeline(1 - registrar).combiner.announced_anywhere[B] == 333
+
+
+# --- what is taken away ---------------------------------------------------------------------------
+
+
+def test_an_edge_that_is_gone_holds_nothing_any_more(shards: int) -> None:
+    cluster, _, reader = begun(shards)
+    reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])
+    assert cluster.agreed(SPEC) == (160, 150, 150)
+    apply(cluster, CUT)
+    assert cluster.agreed(SPEC) == (160, 150, 170)
+    refusal = reader.refused(consumed=[(IN, 160, 8)], created=[(B, 170, 1)])
+    assert refusal.code is RefusalCode.INVALID
+    assert "at slot 170, which by the pipeline's edges cannot come of" in refusal.message
+    assert "in 'in' at slot 160" in refusal.message
+    reader.commit(consumed=[(A, 150, 9)], created=[(B, 170, 1)])
+    reader.commit(consumed=[(IN, 160, 8)], created=[(A, 165, 2)])
+    assert cluster.agreed(SPEC) == (400, 165, 170)
+
+
+def test_it_counts_until_every_home_is_known_to_judge_by_the_change() -> None:
+    """A home that has not heard of the change lets its nodes create along the edge."""
+    cluster, _, _ = begun(2)
+    registrar = cluster.routing.registrar("p")
+    other = 1 - registrar
+    worker = cluster.node(SPEC, next(cluster.ids_at(other)))
+    cluster.held.add((registrar, other))
+    cluster.handle(registrar, RegisterPipeline("r", replace(SPEC, edges=(Edge("in", "a"),)), True))
+    cluster.commit(registrar)
+    worker.commit(consumed=[(IN, 150, 7)], created=[(B, 150, 9)])
+    cluster.settle()
+    assert cluster.pipeline(registrar).graph_change.is_under_way
+    assert cluster.processes[registrar].min_times("p")[B] <= 150
+    cluster.reconnect()
+    assert not any(pipeline.graph_change.is_under_way for pipeline in cluster.pipelines())
+    assert cluster.agreed(SPEC) == (160, 160, 150)
+
+
+def test_one_home_that_judges_by_a_change_does_not_end_it() -> None:
+    """Another has not heard a report by then, and lets its nodes go on."""
+    cluster, _, _ = begun(3)
+    registrar = cluster.routing.registrar("p")
+    ahead, late = (shard for shard in range(3) if shard != registrar)
+    worker = cluster.node(SPEC, next(cluster.ids_at(late)))
+    cluster.held.add((ahead, late))
+    cluster.handle(registrar, RegisterPipeline("r", CUT, True))
+    cluster.settle()
+    changes = [cluster.pipeline(shard) for shard in (registrar, ahead, late)]
+    assert [pipeline.activates for pipeline in changes] == [True, True, False]
+    assert all(pipeline.graph_change.is_under_way for pipeline in changes)
+    worker.commit(consumed=[(IN, 150, 7)], created=[(B, 150, 9)])
+    assert not cluster.answers("r")
+    cluster.reconnect()
+    assert cluster.answers("r") == [CUT]
+    assert cluster.agreed(SPEC) == (160, 160, 150)
+
+
+def test_a_segment_that_is_removed_is_drained(shards: int) -> None:
+    cluster, _, reader = begun(shards)
+    reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])
+    answer = apply(cluster, WITHOUT_A)
+    assert (answer.segments, answer.removed) == (SPEC.segments, ("a",))
+    assert cluster.agreed(SPEC) == (160, 150, 150)
+    refusal = reader.refused(consumed=[(IN, 160, 8)], created=[(A, 160, 1)])
+    assert "a segment that was removed and is drained" in refusal.message
+    front = cluster.node(SPEC, "late", "front").refused(joins={"g": A})
+    assert front.code is RefusalCode.UNKNOWN_SEGMENT
+    reader.commit(consumed=[(A, 150, 9)], created=[(B, 155, 1)])
+    assert cluster.agreed(SPEC) == (160, FOREVER, 155)
+    assert apply(cluster, WITHOUT_A) == apply(cluster, answer) == answer, "again changes nothing"
+
+
+def test_what_was_late_rules_nothing_out_that_a_reader_makes_of_it() -> None:
+    cluster, _, reader = begun(1)
+    reader.commit(consumed=[(IN, 150, 7)])
+    apply(cluster, CUT)
+    reader.commit(consumed=[(IN, 90, 77)], created=[(A, 300, 5)])
+    assert cluster.agreed(SPEC) == (160, 160, 180)
+
+
+# --- what is decided ------------------------------------------------------------------------------
+
+
+def test_what_cannot_change_while_it_runs_is_refused_with_what_to_do() -> None:
+    cluster, _, _ = begun(2)
+    wrong = {
+        "slack_ns is for good": replace(SPEC, slack_ns=20),
+        "rounds is for good": replace(SPEC, rounds=2, slack_ns=SPEC.slack_ns),
+        "open is for good": replace(SPEC, open=True),
+        "time is for good": replace(SPEC, time=type(SPEC.time)("number")),
+        "`start: slot:0`": replace(SPEC, start_slot=8),
+        "evict_after cannot become shorter": replace(
+            SPEC, silent_front=SilentFront.EVICT, evict_after_ms=50
+        ),
+        "feeds it": replace(SPEC, segments=("a", "b"), edges=(Edge("a", "b"),)),
+    }
+    for message, spec in wrong.items():
+        refusal = apply(cluster, spec)
+        assert refusal.code is RefusalCode.CONFLICT and message in refusal.message, refusal
+    assert {process.spec("p") for process in cluster.processes.values()} == {SPEC}
+
+
+def test_a_removed_name_is_not_given_twice() -> None:
+    cluster, _, _ = begun(1)
+    apply(cluster, WITHOUT_A)
+    assert "a name is not given twice" in apply(cluster, SPEC).message
+
+
+def test_nothing_leads_to_a_segment_that_is_complete() -> None:
+    spec = replace(SPEC, fronts=("f", "g"), edges=(Edge("a", "b"),))
+    cluster = Cluster(1)
+    cluster.register(spec)
+    cluster.front(spec, "front", promise=100, f=IN)
+    cluster.front(spec, "other", promise=100, g=A).commit(leaves=("g",))
+    grown = replace(spec, segments=(*spec.segments, "new"), edges=(*spec.edges, Edge("new", "b")))
+    assert apply(cluster, grown).code is RefusalCode.COMPLETE
+
+
+def test_one_change_of_the_graph_at_a_time_and_limits_at_any() -> None:
+    cluster, _, _ = begun(2)
+    registrar = cluster.routing.registrar("p")
+    cluster.held.add((registrar, 1 - registrar))
+    cluster.handle(registrar, RegisterPipeline("first", GROWN, True))
+    for _ in ("not durable", "durable here"):
+        cluster.handle(registrar, RegisterPipeline("next", CUT, True))
+        refusal = cluster.answers("next")[-1]
+        assert refusal.code is RefusalCode.NOT_READY and "is under way" in refusal.message
+        assert "have not adopted it" in refusal.message
+        cluster.commit(registrar)
+    roomy = replace(GROWN, max_nodes=50)
+    cluster.handle(registrar, RegisterPipeline("limits", roomy, True))
+    cluster.reconnect()
+    assert cluster.answers("limits") == [roomy]
+    assert {process.spec("p") for process in cluster.processes.values()} == {roomy}
+    cut = replace(roomy, edges=CUT.edges)
+    assert apply(cluster, cut) == cut
+
+
+def test_asking_what_would_be_changes_nothing() -> None:
+    cluster, _, _ = begun(2)
+    assert apply(cluster, GROWN, check_only=True) == GROWN
+    assert apply(cluster, replace(SPEC, slack_ns=3), check_only=True).code is RefusalCode.CONFLICT
+    assert {process.spec("p") for process in cluster.processes.values()} == {SPEC}
+    new = replace(SPEC, name="other")
+    assert apply(cluster, new, check_only=True) == new
+    assert "other" not in {spec.name for spec in cluster.processes[0].pipelines()}
+
+
+def test_a_pipeline_is_not_declared_complete_behind_a_change_that_is_not_durable() -> None:
+    cluster, front, reader = begun(1)
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    front.begin(leaves=("f",))
+    sourced = replace(SPEC, segments=(*SPEC.segments, "new"))
+    cluster.handle(0, RegisterPipeline("r", sourced, True))
+    cluster.commit(0, 1)  # the front has left, and the change is on its way to the store
+    cluster.settle()
+    assert cluster.answers("r") == [sourced]
+    assert not cluster.logged(PipelineCompleted)
+    assert cluster.agreed(SPEC)[NEW] < FOREVER
+
+
+def test_a_change_outlives_restarts_and_newcomers_activate_it(snapshot: bool) -> None:
+    cluster, _, reader = begun(2)
+    apply(cluster, GROWN)
+    cluster.restart_all(from_snapshots=snapshot)
+    newcomer = cluster.join_shard()
+    assert cluster.pipeline(newcomer).spec == GROWN
+    said = {entry.number for entry in cluster.logged(PipelineChanged) if entry.activated}
+    assert said == {1}
+    cluster.rescale(3)
+    cluster.settle()
+    cut = replace(GROWN, edges=(*CUT.edges, Edge("in", "new")))
+    assert apply(cluster, cut) == cut
+    cluster.settle()
+    assert not any(pipeline.graph_change.is_under_way for pipeline in cluster.pipelines())
+    assert reader.joined.spec == SPEC
+
+
+def test_a_home_that_comes_back_logs_that_it_judges_by_a_change_before_it_does() -> None:
+    cluster, _, _ = begun(1)
+    cluster.handle(0, RegisterPipeline("r", GROWN, True))
+    cluster.store(0, 1)
+    cluster.restart(0)
+    cluster.settle()
+    assert [entry.activated for entry in cluster.logged(PipelineChanged)] == [False, True]
+
+
+def test_a_new_generation_is_of_the_changed_pipeline() -> None:
+    cluster, _, _ = begun(2)
+    apply(cluster, WITHOUT_A)
+    cluster.ask(cluster.routing.registrar("p"), RestartPipeline, "p", 0, 200, 0)
+    front = cluster.node(SPEC, "front", "front")
+    front.join_front("f")
+    assert front.refused(created=[(A, 300, 1)]).code is RefusalCode.UNKNOWN_SEGMENT

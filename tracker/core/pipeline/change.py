@@ -1,0 +1,134 @@
+"""A pipeline that changes while it runs: what a change may be, and from when on which edges count (rule 12).
+
+A change is decided at the registrar, whose log every shard applies. From then on a process reckons with the edges of
+before and the new ones together, and reports what it had announced by then. A home that has heard that of every shard
+knows all that was announced without the new edges: it activates the change, by an entry of its own log, and judges ticks
+by it from there on. The edges of before count until the stable cut holds the activations of all homes: behind them
+no tick creates along an edge that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+
+from tracker.core.cut.graph import SegmentGraph
+from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model import durable as d
+from tracker.core.model.slots import FOREVER
+
+_FOR_GOOD = ("open", "slack_ns", "rounds", "time")
+"""What of a pipeline cannot change while it runs, beside its name and start."""
+_LAGS = "it ends when the stable cut has come far enough, which is heard again"
+
+
+@dataclass(eq=False)
+class GraphChange:
+    """The last change of segments or edges, at one process."""
+
+    number: int = d.survives({"graph_change": d.AS_IT_IS}, default=0)
+    """Of the change; 0 if there was none."""
+    activated: set[int] = d.survives(d.SORTED)
+    """The homes that judge by it, by what is applied here. A shard that joins later activates it, too: some process
+    may count that one before it hears of the change."""
+    is_under_way: bool = d.survives({"changing": d.AS_IT_IS}, default=False, may_lag=_LAGS)
+    before: PipelineSpec | None = d.survives(default=None, may_lag=_LAGS)
+    """What the pipeline was, until the change is over."""
+    _counts_from: Mapping[int, int] = d.forgotten("it may be found later", dict)
+    """How much of each home's log was applied here when the last home had activated it; empty until then."""
+
+    def begin(self, number: int, before: PipelineSpec) -> None:
+        """A change is applied. The one before is over at its registrar, so that every home has activated it, and every
+        shard has applied that."""
+        self.number, self.before, self.is_under_way = number, before, True
+        self.activated, self._counts_from = set(), {}
+
+    def activate(self, home: int, number: int) -> None:
+        """A home judges by the change `number` from here on in its log."""
+        if number == self.number:
+            self.activated.add(home)
+
+    def is_over(
+        self, members: Set[int], applied: Mapping[int, int], cut: Mapping[int, int]
+    ) -> bool:
+        """Whether the stable cut holds the entries by which all homes have activated it, and all that homes have logged
+        that have left. applied: by home how much of its log is applied here."""
+        if not self._counts_from and members <= self.activated:
+            self._counts_from = dict(applied)
+        behind = (cut.get(home, 0) < number for home, number in self._counts_from.items())
+        return bool(self._counts_from) and not any(behind)
+
+    def end(self) -> None:
+        """Only what is declared counts from here on."""
+        self.is_under_way, self.before = False, None
+
+
+def numbered(known: PipelineSpec, asked: PipelineSpec) -> PipelineSpec:
+    """What a pipeline becomes that is asked to be so: its segments keep their numbers, new ones follow, and those that
+    are not named any more are removed, with the edges that lead out of them left."""
+    named = [name for name in asked.segments if name not in asked.removed]
+    new = tuple(name for name in named if name not in known.segments)
+    gone = tuple(name for name in known.segments if name not in named)
+    leading_out = tuple(edge for edge in known.edges if edge.source in gone)
+    return replace(
+        asked,
+        segments=known.segments + new,
+        edges=tuple(edge for edge in asked.edges if edge.source not in gone) + leading_out,
+        removed=gone,
+    )
+
+
+def changes_graph(known: PipelineSpec, asked: PipelineSpec) -> bool:
+    """Whether segments or edges differ, in whatever order the edges are named."""
+    return (known.segments, known.removed, {*known.edges}) != (
+        asked.segments, asked.removed, {*asked.edges}
+    )  # fmt: skip
+
+
+def check_change(known: PipelineSpec, asked: PipelineSpec) -> None:
+    """Raises Refused(CONFLICT) where a pipeline cannot become what `asked`, numbered, says while it runs."""
+    for name in _FOR_GOOD:
+        if getattr(known, name) != getattr(asked, name):
+            raise _refused(
+                known,
+                f"its {name} is for good: it is {_text(getattr(known, name))}, and "
+                f"{_text(getattr(asked, name))} is asked; register another pipeline",
+            )
+    if known.start_slot != asked.start_slot:
+        raise _refused(
+            known,
+            f"its start is for good: with `start: slot:{known.start_slot}` it is this one (`now` is another moment each "
+            "time)",
+        )
+    if back := sorted({*known.removed} - {*asked.removed}):
+        raise _refused(
+            known,
+            f"segment {back[0]!r} was removed, and a name is not given twice: name the new one otherwise",
+        )
+    if (asked.keep_alive_ms or FOREVER) < (known.keep_alive_ms or FOREVER):
+        raise _refused(
+            known,
+            f"its nodes say that they live every {known.keep_alive_ms} ms (0: never), and would be evicted where "
+            f"they had to every {asked.keep_alive_ms} ms: evict_after cannot become shorter while they run",
+        )
+
+
+def united(spec: PipelineSpec, before: PipelineSpec | None) -> SegmentGraph:
+    """The graph of a pipeline with the edges that it had before, too."""
+    gone = () if before is None else tuple(e for e in before.edges if e not in spec.edges)
+    return SegmentGraph(replace(spec, edges=spec.edges + gone) if gone else spec)
+
+
+def with_graph_of(spec: PipelineSpec, before: PipelineSpec) -> PipelineSpec:
+    """A pipeline with the segments and edges that it had before."""
+    return replace(spec, segments=before.segments, edges=before.edges, removed=before.removed)
+
+
+def _text(value: object) -> str:
+    return str(getattr(value, "value", value))
+
+
+def _refused(known: PipelineSpec, message: str) -> Refused:
+    return Refused(
+        RefusalCode.CONFLICT, f"pipeline {known.name!r} cannot change so while it runs: {message}"
+    )
