@@ -19,6 +19,8 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Edge
 from tracker.core.model.slots import FOREVER
 from tracker.errors import RefusedError
+from tracker.view.causes import advice, cause_text
+from tracker.view.model import standings_of
 
 THIRD = 2
 GROWN = replace(
@@ -76,6 +78,31 @@ def test_nodes_and_subscribers_live_through_a_change(running: EmbeddedTracker) -
             RefusedError, match="the segment was removed: let the node create in others"
         ):
             reader.commit(replace(consume(60, 1), created=create(60, 2, 1).created)).result(HANG_S)
+
+
+def test_a_new_source_is_said_to_wait_for_its_front(running: EmbeddedTracker) -> None:
+    with Admin(running.target) as admin:
+        sourced = replace(TWO_SEGMENTS, segments=(*TWO_SEGMENTS.segments, "third"))
+        with NodeClient(running.target, "two", "n") as node:
+            joined_front(node)
+            done(node.commit(promise(50)))
+            admin.apply(sourced)
+
+            def said() -> list[str]:
+                told = standings_of(admin.explain("two"))
+                return [
+                    f"{cause_text(cause, sourced)}; {advice(cause, sourced)}"
+                    for each in told
+                    if each.segment.segment == "third"
+                    for cause in each.causes
+                ]
+
+            until(lambda: bool(said()))
+            (text,) = said()
+            assert text.startswith("segment third was added, and its first front has not joined")
+            assert text.endswith(
+                "start the front that feeds it, or take the segment out of the pipeline"
+            )
 
 
 def test_the_command_shows_what_would_change_and_changes_it(

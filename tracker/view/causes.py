@@ -24,6 +24,10 @@ def cause_text(cause: Cause, spec: PipelineSpec) -> str:
         text = "the last tick of {of_front}{node} was refused: {detail}"
     if cause.kind is CauseKind.AWAITS_REPLAY and (cause.front or cause.segment < 0):
         text = "the pipeline was restarted, and front {front} has not joined again"
+    if _awaits_its_first_front(cause):
+        text = (
+            "segment {front} was added, and its first front has not joined: it stands at {moment}"
+        )
     waits = state_waits_text(cause.detail)
     if waits and cause.kind is CauseKind.NODE_HOLDS:
         text = "rows in the state of {node} wait for {waits}, and hold {where}"
@@ -133,11 +137,18 @@ _WAIT_ADVICE = {
 }
 
 
+def _awaits_its_first_front(cause: Cause) -> bool:
+    """Whether it is a segment that was added while the pipeline runs, and that no edge leads to."""
+    return cause.kind is CauseKind.FRONT_EVICTED and not cause.node_id
+
+
 def advice(cause: Cause, spec: PipelineSpec) -> str:
     """What would let min time move."""
     if cause.wait is not None:
         return _WAIT_ADVICE[cause.wait]
     text = _ADVICE[cause.kind]
+    if _awaits_its_first_front(cause):
+        text = "start the front that feeds it, or take the segment out of the pipeline"
     if cause.kind is CauseKind.NODE_HOLDS and state_waits_text(cause.detail):
         text = _STATE_ADVICE
     return text.format(node=f"{cause.node_id} --pipeline {spec.name}")

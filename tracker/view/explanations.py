@@ -213,6 +213,8 @@ def hold_text(hold: Hold, explanation: Explanation) -> str:
             return f"fronts that have not joined yet; {spec.front_count} are declared"
         case HoldKind.UNHEARD:
             return f"shard {hold.shard}, which has not been heard"
+        case HoldKind.VACANT if not hold.node_id:
+            return f"the place of the first front of {segment}, which was added: at {at} until one joins"
         case HoldKind.VACANT:
             return (
                 f"the place of front {hold.front} of node {hold.node_id}, which fed {segment} and was "

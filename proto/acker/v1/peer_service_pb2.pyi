@@ -287,11 +287,11 @@ class Entry(_message.Message):
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     RESTARTED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
-    CHANGED_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> Global___PipelineRegistered:
         """A pipeline is registered."""
@@ -325,10 +325,6 @@ class Entry(_message.Message):
         """A step by which shards come or go."""
 
     @_builtins.property
-    def changed(self) -> Global___PipelineChanged:
-        """A pipeline becomes another one."""
-
-    @_builtins.property
     def completed(self) -> Global___PipelineCompleted:
         """All of a pipeline is done."""
 
@@ -346,6 +342,10 @@ class Entry(_message.Message):
     def over(self) -> Global___PipelinesOver:
         """The home logs nothing more of pipelines that have ended."""
 
+    @_builtins.property
+    def changed(self) -> Global___PipelineChanged:
+        """A pipeline becomes another one."""
+
     def __init__(
         self,
         *,
@@ -357,17 +357,17 @@ class Entry(_message.Message):
         written_off: Global___WrittenOff | None = ...,
         restarted: Global___PipelineRestarted | None = ...,
         step: _shards_pb2.ShardStep | None = ...,
-        changed: Global___PipelineChanged | None = ...,
         completed: Global___PipelineCompleted | None = ...,
         run: Global___TickRun | None = ...,
         deleted: Global___PipelineDeleted | None = ...,
         over: Global___PipelinesOver | None = ...,
+        changed: Global___PipelineChanged | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "changed", "completed", "run", "deleted", "over"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "completed", "run", "deleted", "over", "changed"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 

@@ -458,22 +458,22 @@ class PipelineSnapshot(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
     EARLY_UNITS_FIELD_NUMBER: _builtins.int
-    CHANGED_FIELD_NUMBER: _builtins.int
-    CHANGES_FIELD_NUMBER: _builtins.int
     VACANCIES_FIELD_NUMBER: _builtins.int
     LEFT_FIELD_NUMBER: _builtins.int
     GRAPH_CHANGE_FIELD_NUMBER: _builtins.int
     ACTIVATED_FIELD_NUMBER: _builtins.int
     CHANGING_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
-    changes: _builtins.int
-    """How often it was changed."""
     graph_change: _builtins.int
     """Which change of its segments and edges was the last; 0 if there was none."""
     changing: _builtins.bool
     """Whether it is under way."""
+    changes: _builtins.int
+    """How often it was changed."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
@@ -547,10 +547,6 @@ class PipelineSnapshot(_message.Message):
         """Names of units that were consumed before they were handed over."""
 
     @_builtins.property
-    def changed(self) -> _types_pb2.PipelineSpec:
-        """What it has become, if it was changed since it was registered."""
-
-    @_builtins.property
     def vacancies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Vacancy]:
         """Places of fronts that were evicted, and have not come back."""
 
@@ -565,6 +561,10 @@ class PipelineSnapshot(_message.Message):
     @_builtins.property
     def before(self) -> _types_pb2.PipelineSpec:
         """What the pipeline was, until it is over."""
+
+    @_builtins.property
+    def changed(self) -> _types_pb2.PipelineSpec:
+        """What it has become, if it was changed since it was registered."""
 
     def __init__(
         self,
@@ -588,14 +588,14 @@ class PipelineSnapshot(_message.Message):
         history: _abc.Iterable[Global___HistorySnapshot] | None = ...,
         floors: _abc.Iterable[_builtins.int] | None = ...,
         early_units: _abc.Iterable[Global___EarlyUnit] | None = ...,
-        changed: _types_pb2.PipelineSpec | None = ...,
-        changes: _builtins.int = ...,
         vacancies: _abc.Iterable[Global___Vacancy] | None = ...,
         left: _abc.Iterable[_peer_service_pb2.SegmentSlot] | None = ...,
         graph_change: _builtins.int = ...,
         activated: _abc.Iterable[_builtins.int] | None = ...,
         changing: _builtins.bool = ...,
         before: _types_pb2.PipelineSpec | None = ...,
+        changed: _types_pb2.PipelineSpec | None = ...,
+        changes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
