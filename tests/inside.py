@@ -12,6 +12,7 @@ from collections.abc import Collection, Hashable, Sized
 from tracker.core.admission.silence import _evict_after_ms
 from tracker.core.config import MS
 from tracker.core.cut.combiner import Combiner
+from tracker.core.cut.graph import SegmentGraph
 from tracker.core.cut.vectors import Vectors
 from tracker.core.insight.queries import Queries
 from tracker.core.log import (
@@ -106,6 +107,11 @@ def applied(process: Process) -> dict[int, int]:
 def vectors(process: Process) -> Vectors:
     """The vectors that it has heard of."""
     return process._cut.vectors
+
+
+def ways(graph: SegmentGraph) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """By segment the edges that lead out of it: (next one, delay)."""
+    return tuple(map(tuple, graph._ways))
 
 
 def cut_of(combiner: Combiner) -> dict[int, int]:

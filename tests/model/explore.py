@@ -12,8 +12,9 @@ from tests.model.invariants import (
     check_process,
     check_step,
 )
-from tests.model.script import Story, frontier
-from tests.model.world import State, World
+from tests.model.script import CUT, Story, frontier
+from tests.model.world import NOT_ASKED, State, World
+from tracker.core.model import PipelineSpec
 
 PROGRESS_STATES = 20_000
 
@@ -101,7 +102,7 @@ class _Search:
 
     def _check(self, state: State) -> None:
         facts, last = self.world.facts(state), self.story.last
-        check_announced(facts, frontier(state.durable, last))
+        check_announced(facts, frontier(state.durable, last, self._change(state)))
         if self.from_outside:
             return
         check_cut(facts)
@@ -109,13 +110,17 @@ class _Search:
         while self.checked < len(known.facts):  # processes that no state had before
             number, self.checked = self.checked, self.checked + 1
             shard = known.processes.things[number].shard
-            check_process(shard, known.facts[number], self.world.system)
+            check_process(shard, known.facts[number], self.world.system, self.story.change)
+
+    def _change(self, state: State) -> PipelineSpec | None:
+        """What the pipeline becomes, as far as that was asked for; what is added has no items before."""
+        return None if state.change == NOT_ASKED and self.story.change is CUT else self.story.change
 
     def _is_end(self, state: State) -> bool:
         """Whether a state in which nothing is left to do is one in which everything is done."""
         self.seen.ends += 1
         said = [facts.said for facts in self.world.facts(state)]
-        due = frontier(self.story.last, self.story.last)
+        due = frontier(self.story.last, self.story.last, self._change(state))
         if all(min_times == due for min_times in said):
             return True
         self._found(f"nothing is left to do, min times are {said} and should be {due}", state)

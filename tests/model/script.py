@@ -9,7 +9,7 @@ enough that every interleaving of it can be taken.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model import (
@@ -28,6 +28,9 @@ from tracker.core.model.slots import FOREVER
 
 PIPELINE = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), fronts=("F",))
 GRAPH = SegmentGraph(PIPELINE)
+CUT = replace(PIPELINE, edges=())
+GROWN = replace(PIPELINE, segments=("a", "b", "c"), edges=(Edge("a", "b"), Edge("b", "c")))
+"""What the pipeline becomes in stories in which it is changed: without its edge, or with one more, to a new segment."""
 ROUTINGS = {shards: RoutingTable.uniform(shards, block_slots=1) for shards in (1, 2)}
 """By how many shards there are."""
 LAST_PROMISE = 3
@@ -67,31 +70,44 @@ ITEMS = (
     Item(1, 1, 0, (WORKER, 0), (WORKER, 1), is_held=True),
     Item(1, 2, 0, (WORKER, 1), None, is_held=True),
 )
+CHILD = Item(2, 2, 0xC1, (WORKER, 1), None)
+"""What the worker makes in the new segment, once the operator has been answered."""
 PROMISE = (FRONT, 1)
 """The front's tick that promises `LAST_PROMISE`; it is handed over when what it created is durable."""
 JOIN = TickContent(joins=(FrontJoin("F", 0),))
 
 
-def _content(node: int, tick: int) -> TickContent:
+def items(change: PipelineSpec | None) -> tuple[Item, ...]:
+    """All items of a story with this change."""
+    return (*ITEMS, CHILD) if change is GROWN else ITEMS
+
+
+def _content(node: int, tick: int, change: PipelineSpec | None) -> TickContent:
+    known = items(change)
+
     def cells(which: list[Item]) -> Cells:
         return Cells.of((i.segment, i.slot, i.value, 1) for i in which if not i.is_held)
 
     return TickContent(
-        created=cells([i for i in ITEMS if i.created == (node, tick)]),
-        consumed=cells([i for i in ITEMS if i.consumed == (node, tick)]),
+        created=cells([i for i in known if i.created == (node, tick)]),
+        consumed=cells([i for i in known if i.consumed == (node, tick)]),
         heartbeats=(Heartbeat("F", LAST_PROMISE),) if (node, tick) == PROMISE else (),
         holds=tuple(
             HoldMove(HOLD, item.segment, item.slot)
-            for item in ITEMS
+            for item in known
             if item.is_held and item.created == (node, tick)
         ),
     )
 
 
-SCRIPTS = tuple(
-    tuple(_content(node, tick) for tick in range(count))
-    for node, count in ((FRONT, 2), (WORKER, 2))
-)
+def _scripts(change: PipelineSpec | None) -> tuple[tuple[TickContent, ...], ...]:
+    return tuple(
+        tuple(_content(node, tick, change) for tick in range(count))
+        for node, count in ((FRONT, 2), (WORKER, 2))
+    )
+
+
+SCRIPTS, GROWN_SCRIPTS = _scripts(None), _scripts(GROWN)
 
 
 @dataclass(frozen=True)
@@ -155,6 +171,21 @@ class Story:
     last: tuple[int, ...]
     crashes: int
     shards: int = 2
+    change: PipelineSpec | None = None
+    """What an operator has the pipeline become: without an edge once nobody will use it any more, with another one at
+    any moment."""
+
+    @property
+    def scripts(self) -> tuple[tuple[TickContent, ...], ...]:
+        return GROWN_SCRIPTS if self.change is GROWN else SCRIPTS
+
+    def may_ask(self, durable: tuple[int, ...]) -> bool:
+        """Whether the operator may ask for the change by now."""
+        return self.change is GROWN or (self.change is CUT and durable[WORKER] >= 1)
+
+    def waits(self, node: int, tick: int, answered: bool) -> bool:
+        """Whether a tick waits for the operator's answer."""
+        return self.change is GROWN and (node, tick) == CHILD.created and not answered
 
 
 STORIES = (
@@ -162,27 +193,40 @@ STORIES = (
     Story("all ticks, no crash", (0, 0), (2, 2), 0),
     Story("the worker's ticks, a crash", (2, 0), (2, 2), 1),
     Story("the front's ticks and the worker's first, a crash", (0, 0), (2, 1), 1),
+    Story("an edge is taken away, a crash at one shard", (0, 0), (2, 2), 1, shards=1, change=CUT),
+    Story("a segment is added, a crash at one shard", (0, 0), (2, 2), 1, shards=1, change=GROWN),
+    Story("an edge is taken away behind the worker's first step", (2, 0), (2, 1), 0, change=CUT),
+    Story("a segment is added before the worker's last step", (2, 1), (2, 2), 0, change=GROWN),
 )
 
 
-def frontier(ticks: tuple[int, ...], last: tuple[int, ...]) -> tuple[int, ...]:
+def frontier(
+    ticks: tuple[int, ...], last: tuple[int, ...], change: PipelineSpec | None = None
+) -> tuple[int, ...]:
     """By segment the lowest slot at which an item is, or can still come to be, once `ticks` (a count
     by node) are durable and `last` are all that there will be: told by the script alone, which knows
-    every item. A front that has not promised may label from slot 0 on."""
+    every item. A front that has not promised may label from slot 0 on. change: what the pipeline becomes, if that was
+    asked for."""
     promised = ticks[FRONT] > PROMISE[1]
-    lows = [FOREVER] * len(PIPELINE.segments)
-    for segment, slot in [(0, LAST_PROMISE if promised else 0), *_not_processed(ticks, last)]:
-        for reached in GRAPH.reached_from(segment):
-            lows[reached] = min(lows[reached], slot + GRAPH.distance(segment, reached))
+    spec = change or PIPELINE
+    graph, lows = SegmentGraph(spec), [FOREVER] * len(spec.segments)
+    for segment, slot in [
+        (0, LAST_PROMISE if promised else 0),
+        *_not_processed(ticks, last, items(change)),
+    ]:
+        for reached in graph.reached_from(segment):
+            lows[reached] = min(lows[reached], slot + graph.distance(segment, reached))
     return tuple(lows)
 
 
-def _not_processed(ticks: tuple[int, ...], last: tuple[int, ...]) -> list[tuple[int, int]]:
+def _not_processed(
+    ticks: tuple[int, ...], last: tuple[int, ...], known: tuple[Item, ...]
+) -> list[tuple[int, int]]:
     def is_in(of: tuple[int, int] | None, counts: tuple[int, ...]) -> bool:
         return of is not None and of[1] < counts[of[0]]
 
     return [
         (item.segment, item.slot)
-        for item in ITEMS
+        for item in known
         if is_in(item.created, last) and not is_in(item.consumed, ticks)
     ]

@@ -19,21 +19,20 @@ import io
 import pickle
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tests import inside
 from tests.model.digests import digest
 from tests.model.script import (
     FIRST_TICK,
-    GRAPH,
     JOIN,
     PIPELINE,
     ROUTINGS,
-    SCRIPTS,
     System,
 )
 from tracker.core import log as m
 from tracker.core.cut.graph import SegmentGraph
+from tracker.core.model import PipelineSpec, TickContent
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
@@ -127,13 +126,16 @@ class Done:
     confirmations: list[tuple[int, int]] = field(default_factory=list)
     durable: list[tuple[int, int]] = field(default_factory=list)
     attached: list[tuple[int, int]] = field(default_factory=list)
+    changed: bool = False
+    """Whether the operator was answered that the pipeline is changed."""
 
 
 class Transitions:
     """All that has been worked out. Processes, frames and snapshots are numbered each for itself."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, scripts: tuple[tuple[TickContent, ...], ...]) -> None:
         self._routing, self._shards = system.routing, range(system.shards)
+        self._scripts = scripts
         self.processes: Numbered[Process] = Numbered()
         self.frames: Numbered[m.Frame] = Numbered()
         self.snapshots: Numbered[ProcessSnapshot] = Numbered()
@@ -169,7 +171,7 @@ class Transitions:
         return self._once(("renumber", process, shard), run).process
 
     def tick(self, process: int, node: int, tick: int) -> Done:
-        content = JOIN if tick < 0 else SCRIPTS[node][tick]
+        content = JOIN if tick < 0 else self._scripts[node][tick]
         return self._handle(process, m.SubmitTick(node, tick + FIRST_TICK[node], content))
 
     def commit(self, process: int, records: int) -> Done:
@@ -219,6 +221,9 @@ class Transitions:
                 case m.SessionAttached(node, number):
                     assert isinstance(node, int)
                     done.attached.append((node, max(0, number - FIRST_TICK[node] + 1)))
+                case m.Answer("change"):
+                    assert isinstance(effect.result, PipelineSpec), effect
+                    done.changed = True
                 case m.TickRefused() | m.SessionRefused():
                     raise AssertionError(f"a process refused: {effect}")
         done.process = self._number(process)
@@ -238,14 +243,24 @@ def _the_routing(shards: int) -> RoutingTable:
     return ROUTINGS[shards]
 
 
-def _the_graph() -> SegmentGraph:
-    return GRAPH
+_GRAPHS: dict[Hashable, SegmentGraph] = {}
+"""By what names them, those that there are: of the pipeline, of what it becomes, and of both together."""
 
 
-_SHARED = {
+def _the_graph(name: Hashable) -> SegmentGraph:
+    return _GRAPHS[name]
+
+
+def _known_graph(graph: SegmentGraph) -> tuple[Any, ...]:
+    name = inside.ways(graph)
+    _GRAPHS.setdefault(name, graph)
+    return _the_graph, (name,)
+
+
+_SHARED: dict[type, Any] = {
     **copyreg.dispatch_table,
     RoutingTable: lambda table: (_the_routing, (len(table.owning),)),
-    SegmentGraph: lambda _: (_the_graph, ()),
+    SegmentGraph: _known_graph,
 }
 """What never changes is shared, not copied with each state; in the model alone."""
 

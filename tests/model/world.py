@@ -27,6 +27,8 @@ from tests.model.transitions import Done, Facts, Transitions
 from tracker.core import log as m
 
 Numbers = tuple[int, ...]
+NOT_ASKED, LOST, ASKED, ANSWERED = range(4)
+"""Of the story's change. Lost is it where the process that was asked has died; it may be durable all the same."""
 
 
 class State(NamedTuple):
@@ -40,6 +42,8 @@ class State(NamedTuple):
     durable: Numbers
     epochs: Numbers
     crashes_left: int
+    change: int = NOT_ASKED
+    """Whether the operator has asked for the story's change, and was answered."""
 
 
 class World:
@@ -50,7 +54,7 @@ class World:
         self.system = SYSTEMS[story.shards]
         self.shards = range(story.shards)
         self.links = [(one, other) for one in self.shards for other in self.shards if one != other]
-        self.known = Transitions(self.system)
+        self.known = Transitions(self.system, story.scripts)
 
     def facts(self, state: State) -> list[Facts]:
         return [self.known.facts[process] for process in state.processes]
@@ -89,9 +93,16 @@ class World:
         """All that can happen next, by name."""
         for node, home in enumerate(self.system.homes):
             tick = state.handed[node]
-            if tick < self.story.last[node] and is_ready(node, state.handed, state.durable):
+            waits = self.story.waits(node, tick, state.change == ANSWERED)
+            if (
+                tick < self.story.last[node]
+                and is_ready(node, state.handed, state.durable)
+                and not waits
+            ):
                 name = f"node {node} hands over its tick {tick}"
                 yield name, partial(self._hand_over, state, node, home)
+        if state.change in (NOT_ASKED, LOST) and self.story.may_ask(state.durable):
+            yield "the operator asks for the change", partial(self._ask, state)
         for shard in self.shards:
             facts = self.known.facts[state.processes[shard]]
             for records in self._group_commits(facts.pending):
@@ -114,6 +125,12 @@ class World:
         done = self.known.tick(state.processes[home], node, state.handed[node])
         handed = _with(state.handed, node, state.handed[node] + 1)
         return self._carry_out(state._replace(handed=handed), home, done)
+
+    def _ask(self, state: State) -> State:
+        assert self.story.change is not None
+        ask = m.RegisterPipeline("change", self.story.change, change=True)
+        asked = state._replace(change=ASKED)
+        return self._other(asked, self.system.routing.registrar(PIPELINE.name), ask)
 
     def _group_commits(self, pending: int) -> range:
         """How many of the records that wait may become durable at once: all; one shard by itself, whose
@@ -154,6 +171,8 @@ class World:
             if home == shard:
                 attach = m.AttachSession(node, PIPELINE.name, self.system.keys[node])
                 after = self._other(after, shard, attach)
+        if state.change == ASKED and shard == self.system.routing.registrar(PIPELINE.name):
+            after = after._replace(change=LOST)  # nobody answers any more: it is asked for again
         return after._replace(crashes_left=state.crashes_left - 1)
 
     # --- effects ----------------------------------------------------------------------------------
@@ -168,6 +187,8 @@ class World:
             for to, frame in done.frames:
                 links[self.links.index((shard, to))] += (frame,)
             state = state._replace(links=tuple(links))
+        if done.changed:
+            state = state._replace(change=ANSWERED)
         for node, count in done.durable:
             most = max(count, state.durable[node])
             state = state._replace(durable=_with(state.durable, node, most))
@@ -195,7 +216,7 @@ class World:
         """Lets everything under way finish, in one order."""
         while True:
             for name, take in self.steps(state):
-                if "hands over" not in name and "crashes" not in name:
+                if not any(word in name for word in ("hands over", "crashes", "asks")):
                     state = take()
                     break
             else:
