@@ -35,7 +35,6 @@ from tests.simulation.nodes import (
 from tests.simulation.world import Item, World
 from tracker.core.log import Answer, Effect, Joined, StageContributions
 from tracker.core.model import Cells, Refusal, RefusalCode, StagedContribution, Unit
-from tracker.core.model.slots import HIGHEST_SLOT
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
@@ -49,6 +48,8 @@ class _BatchPlan:
     rows: list[list[tuple[Item, list[Item]]]]
     units: list[Item]
     unit_children: list[Item]
+    labels: dict[int, int]
+    """By segment the slot under which it creates, by the edges that there were when it was planned."""
     published_by: str | None = None
     stage_tasks: dict[int, int] = field(default_factory=dict)
     """Of the last run, by stage the number of tasks of its first attempt."""
@@ -134,15 +135,16 @@ class QueryNode(Node):
             if item.unit is None:
                 made = [c for c in self._children(item) if c.unit is None]
                 rng.choice(rows).append((item, made))
-        self.batch = _BatchPlan(self.next_batch, rows, units, self._unit_children(units))
+        labels = self._label_slots(units)
+        made_of = self._unit_children(units, labels)
+        self.batch = _BatchPlan(self.next_batch, rows, units, made_of, labels)
         self.later(self.sim.pause(), self._evaluate)
 
     def _children(self, item: Item) -> list[Item]:
         return children(self.sim, self.world, item, f"{self.name}-step")
 
-    def _unit_children(self, units: list[Item]) -> list[Item]:
+    def _unit_children(self, units: list[Item], labels: dict[int, int]) -> list[Item]:
         """Files that the batch writes for the next segments, under the slot that all of it gets."""
-        labels = self._label_slots(units)
         hops = min((item.hops for item in units), default=0)
         if not hops:
             return []
@@ -156,8 +158,8 @@ class QueryNode(Node):
                 delays[source, target] = delay
                 floors[target] = max(floor, floors.get(target, floor))
         labels = label_slots(_as_units(units), delays, self.world.spec.times)
-        raised = {target: max(slot, floors[target]) for target, slot in labels.items()}
-        return {target: slot for target, slot in raised.items() if slot <= HIGHEST_SLOT}
+        # Queries label by what they take; what may not be created there is not written.
+        return {target: slot for target, slot in labels.items() if slot >= floors[target]}
 
     # --- its tasks --------------------------------------------------------------------------------
 
@@ -273,7 +275,7 @@ class QueryNode(Node):
                 fingerprint=fingerprint(str(batch.number), read, created),
                 consumed=_as_units(batch.units),
                 created=created,
-                label_slots=self._label_slots(batch.units),
+                label_slots=batch.labels,
             ),
             contributions,
         )

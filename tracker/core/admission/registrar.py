@@ -151,6 +151,11 @@ class Registrar:
             self._confirmations.await_registration(spec.name, [event.request])
             self._journal.append_home(PipelineRegistered(spec, self._first_generation(spec)))
             return
+        if known != spec and event.change:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {spec.name!r} is being registered, and changes when it is; ask again",
+            )
         if known != spec:
             raise _registered_otherwise(known, spec)
         if spec.name in self._confirmations.registrations:
