@@ -11,7 +11,7 @@ import numpy as np
 
 from tests import inside
 
-_LEFT_OUT = {"routing", "config", "graph", "declared", "spec", "_routing", "_owners", "_config", "_effects"} | {
+_LEFT_OUT = {"routing", "config", "graph", "declared", "remaining", "spec", "_routing", "_owners", "_config", "_effects"} | {
     "_wake_ns", "last_report_ns", "announced_due_ns", "check_ns",
     "progress_ns", "front_heard_ns", "last_heard_ns", "last_alive_ns", "silent_ns", "suspected",
     "_handled_ns", "_checked_ns", "_deaf_until_ns", "_store_mark",

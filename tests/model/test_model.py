@@ -15,10 +15,12 @@ from tests.model.invariants import (
     check_process,
     check_step,
 )
-from tests.model.script import STORIES, SYSTEMS, Story, frontier
+from tests.model.script import CUT, STORIES, SYSTEMS, Story, frontier
 from tests.model.transitions import Facts
 from tests.model.world import World
 from tests.simulation.faults import FAULTS
+from tracker.core.cut.graph import SegmentGraph
+from tracker.core.pipeline import pipeline
 from tracker.core.process import Process
 
 MOST_STATES = 50_000
@@ -30,6 +32,7 @@ MOST_STATES = 50_000
         Story("the worker's first tick, a crash", (2, 0), (2, 1), 1),
         Story("the front's ticks", (0, 0), (2, 0), 0),
         STORIES[0],
+        next(story for story in STORIES if story.change and story.shards == 2),
     ],
     ids=lambda story: story.name,
 )
@@ -48,7 +51,7 @@ def test_the_stories_are_told_to_the_end_by_one_of_their_interleavings() -> None
             if not steps:
                 break
             state = world.renumbered(steps[-1]())
-        due = frontier(story.last, story.last)
+        due = frontier(story.last, story.last, story.change)
         assert [facts.said for facts in world.facts(state)] == [due] * story.shards
 
 
@@ -60,6 +63,13 @@ def test_what_one_shard_told_before_it_was_durable_has_to_be_found_again() -> No
     assert "had said" in seen.violation, (
         "recovery leaves it to what comes next, and says less until then"
     )
+
+
+def test_an_edge_that_counts_no_more_at_once_is_found() -> None:
+    story = next(story for story in STORIES if story.change is CUT and story.shards == 2)
+    with mock.patch.object(pipeline, "united", lambda spec, _: SegmentGraph(spec)):
+        seen = explore(story, most_states=MOST_STATES)
+    assert "announces" in seen.violation and seen.trace
 
 
 def test_a_planted_fault_is_found() -> None:

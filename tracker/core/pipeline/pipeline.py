@@ -62,6 +62,8 @@ class Pipeline:
     """The graph by which ticks are judged here."""
     graph: SegmentGraph = d.follows("`spec`, and the change that is under way", ahead=True)
     """The one on which min times rest: with edges along which items may still go though they are gone."""
+    remaining: SegmentGraph = d.follows("`spec`")
+    """The one that there will be when the change that is under way is over."""
     _vectors: Vectors = d.forgotten(d.HEARD_AGAIN)
     _own: int = d.follows("which process it is")
     restarts: list[Dropped] = d.survives(d.SEQUENCE)
@@ -105,7 +107,7 @@ class Pipeline:
     def __init__(self, spec: PipelineSpec, vectors: Vectors, own: int) -> None:
         self.spec = self.registered = spec
         self.changed, self.changes, self.graph_change = None, 0, GraphChange()
-        self.graph = self.declared = SegmentGraph(spec)
+        self.graph = self.declared = self.remaining = SegmentGraph(spec)
         self.has_other_edges, self.activates, self.change_unreported = False, True, False
         self._vectors, self._own = vectors, own
         self.restarts, self.restart = [], None
@@ -210,6 +212,7 @@ class Pipeline:
             judged = with_graph_of(self.spec, before)
         self.home.change(judged, self.spec)
         self.declared, self.graph = SegmentGraph(judged), united(self.spec, before)
+        self.remaining = SegmentGraph(self.spec) if before is not None else self.graph
         self.combiner.go_by(self.graph)
 
     @property
@@ -310,13 +313,14 @@ class Pipeline:
     def vacant(self) -> dict[int, int]:
         """By segment with a vacant place, the slot at which it stands when no front is left in it: where
         those that left in order had promised; or where a front that joins will be pinned, at the process
-        that has announced most. (A pipeline that is declared open is never complete, and keeps none.)"""
+        that has announced most. (A pipeline that is declared open is never complete, and keeps none.) That one may
+        reckon no more with edges that a change has taken away, and have announced more behind them."""
         vacancies = self.shard.vacancies
         if not vacancies:
             return {}
         floors, left = self.floors(), vacancies.left
         return {
-            segment: max(left.get(segment, LOWEST_SLOT), self.graph.pin(floors, segment))
+            segment: max(left.get(segment, LOWEST_SLOT), self.remaining.pin(floors, segment))
             for segment in vacancies.segments()
         }
 
@@ -345,8 +349,11 @@ class Pipeline:
 
     def new_grants(self) -> tuple[FrontPin, ...]:
         """Grants for the fronts of nodes at home here that wait for theirs, and that every shard has pinned
-        by now."""
-        grants = []
+        by now. Not while a change is under way: a shard that has left may have announced more behind edges that are
+        gone."""
+        grants: list[FrontPin] = []
+        if self.graph_change.is_under_way:
+            return ()
         for node_id, front in [*self.home.waiting]:
             node = self.home.nodes.get(node_id)
             claim = None if node is None else node.fronts.get(front)
