@@ -4,9 +4,10 @@ meanwhile or after, for the old graph nor the new one."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from tests.core.driver import Cluster, HandNode, Lossy
+from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.log import (
     Entries,
     FrameArrived,
@@ -15,8 +16,9 @@ from tracker.core.log import (
     PipelineCompleted,
     RegisterPipeline,
     RestartPipeline,
+    RetireNode,
 )
-from tracker.core.model import Edge, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER
 
 IN, A, B, NEW = range(4)
@@ -271,6 +273,24 @@ def test_a_segment_that_is_removed_is_drained(shards: int) -> None:
     assert apply(cluster, WITHOUT_A) == apply(cluster, answer) == answer, "again changes nothing"
 
 
+def test_what_is_open_in_a_removed_segment_may_be_given_up(shards: int) -> None:
+    cluster, _, reader = begun(shards)
+    reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])
+    lost, other = Cells.of([(A, 150, 9, 1)]), Cells.of([(IN, 160, 8, 1)])
+    gives_up = partial(cluster.ask_home, "", RetireNode)
+    refused(gives_up(lost, 1), RefusalCode.INVALID, "segments that were removed")
+    apply(cluster, replace(WITHOUT_A, segments=(*WITHOUT_A.segments, "new")))
+    refused(gives_up(other, 1), RefusalCode.INVALID, "segment number 0")
+    assert cluster.agreed(SPEC)[:3] == (160, 150, 150)
+    assert gives_up(lost, 1) is None is gives_up(lost, 2)
+    assert cluster.agreed(SPEC)[:3] == (160, FOREVER, 160)
+    assert cluster.agreed(SPEC)[3] < FOREVER, (
+        "a source that is new waits for its front all the same"
+    )
+    reader.commit(consumed=[(A, 150, 9)], created=[(B, 170, 1)])
+    assert cluster.agreed(SPEC)[B] == 160, "what was given up is late"
+
+
 def test_what_was_late_rules_nothing_out_that_a_reader_makes_of_it() -> None:
     cluster, _, reader = begun(1)
     reader.commit(consumed=[(IN, 150, 7)])
@@ -371,11 +391,11 @@ def test_one_change_of_the_graph_at_a_time_and_limits_at_any() -> None:
     registrar = cluster.routing.registrar("p")
     cluster.held.add((registrar, 1 - registrar))
     cluster.handle(registrar, RegisterPipeline("first", GROWN, True))
-    for _ in ("not durable", "durable here"):
+    for waits in ("it is not known everywhere", "have not adopted it"):
         cluster.handle(registrar, RegisterPipeline("next", CUT, True))
         refusal = cluster.answers("next")[-1]
         assert refusal.code is RefusalCode.NOT_READY and "is under way" in refusal.message
-        assert "have not adopted it" in refusal.message
+        assert waits in refusal.message
         cluster.commit(registrar)
     roomy = replace(GROWN, max_nodes=50)
     cluster.handle(registrar, RegisterPipeline("limits", roomy, True))

@@ -253,14 +253,15 @@ class Registrar:
         if (opens or changes_graph(known, spec)) and all(s == FOREVER for s in pipeline.announced):
             raise Refused(
                 RefusalCode.COMPLETE,
-                f"pipeline {spec.name!r} is complete, which stays true; register another one, under another name",
+                f"pipeline {spec.name!r} is complete, which stays true; register another one that goes on from it: lowmark "
+                f"pipelines apply --succeeds {spec.name}",
             )
         if opens:
             _check_may_open(pipeline, known, spec)
         if not changes_graph(known, spec):
             return
         if pipeline.graph_change.is_under_way or changes_graph(pipeline.spec, known):
-            away = sorted({*pipeline.combiner.views} - pipeline.graph_change.activated)
+            away = [*pipeline.change_awaits]
             waits = f"shards {away} have not adopted it" if away else "it is not known everywhere"
             raise Refused(
                 RefusalCode.NOT_READY,

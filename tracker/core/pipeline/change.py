@@ -30,7 +30,9 @@ class GraphChange:
     activated: set[int] = d.survives(d.SORTED)
     """The homes that judge by it, by what is applied here. A shard that joins later activates it, too: some process
     may count that one before it hears of the change."""
-    before: PipelineSpec | None = d.survives(default=None, may_lag="it ends when the stable cut has come far enough")
+    before: PipelineSpec | None = d.survives(
+        default=None, may_lag="it ends when the stable cut has come far enough"
+    )
     """What the pipeline was, until the change is over; None where none is under way."""
     _counts_from: Mapping[int, int] = d.forgotten("it may be found later", dict)
     """How much of each home's log was applied here when the last home had activated it; empty until then."""
@@ -95,7 +97,8 @@ def check_change(known: PipelineSpec, asked: PipelineSpec) -> None:
             raise _refused(
                 known,
                 f"its {name} is for good: it is {_text(getattr(known, name))}, and "
-                f"{_text(getattr(asked, name))} is asked; register another pipeline",
+                f"{_text(getattr(asked, name))} is asked; register another pipeline that begins where this one is complete: "
+                f"lowmark pipelines apply --succeeds {known.name}",
             )
     if known.start_slot != asked.start_slot:
         raise _refused(
