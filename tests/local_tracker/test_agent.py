@@ -450,7 +450,7 @@ def test_local_trackers_that_run_hear_of_segments_that_come_and_go(
         until(lambda: handle.min_time("a") == END)
         assert handle.min_time("c") == 9
         admin.apply(replace(spec, segments=("a", "c"), edges=(Edge("a", "c"),)))
-        with pytest.raises(HandOverError, match="segment 'b': .* removed"):
+        with pytest.raises(HandOverError, match=r"segment 'b': .* removed"):
             handle.step(one_cell(1, 9, 8), one_cell(new, 9, 4))
         handle.step(Cells.empty(), one_cell(new, 9, 4))
         until(lambda: handle.min_time() == END)
