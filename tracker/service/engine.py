@@ -24,7 +24,7 @@ import structlog
 from tracker.core import log as m
 from tracker.core.insight.explain import StoreState
 from tracker.core.log.steps import SEQUENCER, MembershipStep
-from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
@@ -67,6 +67,7 @@ class Session(Protocol):
     def durable(self, number: int) -> None: ...
     def refused(self, number: int, refusal: Refusal) -> None: ...
     def granted(self, grant: m.Grant) -> None: ...
+    def changed(self, spec: PipelineSpec) -> None: ...
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class Hooks:
 
     send: Callable[[int, m.Frame], None]
     announced: Callable[[m.Announced], None]
+    changed: Callable[[PipelineSpec], None]
     ended: Callable[[m.PipelineEnded], None]
     units_arrived: Callable[[m.UnitsArrived], None]
     members_changed: Callable[[m.MembersChanged], None]
@@ -112,6 +114,8 @@ class Engine:
         self._sessions: dict[Hashable, Session] = {}
         self._answers: dict[Hashable, asyncio.Future[Any]] = {}
         self._unwritten: deque[tuple[int, m.Record]] = deque()
+        self._changed: deque[tuple[int, PipelineSpec]] = deque()
+        """Pipelines as they are judged here from a record on that is not durable, by its position."""
         self._store_thread = StoreThread("lowmark-store")
         self._pace = Pace()
         self._writing: asyncio.Task[None] | None = None
@@ -315,6 +319,8 @@ class Engine:
                     if not can_wait:
                         self._awaited = position
                     failpoint("append")
+                    if (spec := _judged_from(record)) is not None:
+                        self._changed.append((position, spec))
                     if WATCHES_STEPS and _is_step(record):
                         failpoint("step-append")
                 case m.TicksDurable(session, number):
@@ -358,6 +364,14 @@ class Engine:
                 session.refused(effect.number, effect.refusal)
             case m.FrontGranted():
                 session.granted(effect.grant)
+
+    def _tell_changed(self, position: int) -> None:
+        """Nodes and subscribers hear what a pipeline has become, once it is durable that it is judged so here."""
+        while self._changed and self._changed[0][0] <= position:
+            _, spec = self._changed.popleft()
+            for session in self._sessions.values():
+                session.changed(spec)
+            self.hooks.changed(spec)
 
     def _set_room(self) -> None:
         _set(self._room_to_write, not self.process.is_behind)
@@ -412,6 +426,7 @@ class Engine:
                 await self._write(batch)
                 if not self._stopped:
                     self.post(m.Committed(batch[-1][0]))
+                    self._tell_changed(batch[-1][0])
                     self._has_committed.set()
                     self._has_committed = asyncio.Event()
                     if self._log_length.is_due:
@@ -502,6 +517,13 @@ class Engine:
 
 def _refused(refusal: Refusal) -> Refused:
     return Refused.of(refusal)
+
+
+def _judged_from(record: m.Record) -> PipelineSpec | None:
+    """What a pipeline has become whose ticks are judged so from this record on; None if it is none of these."""
+    if not isinstance(record, m.HomeEntry) or not isinstance(record.entry, m.PipelineChanged):
+        return None
+    return record.entry.spec if record.entry.activated else None
 
 
 def _is_step(record: m.Record) -> bool:
