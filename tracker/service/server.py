@@ -108,6 +108,7 @@ class TrackerServer:
         hooks = Hooks(
             send=self._links.send,
             announced=lambda effect: self._hub.announced(effect.pipeline),
+            changed=lambda spec: self._hub.announced(spec.name),
             ended=self._end_pipeline,
             units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
             members_changed=self._links.members_changed,
@@ -180,7 +181,7 @@ class TrackerServer:
             raise StoreError(
                 f"the store of shard {self.config.shard} is of a tracker that began with {_dealt(table)}, and "
                 f"this process was started for {_dealt(routing)}: start it as it was. Shards come and go by "
-                "lowmark serve --join and lowmark shards rescale"
+                "lowmark serve --join and lowmark shards NUMBER"
             )
 
     @property
