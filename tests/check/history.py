@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.check.growth import Mark, Measures
+
 FOREVER = 2**63 - 1
 """The min time of what is complete."""
 
@@ -115,6 +117,8 @@ class History:
     """The segment whose min time releases rows into a sink; None for a run without one."""
     rows_in: list[RowIn] = field(default_factory=list)
     rows_out: list[RowOut] = field(default_factory=list)
+    measures: Measures | None = None
+    """Of a run that is measured, of which nothing else is recorded."""
 
     def items(self) -> list[Item]:
         """Each item once: with its first creation and its last consumption."""
@@ -173,6 +177,8 @@ def _take(history: History, line: dict[str, Any]) -> None:
             history.segments = tuple(line["segments"])
             history.edges = tuple((s, t, int(delay)) for s, t, delay in line["edges"])
             history.released_by = line.get("released_by")
+            if "bounds" in line:
+                history.measures = Measures({k: int(most) for k, most in line["bounds"].items()})
         case "created":
             slot, at_ns = int(line["slot"]), int(line["at_ns"])
             history.created.append((line["segment"], line["item"], slot, at_ns))
@@ -200,6 +206,11 @@ def _take(history: History, line: dict[str, Any]) -> None:
             history.finals.append(final)
         case "expected":
             history.expected = {name: int(slot) for name, slot in line["min_times"].items()}
+        case "mark":
+            if history.measures is None:
+                raise ValueError("a mark of a run whose header names no bounds")
+            mark = Mark.of(line)
+            history.measures.marks[mark.number] = mark
         case "row_in" | "row_out" as which:
             values = (str(line["row"]), int(line["slot"]), str(line["key"]), int(line["at_ns"]))
             if which == "row_in":

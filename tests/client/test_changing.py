@@ -52,6 +52,7 @@ def test_nodes_and_subscribers_live_through_a_change(running: EmbeddedTracker) -
         Subscriber(running.target, "two", ["second"]) as narrow,
     ):
         joined_front(node)
+        reader.join(HANG_S)
         done(node.commit(create(10, 7)))
         done(node.commit(promise(50)))
         assert admin.apply(GROWN, dry_run=True).spec == GROWN
@@ -61,18 +62,24 @@ def test_nodes_and_subscribers_live_through_a_change(running: EmbeddedTracker) -
             "segments": (["first", "second"], ["first", "second", "third"]),
             "edges": (["first -> second"], ["first -> second", "first -> third"]),
         }
-        reader.join(HANG_S)  # it hears of the new segment
+        until(lambda: reader.spec == applied.spec)  # without joining again
+        assert reader.segment("third") == THIRD
         tick = consume(10, 7)
         done(reader.commit(replace(tick, created=create(12, 9, THIRD).created)))
+        held = reader.hold("third", 40, content=consume(12, 9, THIRD))
+        assert held.segment == "third"
+        held.release()
         assert subscriber.wait_until(12, "third", HANG_S)
         done(node.commit(promise(60)))
-        done(reader.commit(consume(12, 9, THIRD)))
         assert subscriber.wait_until(60, "third", HANG_S)
         assert narrow.wait_until(60, "second", HANG_S)
         without = replace(
             TWO_SEGMENTS, segments=("first", "third"), edges=(Edge("first", "third"),)
         )
         assert admin.apply(without).spec.removed == ("second",)
+        until(lambda: reader.spec.removed == ("second",))
+        told = next(each for each in narrow.updates() if each.removed)
+        assert (told.segment, told.min_time) == ("second", 60) or told.complete
         until(lambda: admin.pipeline("two").state.segments[1].min_time == FOREVER)
         with pytest.raises(
             RefusedError, match="the segment was removed: let the node create in others"

@@ -81,6 +81,7 @@ def test_a_pipeline_is_applied_once_and_listed(running: EmbeddedTracker, tmp_pat
         "created": True,
         "changes": {},
         "dry_run": False,
+        "start_slot": 0,
     }
     again = run(running, "pipelines", "apply", "-f", str(path))
     assert again.stdout == "pipeline applied: unchanged\n"
@@ -105,7 +106,13 @@ def test_limits_are_changed_while_a_pipeline_runs_and_said(
     said = "changed max_open_cells from 4000000 to 5000000, max_nodes from 10000 to 20000"
     assert changed.stdout == f"pipeline limited: {said}\n"
     again = run_json(running, "pipelines", "apply", "-f", str(path))
-    assert again == {"pipeline": "limited", "created": False, "changes": {}, "dry_run": False}
+    assert again == {
+        "pipeline": "limited",
+        "created": False,
+        "changes": {},
+        "dry_run": False,
+        "start_slot": 0,
+    }
     path.write_text(file + "max_open_cells: 6000000\n")
     assert run_json(running, "pipelines", "apply", "-f", str(path))["changes"] == {
         "max_open_cells": [5000000, 6000000],

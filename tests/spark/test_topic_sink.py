@@ -263,7 +263,11 @@ def test_a_batch_without_input_creates_ahead_of_min_time_or_late(query: Query) -
     query.over(1, 1, 1)
     record = run.ticks.read(1)
     run.ticks.tick(record, threading.Event())
-    assert run.ticks.relabelled(record, refusal) is None  # of input: an error as ever
+    # Of input that is not late, it was announced before the way there was as short as it is now.
+    again = run.ticks.relabelled(record, refusal)
+    assert again is not None and created(again) == []
+    query.min_times[IN] = 500
+    assert run.ticks.relabelled(record, refusal) is None  # of late input: an error as ever
 
 
 def test_batches_whose_ticks_are_to_come_keep_their_manifests(query: Query) -> None:

@@ -34,29 +34,43 @@ def pipelines_apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show what would change, and change nothing")
     ] = False,
+    succeeds: Annotated[
+        str | None,
+        typer.Option(
+            "--succeeds",
+            help="a pipeline in whose place a new one comes: it begins where that is complete",
+        ),
+    ] = None,
 ) -> None:
     """Register the pipeline of a YAML file, or those of a directory, or change it while it runs. Repeating it changes
     nothing.
 
     A pipeline that is there becomes what its file says: segments and edges, limits, fronts. A segment that the file
     does not name any more is removed: it takes nothing more, and is drained. What cannot change while the pipeline
-    runs is refused, with what to do instead.
+    runs is refused, with what to do instead: slack, rounds and what slots count change by a pipeline of another name
+    that succeeds the one that is there. That is waited for for a while; what is open of it then is shown.
     """
     files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
     if not files:
         raise typer.BadParameter(f"{file} has no *.yaml")
     specs = [load_pipeline(_text(each), str(each)) for each in files]
+    if succeeds is not None and len(specs) > 1:
+        raise typer.BadParameter(f"{file} has {len(specs)} pipelines, and one succeeds another")
     with connect(context) as admin:
         for spec in specs:
-            applied = admin.apply(spec, dry_run=dry_run)
-            changes = applied.changes
+            applied = admin.apply(spec, dry_run=dry_run, succeeds=succeeds)
+            changes, start_slot = applied.changes, applied.spec.start_slot
             outcome = "registered" if applied.created else "unchanged"
+            if succeeds and applied.created:
+                begins = time_and_slot_text(start_slot, applied.spec)
+                outcome += f" to succeed {succeeds}, from {begins} on; write `start: slot:{start_slot}` into its file"
             if changes:
                 outcome = "changed " + ", ".join(_change_text(*each) for each in changes.items())
             if dry_run:
                 outcome = f"would be {outcome}"
             document = {
                 "pipeline": spec.name, "created": applied.created, "changes": changes, "dry_run": dry_run,
+                "start_slot": start_slot,
             }  # fmt: skip
             show(context, document, f"pipeline {spec.name}: {outcome}")
 

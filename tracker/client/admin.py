@@ -16,6 +16,7 @@ from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.nodes import NodeList, listed
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
+from tracker.client.successor import succeeding
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.home.registration import changed_fields
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
@@ -96,11 +97,18 @@ class Admin(Closing):
         answer = self._register(spec)
         return spec_from_pb(answer.spec), answer.created
 
-    def apply(self, spec: PipelineSpec, *, dry_run: bool = False) -> Applied:
+    def apply(
+        self, spec: PipelineSpec, *, dry_run: bool = False, succeeds: str | None = None
+    ) -> Applied:
         """Registers a pipeline, or lets one that is there become this one while it runs: its limits, also lower ones
         (what is over them stays), its segments and edges. Segments that are not named any more are removed: they take
-        nothing more. dry_run: nothing changes. Raises RefusedError where it cannot become so while it runs, with what to
-        do instead."""
+        nothing more. dry_run: nothing changes. succeeds: the name of a pipeline in whose place a new one comes, where
+        what is to change cannot: unless it has a start of its own, it begins where that one is complete, which is
+        waited for as long as the timeout of this object (with dry_run it is not). Raises RefusedError where it cannot
+        become so while it runs, with what to do instead, and with what is open of a pipeline that is to be
+        succeeded."""
+        if succeeds is not None:
+            spec = succeeding(self, spec, succeeds, 0.0 if dry_run else self._timeout_s)
         answer = self._register(spec, change=True, check_only=dry_run)
         before = spec_from_pb(answer.before) if answer.HasField("before") else None
         return Applied(spec_from_pb(answer.spec), answer.created, before)
