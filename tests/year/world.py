@@ -61,9 +61,9 @@ class ShardLog:
             self.length.wrote(len(self._unwritten), sum(len(data) for _, data in self._unwritten))
             self._unwritten = []
 
-    def write_snapshot_if_due(self, process: Process) -> None:
+    def write_snapshot_if_due(self, process: Process, now_ns: int) -> None:
         self.most_records = max(self.most_records, self.length.records)
-        if self.length.is_due:
+        if self.length.is_due(now_ns / 1e9):
             self.length.begin()
             data = snapshot_to_bytes(process.snapshot())
             self.length.wrote_snapshot(len(data))
@@ -126,7 +126,7 @@ class Tracker(Deployment):
     def commit(self, shard: int) -> None:
         self.logs[shard].commit()
         super().commit(shard)
-        self.logs[shard].write_snapshot_if_due(self.processes[shard])
+        self.logs[shard].write_snapshot_if_due(self.processes[shard], self.now_ns)
 
     def take(self, shard: int, effects: Iterable[Effect]) -> None:
         effects = [*effects]
@@ -136,7 +136,7 @@ class Tracker(Deployment):
                 self.listeners[shard].hub.announced(effect.pipeline)
             elif isinstance(effect, PipelineEnded):
                 self.listeners[shard].forget(effect.pipeline)
-                self.logs[shard].length.want_snapshot()
+                self.logs[shard].length.want_snapshot(self.now_ns / 1e9)
 
     def refused(self, effect: TickRefused | SessionRefused) -> None:
         self.refusals[effect.refusal.code] += 1
