@@ -15,7 +15,7 @@ from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE
 from tracker.client import rescaling
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.rescaling import Rescaling, RoutingInfo
+from tracker.client.rescaling import Rescaling, RoutingInfo, Wish
 from tracker.core.insight.describe import RoutingDescription
 from tracker.core.model import Refusal, RefusalCode
 from tracker.errors import RefusedError
@@ -65,10 +65,10 @@ class Growing:
     def __init__(self, comes_after: int) -> None:
         self.asked, self.comes_after = 0, comes_after
 
-    def ask_to_rescale(self, shards: int, evacuate: bool, wait_ms: int) -> bool:
+    def ask_to_rescale(self, wish: Wish, wait_ms: int) -> bool:
         self.asked += 1
         if self.asked <= self.comes_after:
-            message = f"{shards} shards are asked for, and 1 processes are there to have one"
+            message = f"{wish.shards} shards are asked for, and 1 processes are there to have one"
             raise RefusedError(Refusal(RefusalCode.FULL, message))
         return True
 
@@ -82,11 +82,11 @@ def test_a_process_that_was_started_a_moment_ago_is_waited_for(
     """It has not even asked for its number yet: `lowmark shards 1` right after `lowmark serve --join`."""
     monkeypatch.setattr(rescaling, "LOOK_INTERVAL_S", 0.0)
     growing, said = Growing(comes_after=3), list[str]()
-    assert Rescaling(growing, 2, False, said.append).wait(HANG_S).table.version == 1
+    assert Rescaling(growing, Wish(2), said.append).wait(HANG_S).table.version == 1
     assert growing.asked == 4 and "1 processes are there" in said[0]
     monkeypatch.setattr(rescaling, "JOIN_GRACE_S", 0.0)
     with pytest.raises(RefusedError, match="1 processes are there"):
-        Rescaling(Growing(comes_after=3), 2, False).wait(HANG_S)
+        Rescaling(Growing(comes_after=3), Wish(2)).wait(HANG_S)
 
 
 def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTracker) -> None:

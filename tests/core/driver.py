@@ -47,7 +47,6 @@ from tracker.core.log import (
     Wake,
     WakeAt,
 )
-from tracker.core.log.steps import SEQUENCER
 from tracker.core.model import (
     Batch,
     Cells,
@@ -138,6 +137,12 @@ class Cluster:
         tables = [process.routing for process in self.processes.values()]
         return max(tables, key=lambda table: table.version, default=self.first_table)
 
+    @property
+    def sequencer(self) -> int:
+        """The shard that decides which shards come and go, as far as anyone has heard."""
+        known = (process.membership for process in self.processes.values())
+        return max(known, key=lambda each: each.moves).sequencer
+
     def start(self, shard: int) -> Process:
         """Starts a shard's process from what its store holds."""
         self.epochs[shard] += 1
@@ -153,7 +158,7 @@ class Cluster:
 
     def begin_to_join(self) -> int:
         """A shard is given a number."""
-        answer = self.ask(SEQUENCER, JoinShard, f"host-{next(self._requests)}:1")
+        answer = self.ask(self.sequencer, JoinShard, f"host-{next(self._requests)}:1")
         assert isinstance(answer, ShardNumber), answer
         return answer.shard
 
@@ -162,17 +167,19 @@ class Cluster:
         self.snapshots[shard] = self.processes[peer].bootstrap_snapshot(shard)
         return self.start(shard)
 
-    def join_shard(self, peer: int = SEQUENCER) -> int:
-        """A shard joins, and everything happens that follows."""
+    def join_shard(self, peer: int | None = None) -> int:
+        """A shard joins, and everything happens that follows. peer: who hands out its state; the sequencer if None."""
         shard = self.begin_to_join()
         self.settle()
-        self.bootstrap(shard, peer)
+        self.bootstrap(shard, self.sequencer if peer is None else peer)
         self.settle()
         return shard
 
-    def rescale(self, shards: int, *, evacuate: bool = False) -> RoutingTable:
+    def rescale(
+        self, shards: int, *, evacuate: bool = False, without: tuple[int, ...] = ()
+    ) -> RoutingTable:
         """An operator asks for so many shards, and everything happens that follows."""
-        answer = self.ask(SEQUENCER, RescaleShards, shards, evacuate)
+        answer = self.ask(self.sequencer, RescaleShards, shards, evacuate, without)
         assert isinstance(answer, RoutingTable), answer
         self.settle()
         return answer

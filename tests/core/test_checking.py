@@ -40,6 +40,8 @@ from tracker.core.log.steps import (
     RescaleProposed,
     RoutingActivated,
     RoutingChanged,
+    SequencerBegun,
+    SequencerMoved,
     ShardJoined,
     ShardJoining,
     ShardLeaving,
@@ -271,8 +273,8 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         "generation 9223372036854775807",
     ),
     "last words of a shard that owns slots": (
-        entries(ShardLeft((), ())),
-        "it owns slots",
+        entries(ShardLeft((), (), 0)),
+        "owns slots by version",
     ),
     "nodes that move by no change of the table": (
         entries(NodesMoved(1, "p", 0, None, ())),
@@ -360,7 +362,7 @@ BY_THE_SEQUENCER: dict[str, tuple[Entry, str]] = {
     "a member is taken for one that has not come": (ShardRemoved(1), "joining are []"),
     "a number that is not the next one": (ShardJoining(9, "host:1"), "number 2"),
     "a shard that is reached nowhere": (ShardJoining(2, ""), "1 to 300 characters"),
-    "a change by which nobody owns slots": (RescaleProposed(1, (), False), "always one"),
+    "a change by which nobody owns slots": (RescaleProposed(1, (), False), "members are [0, 1]"),
     "a change to a shard that is not there": (
         RescaleProposed(1, (0, 77), False),
         "members are [0, 1]",
@@ -370,14 +372,14 @@ BY_THE_SEQUENCER: dict[str, tuple[Entry, str]] = {
         RoutingChanged(RoutingTable([RoutingRule(-(2**63), 1, (0, 5))], version=1)),
         "members are [0, 1]",
     ),
-    "a table without the sequencer": (
-        RoutingChanged(RoutingTable([RoutingRule(-(2**63), 1, (1,))], version=1)),
-        "0 is always one",
-    ),
     "a table that is none of the next version": (RoutingChanged(TWO), "of version 0"),
     "one that owns slots is to go": (ShardLeaving(1), "owns no slots"),
     "the sequencer is to go": (ShardLeaving(0), "owns no slots"),
-    "the sequencer has gone": (ShardLeft((), ()), "owns slots"),
+    "its role goes where no shard is": (SequencerMoved(77, 1), "to one of [0, 1]"),
+    "its role stays where it is": (SequencerMoved(0, 1), "to one of [0, 1]"),
+    "its role moves for the second time, first": (SequencerMoved(1, 2), "move 1 is next"),
+    "it begins a second time": (SequencerBegun(0), "by move 0 already"),
+    "the sequencer has gone": (ShardLeft((), (), 0), "owns slots"),
 }
 
 
@@ -410,7 +412,7 @@ def test_a_step_is_judged_by_all_that_was_accepted_before_it(cluster: Cluster) -
 
 def test_nothing_comes_after_the_last_words_of_a_shard(cluster: Cluster) -> None:
     cluster.rescale(1)
-    process, last = cluster.processes[0], ShardLeft((), ())
+    process, last = cluster.processes[0], ShardLeft((), (), 0)
     process.links[1] = Link(epoch=cluster.epochs[1])
     process.membership.members.add(1)
     with pytest.raises(Refused, match="has left"):

@@ -24,7 +24,8 @@ from tracker.core.log import (
     ShardNumber,
     Told,
 )
-from tracker.core.log.steps import SEQUENCER, ShardLeaving, ShardLeft
+from tracker.core.log.steps import FIRST_SEQUENCER as SEQUENCER
+from tracker.core.log.steps import SequencerBegun, SequencerMoved, ShardLeaving, ShardLeft
 from tracker.core.membership.membership import Membership
 from tracker.core.model import (
     Batch,
@@ -456,9 +457,9 @@ def test_a_shard_is_told_to_go_before_the_last_words_of_the_one_before_arrive() 
     known = Membership.first(RoutingTable.uniform(3))
     known.apply(ShardLeaving(2), SEQUENCER, 1)
     known.apply(ShardLeaving(1), SEQUENCER, 2)
-    known.apply(ShardLeft((), ()), 2, 1)
+    known.apply(ShardLeft((), (), 0), 2, 1)
     assert known.leaving == 1
-    known.apply(ShardLeft((), ()), 1, 1)
+    known.apply(ShardLeft((), (), 0), 1, 1)
     assert known.leaving is None
 
 
@@ -504,6 +505,97 @@ def test_a_unit_that_is_consumed_by_the_older_table_and_created_by_the_newer_is_
     cluster.crash(1)
     load.follow_all()
     load.finish()
+
+
+# --- the sequencer's role moves -------------------------------------------------------------------
+
+
+def test_the_sequencer_leaves_and_another_one_decides_from_then_on() -> None:
+    cluster = Cluster(2, config=CONFIG)
+    load = Load(cluster)
+    load.step(4)
+    cluster.join_shard()
+    cluster.rescale(2, without=(0,), evacuate=True)
+    assert cluster.gone == {0} and cluster.routing.owning == (1, 2)
+    cluster.crash(0)
+    assert {process.membership.sequencer for process in cluster.processes.values()} == {1}
+    refusal = refused(cluster.ask(2, JoinShard, "host:9"), RefusalCode.NOT_HOME, "shard 1")
+    assert refusal.home == 1
+    load.follow_all()
+    load.step(4)
+    assert cluster.join_shard(peer=2) == 3
+    cluster.rescale(1, without=(1,), evacuate=True)
+    assert cluster.gone == {0, 1} and cluster.routing.owning == (2,)
+    cluster.crash(1)
+    load.follow_all()
+    load.step()
+    load.finish()
+
+
+def test_the_new_sequencers_steps_wait_until_the_last_one_of_the_old_has_come() -> None:
+    cluster = Cluster(3, config=CONFIG)
+    load = Load(cluster)
+    load.step()
+    cluster.held.add((0, 2))
+    cluster.handle(0, RescaleShards("r", 2, True, (0,)))
+    cluster.settle()
+    assert cluster.processes[1].membership.sequencer == 0, "the others wait for shard 2"
+    cluster.held.clear()
+    cluster.settle(until=lambda: bool(cluster.logged(SequencerMoved)))
+    cluster.held.add((0, 2))
+    cluster.settle()
+    (moved,) = cluster.logged(SequencerMoved)
+    assert moved == SequencerMoved(1, 1) and cluster.logged(SequencerBegun)
+    assert cluster.processes[2].membership.sequencer == 0 and not cluster.gone
+    cluster.reconnect()
+    cluster.settle()
+    assert cluster.gone == {0} and cluster.processes[2].membership.sequencer == 1
+
+
+def test_a_shard_that_leaves_may_end_by_the_word_of_any_that_stays() -> None:
+    """The one that was sequencer when it left may have gone itself."""
+    cluster = Cluster(4, config=CONFIG)
+    load = Load(cluster)
+    load.step()
+    cluster.handle(0, RescaleShards("r", 2, True, (0, 3)))
+    cluster.settle(until=lambda: 3 in cluster.processes[0].membership.former)
+    cluster.held.update((shard, 3) for shard in range(3))
+    cluster.pass_time(1000)
+    cluster.crash(0)
+    assert cluster.gone == {0}
+    cluster.held.clear()
+    cluster.restart(3)
+    cluster.pass_time(1000)
+    assert cluster.gone == {0, 3}
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_crash_at_any_step_by_which_the_role_moves_ends_in_one_sequencer(victim: int) -> None:
+    crashed = 0
+    while True:
+        cluster = Cluster(3, config=CONFIG)
+        load = Load(cluster)
+        load.step(4)
+        cluster.crash_at(victim, crashed + 1)
+        cluster.handle(0, RescaleShards("first", 2, True, (0,)))
+        cluster.pass_time(1000)
+        for _ in range(20):
+            answer = cluster.ask(cluster.sequencer, RescaleShards, 2, True, (0,))
+            if answer == cluster.routing and cluster.gone:
+                break
+            cluster.pass_time(1000)
+        died = cluster.has_crashed
+        cluster.crash_at(victim, 0)
+        assert cluster.gone == {0} and cluster.routing.shards == (1, 2)
+        cluster.crash(0)
+        assert {process.membership.begun for process in cluster.processes.values()} == {1}
+        load.follow_all()
+        load.step()
+        load.finish()
+        if not died:
+            break
+        crashed += 1
+    assert crashed >= 4
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])

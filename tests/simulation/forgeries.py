@@ -12,13 +12,13 @@ from collections.abc import Callable
 from tests import inside
 from tracker.core.log import Entries, Entry, Frame, KeyTick, PipelineCompleted
 from tracker.core.log.steps import (
-    SEQUENCER,
     CellsMoved,
     HandoverFinished,
     NodesMoved,
     RescaleProposed,
     RoutingActivated,
     RoutingChanged,
+    SequencerMoved,
     ShardJoined,
     ShardJoining,
     ShardLeaving,
@@ -56,8 +56,11 @@ FORGERIES: dict[str, Forgery] = {
     "joined below 0": lambda process, pipeline, sender: ShardJoined(-1),
     "joining": lambda process, pipeline, sender: ShardJoining(77, "host:1"),
     "removed": lambda process, pipeline, sender: ShardRemoved(sender),
-    "leaving": lambda process, pipeline, sender: ShardLeaving(SEQUENCER),
-    "left": lambda process, pipeline, sender: ShardLeft((), ()),
+    "leaving": lambda process, pipeline, sender: ShardLeaving(
+        inside.expected_membership(process).sequencer
+    ),
+    "sequencer": lambda process, pipeline, sender: SequencerMoved(77, 1),
+    "left": lambda process, pipeline, sender: ShardLeft((), (), 0),
     "asked": lambda process, pipeline, sender: RescaleProposed(_far(process), (0, 77), False),
     "table": lambda process, pipeline, sender: RoutingChanged(
         RoutingTable.uniform(78).without((), _far(process))

@@ -28,7 +28,7 @@ from tracker.core.log import (
     RescaleShards,
     ShardNumber,
 )
-from tracker.core.log.steps import SEQUENCER
+from tracker.core.log.steps import FIRST_SEQUENCER
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 
@@ -60,6 +60,7 @@ class Wish:
     name: str
     shards: int
     evacuate: bool
+    without: tuple[int, ...] = ()
     done: bool = False
 
 
@@ -83,6 +84,14 @@ class RescalingSimulator(Simulator):
         self.newcomers: list[Newcomer] = []
         self.wishes: list[Wish] = []
         self._wish_rng = rng
+        self._leader_rng = random.Random(f"sequencers of {seed}")
+
+    @property
+    def sequencer(self) -> int:
+        """The shard that decides which shards come and go, as far as any process has heard."""
+        known = [s.running.process.membership for s in self.shards if s.running is not None]
+        newest = max(known, key=lambda each: each.moves, default=None)
+        return FIRST_SEQUENCER if newest is None else newest.sequencer
 
     def faults_begin(self) -> None:
         if self.faulty or self.healed:
@@ -109,7 +118,7 @@ class RescalingSimulator(Simulator):
     def _ask_to_join(self, newcomer: Newcomer) -> None:
         if newcomer.shard is None and not self.resting:
             event = JoinShard(("newcomer", self.newcomers.index(newcomer)), newcomer.address)
-            self.call(None, SEQUENCER, event)
+            self.call(None, self.sequencer, event)
             self.after(ASK_AGAIN_NS, self._ask_to_join, newcomer)
 
     def _is_numbered(self, newcomer: Newcomer, shard: int) -> None:
@@ -172,7 +181,7 @@ class RescalingSimulator(Simulator):
 
     def _is_removed(self, shard: int) -> bool:
         """Whether nobody waits for a newcomer any more."""
-        running = self.shards[SEQUENCER].running
+        running = self.shards[self.sequencer].running
         if running is None:
             return False
         known = running.process.membership
@@ -184,11 +193,16 @@ class RescalingSimulator(Simulator):
         if self.resting:
             return
         rng = self._wish_rng
-        self.wish(rng.randint(1, _MOST_SHARDS), evacuate=rng.random() < 0.5)
+        shards, evacuate = rng.randint(1, _MOST_SHARDS), rng.random() < 0.5
+        without: tuple[int, ...] = ()
+        if not self.plan.story and self._leader_rng.random() < 0.5:
+            without = (self.sequencer,)
+            shards = min(shards, max(1, len(self.present) - 1))
+        self.wish(shards, evacuate=evacuate, without=without)
 
-    def wish(self, shards: int, *, evacuate: bool) -> None:
+    def wish(self, shards: int, *, evacuate: bool, without: tuple[int, ...] = ()) -> None:
         """An operator asks for so many shards until there are."""
-        wish = Wish(f"wish-{len(self.wishes)}", shards, evacuate)
+        wish = Wish(f"wish-{len(self.wishes)}", shards, evacuate, without)
         self.wishes.append(wish)
         self._ask_for(wish)
 
@@ -197,7 +211,8 @@ class RescalingSimulator(Simulator):
             self.not_a_step()
             return
         request = (wish.name, self.wishes.index(wish))
-        self.call(None, SEQUENCER, RescaleShards(request, wish.shards, wish.evacuate))
+        asked = RescaleShards(request, wish.shards, wish.evacuate, wish.without)
+        self.call(None, self.sequencer, asked)
         self.after(ASK_AGAIN_NS, self._ask_for, wish)
 
     def _hear_of(self, wish: Wish, result: object) -> None:
@@ -207,10 +222,13 @@ class RescalingSimulator(Simulator):
             if len(result.shards) != wish.shards:
                 raise Failure("broken", f"{wish.shards} shards were asked for, there are {result}")
             self.count("evacuations" if wish.evacuate else "rescales")
+            self.counts["sequencers_sent_away"] += bool(wish.without)
             wish.done = True
         elif isinstance(result, Refusal) and result.code is RefusalCode.FULL:
             self.count("rescales_without_processes")
             wish.done = True
+        elif isinstance(result, Refusal) and result.code is RefusalCode.NOT_HOME:
+            self.count("sequencers_that_were_another")
         elif not _is_not_ready(result):
             raise Failure("broken", f"{wish} was answered {result}")
 
@@ -248,7 +266,7 @@ class RescalingSimulator(Simulator):
         running.shard.gone = True
         for node in self.nodes.values():
             if node.home == running.shard.number:
-                node.home = SEQUENCER  # whoever is asked knows more
+                node.home = self.sequencer  # whoever is asked knows more
         self.kill(running)
 
     def not_at_home(self) -> None:
@@ -267,6 +285,7 @@ class RescalingSimulator(Simulator):
         return {shard.number for shard in self.present} == known.members and all(
             process.membership.table == known.table
             and process.membership.members == known.members
+            and process.membership.sequencer == known.sequencer
             and not process.membership.is_busy
             for process in processes
         )

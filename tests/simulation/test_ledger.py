@@ -60,7 +60,7 @@ def test_who_hears_by_a_departure_that_a_segment_is_complete_announces_what_was_
 
 def departure(*announced: int) -> Record:
     summary = DepartureSummary("p", None, announced)
-    return ReceivedEntries(1, 1, (ShardLeft((), (summary,)),))
+    return ReceivedEntries(1, 1, (ShardLeft((), (summary,), 0),))
 
 
 def test_that_a_segment_is_complete_does_not_follow_from_a_departure() -> None:

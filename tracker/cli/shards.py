@@ -13,6 +13,7 @@ from tracker.cli.render.shards import routing_json, routing_table
 from tracker.cli.shared import Shared
 from tracker.client import Admin, RefusedError, RoutingInfo
 from tracker.client.connection import parse_targets
+from tracker.client.rescaling import Wish
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import RefusalCode
 
@@ -32,6 +33,12 @@ def shards(
             help="shards that go hand over what is open at once, instead of waiting until it is done",
         ),
     ] = False,
+    without: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="a shard that is to go, before those with the highest numbers; repeatable"
+        ),
+    ] = None,
     members: Annotated[
         str | None,
         typer.Option(
@@ -56,13 +63,16 @@ def shards(
     """
     if (number is not None and members is not None) or (members is None) != (when is None):
         raise typer.BadParameter("give the NUMBER of shards, or --members with --when")
-    if evacuate and number is None:
-        raise typer.BadParameter("--evacuate goes with NUMBER: --members evacuates where it must")
+    if (evacuate or without) and number is None:
+        raise typer.BadParameter(
+            "--evacuate and --without go with NUMBER: --members evacuates where it must"
+        )
     with connect(context) as admin:
         if members is not None:
             routing = _fit(admin, parse_targets(members), when, timeout)
         elif number is not None:
-            routing = _rescale(context, admin, number, evacuate, timeout)
+            wish = Wish(number, evacuate, tuple(without or ()))
+            routing = _rescale(context, admin, wish, timeout)
         else:
             routing = admin.routing()
             return show(context, routing_json(routing), routing_table(routing))
@@ -73,12 +83,14 @@ def shards(
     show(context, routing_json(routing), text)
 
 
-def _rescale(
-    context: typer.Context, admin: Admin, number: int, evacuate: bool, timeout_s: float
-) -> RoutingInfo:
+def _rescale(context: typer.Context, admin: Admin, wish: Wish, timeout_s: float) -> RoutingInfo:
     try:
         return admin.rescale(
-            number, evacuate=evacuate, timeout_s=timeout_s, on_progress=show_waiting
+            wish.shards,
+            evacuate=wish.evacuate,
+            without=wish.without,
+            timeout_s=timeout_s,
+            on_progress=show_waiting,
         )
     except RefusedError as error:
         if error.refusal.code is RefusalCode.FULL:

@@ -15,7 +15,7 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.nodes import NodeList, listed
-from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
+from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, Wish
 from tracker.client.successor import succeeding
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.home.registration import changed_fields
@@ -187,25 +187,27 @@ class Admin(Closing):
         shards: int,
         *,
         evacuate: bool = False,
+        without: Sequence[int] = (),
         timeout_s: float | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> RoutingInfo:
         """Lets so many shards own the slots to come; returns when all go by the new table, and those
         that are to go have gone. May be repeated. More than there are: processes that have joined
         (`lowmark serve --join`) get them. evacuate: those that go hand over what is open at once,
-        instead of waiting until it is done; on_progress: told what it waits for, in a sentence, when that has changed.
+        instead of waiting until it is done; without: shards that are to go, before those with the highest numbers;
+        on_progress: told what it waits for, in a sentence, when that has changed.
         Raises RefusedError if it cannot be; UnavailableError where it is not done within `timeout_s`
         seconds (None: the timeout of this object), which goes on all the same and may be asked for
         again."""
-        return Rescaling(self, shards, evacuate, on_progress).wait(
+        return Rescaling(self, Wish(shards, evacuate, tuple(without)), on_progress).wait(
             self._timeout_s if timeout_s is None else timeout_s
         )
 
-    def ask_to_rescale(self, shards: int, evacuate: bool, wait_ms: int) -> bool:
+    def ask_to_rescale(self, wish: Wish, wait_ms: int) -> bool:
         """One attempt: whether the table is in force within the time. Raises RefusedError, also for what
         passes (NOT_READY); UnavailableError."""
         request = pipeline_pb.RescaleShardsRequest(
-            shards=shards, evacuate=evacuate, wait_ms=wait_ms
+            shards=wish.shards, evacuate=wish.evacuate, without=wish.without, wait_ms=wait_ms
         )
         answer, self._last = self._connection.call(
             lambda channel: pipeline_grpc.PipelineServiceStub(channel).RescaleShards,

@@ -39,10 +39,19 @@ class RoutingInfo:
         return [shard for shard in self.shards if shard.state.role in roles]
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """So many shards, without some of those there are; evacuate: those that go hand over at once what is open."""
+
+    shards: int
+    evacuate: bool = False
+    without: tuple[int, ...] = ()
+
+
 class Asks(Protocol):
     """Whom a rescale is asked of: `Admin`."""
 
-    def ask_to_rescale(self, shards: int, evacuate: bool, wait_ms: int) -> bool: ...
+    def ask_to_rescale(self, wish: Wish, wait_ms: int) -> bool: ...
     def routing(self) -> RoutingInfo: ...
 
 
@@ -52,14 +61,12 @@ class Rescaling:
     def __init__(
         self,
         admin: Asks,
-        shards: int,
-        evacuate: bool,
+        wish: Wish,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         """on_progress: told what it waits for, in a sentence, whenever that has changed."""
-        self._admin, self._shards, self._evacuate = admin, shards, evacuate
-        self._on_progress = on_progress
-        self._waits_for = "shard 0 has not answered"
+        self._admin, self._wish, self._on_progress = admin, wish, on_progress
+        self._waits_for = "the sequencer has not answered"
         self._too_few_since_s: float | None = None
         self._leaving: set[int] | None = None
         """The shards that go; None while the table is not in force."""
@@ -73,7 +80,7 @@ class Rescaling:
                 return done
             if time.monotonic() + LOOK_INTERVAL_S >= deadline:
                 raise UnavailableError(
-                    f"{self._shards} shards are not there within {timeout_s:g} s: {self._waits_for}. What "
+                    f"{self._wish.shards} shards are not there within {timeout_s:g} s: {self._waits_for}. What "
                     "has begun goes on by itself; asking for the same again waits on"
                 )
             time.sleep(LOOK_INTERVAL_S)
@@ -96,7 +103,7 @@ class Rescaling:
         """Whether the table is in force."""
         wait_ms = min(ASK_MS, int(left_s * 1_000))
         try:
-            if self._admin.ask_to_rescale(self._shards, self._evacuate, wait_ms):
+            if self._admin.ask_to_rescale(self._wish, wait_ms):
                 return True
         except RefusedError as refused:
             if refused.refusal.code is RefusalCode.FULL:

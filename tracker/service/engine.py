@@ -23,7 +23,7 @@ import structlog
 
 from tracker.core import log as m
 from tracker.core.insight.explain import StoreState
-from tracker.core.log.steps import SEQUENCER, MembershipStep
+from tracker.core.log.steps import MembershipStep
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import LogLost, Process, ProcessConfig
@@ -135,11 +135,6 @@ class Engine:
         self._store_error = ""
         self._wake: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._stopping = Refusal(
-            RefusalCode.NOT_READY,
-            f"shard {shard} stops; ask it again when it is back, or another",
-            -1 if shard == SEQUENCER else SEQUENCER,  # which never leaves
-        )
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
@@ -252,6 +247,20 @@ class Engine:
         if isinstance(answer, Refusal):
             raise _refused(answer)
         return answer
+
+    @property
+    def elsewhere(self) -> int:
+        """The shard to ask when this process stops: the sequencer, which leaves last; -1, any other, if it is this one."""
+        sequencer = self.process.membership.sequencer
+        return -1 if sequencer == self.process.shard else sequencer
+
+    @property
+    def _stopping(self) -> Refusal:
+        return Refusal(
+            RefusalCode.NOT_READY,
+            f"shard {self.process.shard} stops; ask it again when it is back, or another",
+            self.elsewhere,
+        )
 
     async def _ask(self, event: Any) -> Any:
         if self._stopped:

@@ -18,7 +18,6 @@ from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
 from tracker.core.log import PipelineEnded
-from tracker.core.log.steps import SEQUENCER
 from tracker.core.model.routing import RoutingTable
 from tracker.errors import InvalidError
 from tracker.service.cluster.addresses import Addresses, nobody_reaches
@@ -80,7 +79,6 @@ class TrackerServer:
         """Whether its shard has left the tracker: nothing is to be served any more."""
         self._store = store
         self._hub = Hub(config.limits.max_subscribers)
-        self._hub.elsewhere = -1 if config.shard == SEQUENCER else SEQUENCER
         self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -254,7 +252,7 @@ class TrackerServer:
             ending = asyncio.ensure_future(self._server.stop(self.config.grace_s))
             await asyncio.sleep(0)  # from here on no call begins
             self.engine.dismiss()
-            self._hub.close()
+            self._hub.close(self.engine.elsewhere)
             self._units.close()
             self._peer_servicer.close()
             await ending

@@ -108,6 +108,8 @@ STEP = choice(
     leaving=bare(r.ShardLeaving, int),
     said=derived(r.DepartureSummarized, pb.ShardSaid, _SUMMARY),
     left=derived(r.ShardLeft, pb.ShardLeft, _SUMMARY),
+    sequencer_moved=derived(r.SequencerMoved, pb.SequencerMoved),
+    sequencer_begun=derived(r.SequencerBegun, pb.SequencerBegun),
 )
 
 # --- what a process has heard ---------------------------------------------------------------------
@@ -122,6 +124,9 @@ def _membership_to_pb(known: Membership) -> pb.Membership:
         asked=None if known.asked is None else _ASKED.to_pb(known.asked),
         draining=sorted(known.draining),
         leaving=known.leaving,
+        sequencer=known.sequencer,
+        moves=known.moves,
+        begun=known.begun,
     )
     for shard, (address, number) in known.joining.items():
         message.joining.add(shard=shard, address=address, number=number)
@@ -153,6 +158,9 @@ def _membership_from_pb(message: pb.Membership) -> Membership:
         {told.home: _HIGHEST.from_pb(told.slots) for told in message.highest},
         draining=set(message.draining),
         leaving=message.leaving if message.HasField("leaving") else None,
+        sequencer=message.sequencer,
+        moves=message.moves,
+        begun=message.begun,
     )
     for told in message.adopted:
         known.adopted.setdefault(told.version, {})[told.home] = told.number

@@ -65,22 +65,28 @@ class RescaleShardsRequest(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     EVACUATE_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    WITHOUT_FIELD_NUMBER: _builtins.int
     shards: _builtins.int
     """How many are to own the slots to come. More than there are: processes that have joined get them."""
     evacuate: _builtins.bool
     """Whether shards that go hand over what is open at once, instead of waiting until it is done."""
     wait_ms: _builtins.int
     """How long to wait for the table to be in force, in milliseconds; at most 60000."""
+    @_builtins.property
+    def without(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Shards that are to go, before those with the highest numbers."""
+
     def __init__(
         self,
         *,
         shards: _builtins.int = ...,
         evacuate: _builtins.bool = ...,
         wait_ms: _builtins.int = ...,
+        without: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evacuate", b"evacuate", "shards", b"shards", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evacuate", b"evacuate", "shards", b"shards", "wait_ms", b"wait_ms", "without", b"without"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -418,6 +418,8 @@ class ShardStep(_message.Message):
     LEAVING_FIELD_NUMBER: _builtins.int
     LEFT_FIELD_NUMBER: _builtins.int
     SAID_FIELD_NUMBER: _builtins.int
+    SEQUENCER_MOVED_FIELD_NUMBER: _builtins.int
+    SEQUENCER_BEGUN_FIELD_NUMBER: _builtins.int
     joined: _builtins.int
     """A shard counts from here on; its number."""
     removed: _builtins.int
@@ -462,6 +464,14 @@ class ShardStep(_message.Message):
     def said(self) -> Global___ShardSaid:
         """Departure summaries that do not fit into one entry with the others; more follow."""
 
+    @_builtins.property
+    def sequencer_moved(self) -> Global___SequencerMoved:
+        """Another shard decides which shards come and go: the last step of the one that did."""
+
+    @_builtins.property
+    def sequencer_begun(self) -> Global___SequencerBegun:
+        """That one begins to: its first step."""
+
     def __init__(
         self,
         *,
@@ -478,16 +488,66 @@ class ShardStep(_message.Message):
         leaving: _builtins.int = ...,
         left: Global___ShardLeft | None = ...,
         said: Global___ShardSaid | None = ...,
+        sequencer_moved: Global___SequencerMoved | None = ...,
+        sequencer_begun: Global___SequencerBegun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said", "sequencer_moved", "sequencer_begun"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
 Global___ShardStep: _TypeAlias = ShardStep  # noqa: Y015
+
+@_typing.final
+class SequencerMoved(_message.Message):
+    """The role of the sequencer moves."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    """To which shard."""
+    move: _builtins.int
+    """The how manieth time, from 1."""
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        move: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["move", b"move", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SequencerMoved: _TypeAlias = SequencerMoved  # noqa: Y015
+
+@_typing.final
+class SequencerBegun(_message.Message):
+    """The new sequencer decides."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOVE_FIELD_NUMBER: _builtins.int
+    move: _builtins.int
+    """Since this move."""
+    def __init__(
+        self,
+        *,
+        move: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["move", b"move"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SequencerBegun: _TypeAlias = SequencerBegun  # noqa: Y015
 
 @_typing.final
 class ShardJoining(_message.Message):
@@ -736,6 +796,9 @@ class ShardSaid(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PIPELINES_FIELD_NUMBER: _builtins.int
+    HEIR_FIELD_NUMBER: _builtins.int
+    heir: _builtins.int
+    """The shard that takes over what it has kept."""
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastWords]:
         """As many as fit into an entry; each pipeline is in one."""
@@ -744,10 +807,11 @@ class ShardSaid(_message.Message):
         self,
         *,
         pipelines: _abc.Iterable[Global___LastWords] | None = ...,
+        heir: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipelines", b"pipelines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heir", b"heir", "pipelines", b"pipelines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -761,6 +825,9 @@ class ShardLeft(_message.Message):
 
     APPLIED_FIELD_NUMBER: _builtins.int
     PIPELINES_FIELD_NUMBER: _builtins.int
+    HEIR_FIELD_NUMBER: _builtins.int
+    heir: _builtins.int
+    """The shard that takes over what it has kept."""
     @_builtins.property
     def applied(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
         """Its vector: whoever goes on without it must have heard as much from the others."""
@@ -774,10 +841,11 @@ class ShardLeft(_message.Message):
         *,
         applied: _abc.Iterable[Global___HomePosition] | None = ...,
         pipelines: _abc.Iterable[Global___LastWords] | None = ...,
+        heir: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "pipelines", b"pipelines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "heir", b"heir", "pipelines", b"pipelines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -874,10 +942,19 @@ class Membership(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    SEQUENCER_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
     next_shard: _builtins.int
     """The number that the next shard gets."""
     leaving: _builtins.int
     """The shard that is to sum up and end its log, if one is."""
+    sequencer: _builtins.int
+    """The shard that decides which shards come and go."""
+    moves: _builtins.int
+    """How often that role has moved."""
+    begun: _builtins.int
+    """By which of the moves it has begun to decide."""
     @_builtins.property
     def table(self) -> Global___RoutingTable:
         """By which slots are dealt now."""
@@ -938,10 +1015,13 @@ class Membership(_message.Message):
         done: _abc.Iterable[Global___DoneBy] | None = ...,
         draining: _abc.Iterable[_builtins.int] | None = ...,
         leaving: _builtins.int | None = ...,
+        sequencer: _builtins.int = ...,
+        moves: _builtins.int = ...,
+        begun: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "asked", b"asked", "leaving", b"leaving", "previous", b"previous", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "members", b"members", "next_shard", b"next_shard", "previous", b"previous", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "begun", b"begun", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "members", b"members", "moves", b"moves", "next_shard", b"next_shard", "previous", b"previous", "sequencer", b"sequencer", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leaving: _TypeAlias = _typing.Literal["leaving"]  # noqa: Y015
     _WhichOneofArgType__leaving: _TypeAlias = _typing.Literal["_leaving", b"_leaving"]  # noqa: Y015

@@ -12,7 +12,7 @@ from tests.simulation.plan import MS, QUICK, ROOMY, FrontPlan, Plan
 from tests.simulation.stories.plans import calm, draw_workers, name_of, one_pipeline
 from tests.simulation.stories.story import Moment, Story
 from tracker.core.log import ShardReport
-from tracker.core.log.steps import SEQUENCER
+from tracker.core.log.steps import FIRST_SEQUENCER as SEQUENCER
 
 JOINS = "joins"
 

@@ -107,12 +107,13 @@ class JoinShard:
 @dataclass(frozen=True, slots=True)
 class RescaleShards:
     """An operator asks for so many shards; asked of the sequencer. May be repeated. evacuate: shards
-    that go hand over their open cells at once. Answered by `Answer(request, RoutingTable)` when every
-    shard goes by the new table."""
+    that go hand over their open cells at once; without: shards that are to go, before those with the highest numbers.
+    Answered by `Answer(request, RoutingTable)` when every shard goes by the new table."""
 
     request: Hashable
     shards: int
     evacuate: bool = False
+    without: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """What home logs say when shards come and go: the steps of rule 10, as entries (see docs/elasticity.md).
 
 One shard, the sequencer, decides; its steps stand in its home log, so that every process takes them in
-one order, each once, and no crash can undo one. What the others answer stands in their own logs.
+one order, each once, and no crash can undo one. What the others answer stands in their own logs. Its role moves
+by two steps: the last one that the old sequencer takes, and the first one of the new, for which everybody waits
+until the other has come.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import LOWEST_SLOT
 
-SEQUENCER = 0
-"""The shard whose home log orders the steps. It never leaves; its process may be replaced."""
+FIRST_SEQUENCER = 0
+"""The shard whose home log orders the steps at first."""
 MAX_CELLS_PER_MOVE = 65_536
 """Cells that one entry hands over; more follow in further entries."""
 MAX_SHARDS = 64
@@ -75,6 +77,21 @@ class ShardLeaving:
     """The shard owns nothing any more: it is to log its departure summary."""
 
     shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequencerMoved:
+    """The sequencer's last step: `shard` decides from here on. move: the how manieth such move it is, from 1."""
+
+    shard: int
+    move: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequencerBegun:
+    """The first step of a new sequencer, which has applied all steps of the ones before: it decides since that move."""
+
+    move: int
 
 
 # --- what the others log --------------------------------------------------------------------------
@@ -150,7 +167,7 @@ class LateEntry:
 @dataclass(frozen=True, slots=True)
 class DepartureSummary:
     """What a shard that leaves has announced of a pipeline in a generation: min times by segment number. And
-    its ledgers, which the sequencer's shard takes over; written_off_items: by segment number."""
+    its ledgers, which the shard `heir` of the entry takes over; written_off_items: by segment number."""
 
     pipeline: str
     restart: Restart | None
@@ -166,9 +183,10 @@ class DepartureSummary:
 @dataclass(frozen=True, slots=True)
 class DepartureSummarized:
     """A part of the departure summaries of a shard that leaves, where one entry cannot hold them all. The
-    shard keeps their ledgers no longer."""
+    shard keeps their ledgers no longer: `heir` does, which is the sequencer."""
 
     pipelines: tuple[DepartureSummary, ...]
+    heir: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +196,7 @@ class ShardLeft:
 
     applied: tuple[tuple[int, int], ...]
     pipelines: tuple[DepartureSummary, ...]
+    heir: int
 
 
 MembershipStep = (
@@ -187,6 +206,8 @@ MembershipStep = (
     | RescaleProposed
     | RoutingChanged
     | ShardLeaving
+    | SequencerMoved
+    | SequencerBegun
     | SlotBounds
     | NodesMoved
     | RoutingActivated

@@ -39,6 +39,12 @@ class Membership:
     draining: set[int] = field(default_factory=set)
     """Shards that are to go, while they own older slots."""
     leaving: int | None = None
+    sequencer: int = steps.FIRST_SEQUENCER
+    """The shard that decides on the steps, or is to when it has begun to. Invariant: it is a member."""
+    moves: int = 0
+    """How often its role has moved."""
+    begun: int = 0
+    """By which of the moves the sequencer has begun to decide. Invariant: begun is `moves`, or one less."""
 
     @classmethod
     def first(cls, table: RoutingTable) -> Membership:
@@ -91,6 +97,10 @@ class Membership:
             case steps.ShardLeaving():
                 # Its last entry, in its own log, may have come before this one.
                 self.leaving = entry.shard if entry.shard in self.members else None
+            case steps.SequencerMoved():
+                self.sequencer, self.moves = entry.shard, entry.move
+            case steps.SequencerBegun():
+                self.begun = entry.move
             case steps.ShardLeft():
                 self.members.discard(home)
                 self.draining.discard(home)
@@ -150,11 +160,14 @@ class Membership:
             or self.asked is not None
             or self.leaving is not None
             or not self.is_done
+            or self.begun < self.moves
         )
 
     def awaits(self, shard: int, entry: object) -> bool:
-        """Whether an entry of a shard's log comes before the word that it has joined: until then it says
-        no more than how far it has heard of slots."""
+        """Whether an entry of a shard's log comes before the word that it has joined (until then it says
+        no more than how far it has heard of slots), or before the word that it is the sequencer."""
+        if isinstance(entry, steps.SequencerBegun):
+            return entry.move > self.moves
         return shard in self.joining and not isinstance(entry, steps.SlotBounds)
 
     def knows(self, shard: int) -> bool:
@@ -170,5 +183,9 @@ class Membership:
                 f"{shard} owns slots and is nowhere"
             )
         assert max((*self.members, *self.joining)) < self.next_shard
+        assert self.sequencer in self.members, (
+            f"the sequencer {self.sequencer} is none of the shards"
+        )
+        assert self.moves - 1 <= self.begun <= self.moves
         assert self.previous is None or self.previous.version == self.table.version - 1
         assert self.draining.isdisjoint(self.table.shards), "a shard that is to go is given slots"

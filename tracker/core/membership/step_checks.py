@@ -20,6 +20,7 @@ MAX_ADDRESS_CHARACTERS = 300
 
 _OF_THE_SEQUENCER = (
     steps.ShardJoining, steps.ShardJoined, steps.ShardRemoved, steps.RescaleProposed, steps.RoutingChanged, steps.ShardLeaving,
+    steps.SequencerMoved, steps.SequencerBegun,
 )  # fmt: skip
 
 
@@ -36,14 +37,16 @@ def check_step(known: Membership, own: int, step: steps.MembershipStep, home: in
     """Raises Refused(INVALID) for a step of another home's log that the process of shard `own` could not
     take. The home itself is a member."""
     if isinstance(step, _OF_THE_SEQUENCER):
-        if home != steps.SEQUENCER:
-            raise _refused(step, home, f"only shard {steps.SEQUENCER} says that")
-        _check_led(known, step)
+        if home != known.sequencer:
+            raise _refused(step, home, f"only shard {known.sequencer} says that")
+        if known.begun < known.moves and not isinstance(step, steps.SequencerBegun):
+            raise _refused(step, home, "it has not begun to be the sequencer")
+        _check_led(known, step, home)
         return
     match step:
         case steps.SlotBounds():
             asked = known.asked.version if known.asked is not None else None
-            if own == steps.SEQUENCER and step.version != asked:
+            if own == known.sequencer and step.version != asked:
                 raise _refused(step, home, f"it was asked for version {asked}")
             _check_version(known, step, home, step.version, (0, 1))
         case steps.RoutingActivated():
@@ -60,67 +63,64 @@ def check_step(known: Membership, own: int, step: steps.MembershipStep, home: in
             _check_left(known, step, home)
 
 
-def _check_led(known: Membership, step: steps.MembershipStep) -> None:
+def _check_led(known: Membership, step: steps.MembershipStep, home: int) -> None:
     match step:
         case steps.ShardJoining():
             if step.shard != known.next_shard:
-                raise _refused(
-                    step, steps.SEQUENCER, f"the next shard is number {known.next_shard}"
-                )
+                raise _refused(step, home, f"the next shard is number {known.next_shard}")
             if len(known.members) + len(known.joining) >= steps.MAX_SHARDS:
-                raise _refused(
-                    step, steps.SEQUENCER, f"there are {steps.MAX_SHARDS} shards at most"
-                )
+                raise _refused(step, home, f"there are {steps.MAX_SHARDS} shards at most")
             if not 0 < len(step.address) <= MAX_ADDRESS_CHARACTERS:
                 raise _refused(
                     step,
-                    steps.SEQUENCER,
+                    home,
                     f"an address has 1 to {MAX_ADDRESS_CHARACTERS} characters",
                 )
         case steps.ShardJoined() | steps.ShardRemoved():
             if step.shard not in known.joining:
-                raise _refused(step, steps.SEQUENCER, f"joining are {sorted(known.joining)}")
+                raise _refused(step, home, f"joining are {sorted(known.joining)}")
         case steps.RescaleProposed():
             if known.asked is not None:
-                raise _refused(
-                    step, steps.SEQUENCER, f"version {known.asked.version} is being agreed on"
-                )
-            _check_version(known, step, steps.SEQUENCER, step.version, (1,))
-            _check_owning(known, step, step.shards, step.shards)
+                raise _refused(step, home, f"version {known.asked.version} is being agreed on")
+            _check_version(known, step, home, step.version, (1,))
+            _check_owning(known, step, home, step.shards, step.shards)
         case steps.RoutingChanged():
-            _check_version(known, step, steps.SEQUENCER, step.table.version, (1,))
-            _check_owning(known, step, step.table.shards, step.table.owning)
+            _check_version(known, step, home, step.table.version, (1,))
+            _check_owning(known, step, home, step.table.shards, step.table.owning)
         case steps.ShardLeaving():
             gone = known.members | known.former.keys()
-            if step.shard == steps.SEQUENCER or step.shard not in gone - {*known.table.owning}:
-                raise _refused(step, steps.SEQUENCER, "it is none that owns no slots any more")
+            if step.shard == home or step.shard not in gone - {*known.table.owning}:
+                raise _refused(step, home, "it is none that owns no slots any more")
+        case steps.SequencerMoved():
+            if step.move != known.moves + 1 or step.shard not in known.members - {home}:
+                raise _refused(
+                    step, home, f"move {known.moves + 1} is next, to one of {sorted(known.members)}"
+                )
+        case steps.SequencerBegun():
+            if step.move != known.moves or known.begun == known.moves:
+                raise _refused(step, home, f"it decides by move {known.moves} already")
 
 
 def _check_owning(
-    known: Membership, step: steps.MembershipStep, newest: Iterable[int], owning: Iterable[int]
+    known: Membership,
+    step: steps.MembershipStep,
+    home: int,
+    newest: Iterable[int],
+    owning: Iterable[int],
 ) -> None:
-    """Those that own new slots are members, the sequencer among them; older ones may be a former shard's
-    whose departure summaries came early."""
+    """Those that own new slots are members; older ones may be a former shard's whose departure summaries came early."""
     newest = tuple(newest)
-    if (
-        steps.SEQUENCER not in newest
-        or len({*newest}) != len(newest)
-        or not known.members >= {*newest}
-    ):
-        raise _refused(
-            step,
-            steps.SEQUENCER,
-            f"members are {sorted(known.members)}, and {steps.SEQUENCER} is always one",
-        )
-    if not known.members | known.former.keys() >= {*owning}:
-        raise _refused(step, steps.SEQUENCER, f"members are {sorted(known.members)}")
+    repeated = len({*newest}) != len(newest)
+    there = known.members >= {*newest} and known.members | known.former.keys() >= {*owning}
+    if not newest or repeated or not there:
+        raise _refused(step, home, f"members are {sorted(known.members)}")
 
 
 def _check_adopts(
     known: Membership, own: int, step: steps.RoutingActivated | steps.NodesMoved, home: int
 ) -> None:
     """A home may be ahead by a table that is being made, except of the shard that makes it."""
-    coming = own != steps.SEQUENCER and (known.asked is not None or bool(known.draining))
+    coming = own != known.sequencer and (known.asked is not None or bool(known.draining))
     _check_version(known, step, home, step.version, (0, 1) if coming else (0,))
     if home in known.adopted.get(step.version, ()):
         raise _refused(step, home, f"it goes by version {step.version} already")
@@ -150,8 +150,10 @@ def _check_nodes(known: Membership, step: steps.NodesMoved, home: int) -> None:
 def _check_left(
     known: Membership, step: steps.DepartureSummarized | steps.ShardLeft, home: int
 ) -> None:
-    if home == steps.SEQUENCER or home in known.table.owning:
-        raise _refused(step, home, f"it owns slots by version {known.table.version}")
+    if home == known.sequencer or home in known.table.owning:
+        raise _refused(
+            step, home, f"it is the sequencer, or owns slots by version {known.table.version}"
+        )
     for other, number in step.applied if isinstance(step, steps.ShardLeft) else ():
         if not known.knows(other):
             raise _refused(step, home, f"it has heard of shard {other}, which never was one")

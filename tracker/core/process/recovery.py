@@ -12,7 +12,6 @@ from tracker.core.admission.sessions import Sessions
 from tracker.core.cut.stable import StableCut
 from tracker.core.log import Effect, Record
 from tracker.core.log.journal import Journal
-from tracker.core.log.steps import SEQUENCER
 from tracker.core.membership.shards import Shards
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model import durable as d
@@ -51,7 +50,8 @@ class Recovery:
                 RefusalCode.NOT_READY,
                 f"shard {shard} is not joining, as far as shard {self._shards.own} has heard; ask again",
             )
-        if self._cut.vectors.cut[SEQUENCER] < known.joining[shard][1]:
+        # The sequencer that has said so, since its role moves when nobody joins.
+        if self._cut.vectors.cut[known.sequencer] < known.joining[shard][1]:
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"not every shard is known to keep what it logs for shard {shard}; ask again",

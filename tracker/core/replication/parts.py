@@ -8,7 +8,7 @@ from typing import Any
 
 from tracker.core.log import Entry, KeyTick, WrittenOff
 from tracker.core.log.sizes import entry_bytes
-from tracker.core.log.steps import SEQUENCER, CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
+from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
 from tracker.core.model import Cells, Tick, TickContent, Unit
 from tracker.core.model.routing import RoutingTable
 
@@ -170,7 +170,7 @@ class OutboxEntry:
                 )
             case NodesMoved() if entry.home != shard:
                 return replace(entry, nodes=(), staged=())
-            case DepartureSummarized() | ShardLeft() if shard != SEQUENCER:
+            case DepartureSummarized() | ShardLeft() if shard != entry.heir:
                 words = [replace(w, late=(), written_off_items=()) for w in entry.pipelines]
                 return replace(entry, pipelines=tuple(words))
         return entry

@@ -10,7 +10,7 @@ from tracker.core.config import ProcessConfig
 from tracker.core.cut.stable import StableCut
 from tracker.core.log import Effect, Entries, EntriesReceived, Entry, Frame, FrameBody, Send, Told
 from tracker.core.log.journal import Journal
-from tracker.core.log.steps import SEQUENCER, ShardJoining
+from tracker.core.log.steps import ShardJoining
 from tracker.core.membership.shards import Shards
 from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
@@ -229,13 +229,12 @@ class Replication:
                 self.send(shard, EntriesReceived(link.received))
 
     def confirm_last_of(self, shard: int) -> None:
-        """Tells a shard that has left that its last entry has come. Its process may end when the
-        sequencer, which never leaves, says so, and that one does when all who stay have the entry: each
-        of the others may go, too, and answer no more."""
+        """Tells a shard that has left that its last entry has come, when all who stay have it: then its process
+        may end."""
         last = self._shards.membership.former.get(shard)
         if last is None:
             return
-        if self._shards.own == SEQUENCER and self._cut.vectors.behind(shard, last):
+        if self._cut.vectors.behind(shard, last):
             self.parting.add(shard)
             return
         self.parting.discard(shard)

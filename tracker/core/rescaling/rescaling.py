@@ -66,11 +66,17 @@ class Rescaling:
     def request(self, event: JoinShard | RescaleShards) -> None:
         """Answers or begins what is asked of the sequencer; refuses it elsewhere."""
         try:
-            if self._shards.own != steps.SEQUENCER:
+            known = self._shards.membership
+            if self._shards.own != known.sequencer:
                 raise Refused(
                     RefusalCode.NOT_HOME,
-                    f"shards come and go by the word of shard {steps.SEQUENCER}",
-                    home=steps.SEQUENCER,
+                    f"shards come and go by the word of shard {known.sequencer}",
+                    home=known.sequencer,
+                )
+            if known.begun < known.moves:
+                raise Refused(
+                    RefusalCode.NOT_READY,
+                    f"shard {known.sequencer} is about to decide which shards come and go; ask again",
                 )
             if isinstance(event, JoinShard):
                 self._join_shard(event)
@@ -116,7 +122,7 @@ class Rescaling:
     def _rescale(self, event: RescaleShards) -> None:
         known = self._shards.membership
         now = known.table.shards
-        target = self._target(event.shards)
+        target = self._target(event.shards, {*event.without})
         if known.asked is not None and known.asked.shards == target:
             self._rescales.append((event.request, target))
             return
@@ -152,14 +158,19 @@ class Rescaling:
             self.step(steps.RescaleProposed(known.table.version + 1, target, event.evacuate))
             self._rescales.append((event.request, target))
 
-    def _target(self, number: int) -> tuple[int, ...]:
+    def _target(self, number: int, without: set[int]) -> tuple[int, ...]:
         known = self._shards.membership
-        now = known.table.shards
         if number < 1:
             raise Refused(RefusalCode.INVALID, f"a tracker needs at least 1 shard, not {number}")
+        if strangers := sorted(without - known.members - known.former.keys()):
+            raise Refused(
+                RefusalCode.INVALID,
+                f"shard {strangers[0]} is to go, and is none; the shards are {sorted(known.members)}",
+            )
+        now = tuple(shard for shard in known.table.shards if shard not in without)
         if number <= len(now):
             return now[:number]
-        spare = sorted(known.members - set(now) - known.draining)
+        spare = sorted(known.members - set(now) - known.draining - without)
         if known.asked is not None:
             spare = sorted({*spare, *known.asked.shards} - set(now))
         coming = sorted(self._shards.expected().joining)
@@ -192,7 +203,8 @@ class Rescaling:
         if not self._shards.changing or self._step_appended > self._journal.home_last:
             return
         if self._shards.own in known.former:
-            if self._replication.links[steps.SEQUENCER].confirmed >= self._journal.home_last:
+            links = self._replication.links.values()
+            if any(link.confirmed >= self._journal.home_last for link in links):
                 self._shards.part()
                 self._effects.append(LeftTracker())
         elif not self._shards.counts:
@@ -210,7 +222,7 @@ class Rescaling:
                 self.step(steps.HandoverFinished(known.table.version))
         elif known.leaving == self._shards.own:
             self._leave_tracker()
-        elif self._shards.own == steps.SEQUENCER:
+        elif self._shards.own == known.sequencer:
             self._lead(now_ns)
 
     def _highest_slots(self) -> tuple[tuple[str, int], ...]:
@@ -247,15 +259,18 @@ class Rescaling:
                 )
             )
         *before, last = [*pieces(words, summary_bytes, self._config.max_bytes_per_move)] or [()]
+        heir = self._shards.membership.sequencer
         for some in before:
-            self.step(steps.DepartureSummarized(some))
-        self.step(steps.ShardLeft(tuple(self._replication.applied().items()), last))
+            self.step(steps.DepartureSummarized(some, heir))
+        self.step(steps.ShardLeft(tuple(self._replication.applied().items()), last, heir))
 
     def _lead(self, now_ns: int) -> None:
         """The sequencer's next step, when every shard has done its part of the one before."""
         known = self._shards.membership
         step: steps.MembershipStep | None = None
-        if known.asked is not None:
+        if known.begun < known.moves:
+            step = steps.SequencerBegun(known.moves)
+        elif known.asked is not None:
             if known.members <= known.highest.keys():
                 step = steps.RoutingChanged(self._next_table(known.asked))
         elif not known.is_settled:
@@ -269,7 +284,7 @@ class Rescaling:
             if owning and all(self._has_drained(shard) for shard in owning):
                 step = steps.RoutingChanged(known.table.without(owning))
             elif not owning:
-                step = steps.ShardLeaving(max(known.draining))
+                step = self._step_of_leaving()
         if step is not None:
             self.step(step)
 
@@ -288,6 +303,14 @@ class Rescaling:
             if now_ns - since_ns > self._config.join_timeout_ms * MS:
                 return steps.ShardRemoved(shard)
         return None
+
+    def _step_of_leaving(self) -> steps.MembershipStep:
+        """The next shard of those that own nothing goes; the sequencer last, and another one in its place first."""
+        known = self._shards.membership
+        others = known.draining - {known.sequencer}
+        if others:
+            return steps.ShardLeaving(max(others))
+        return steps.SequencerMoved(min(known.members - known.draining), known.moves + 1)
 
     def _has_drained(self, shard: int) -> bool:
         views = (pipeline.combiner.views[shard] for pipeline in self._pipelines.values())
@@ -335,7 +358,7 @@ class Rescaling:
         known.apply(entry, home, number)
         match entry:
             case steps.ShardJoined():
-                self._count_shard(entry.shard, number, now_ns)
+                self._count_shard(entry.shard, (home, number), now_ns)
             case steps.RoutingChanged():
                 self._handing_over_from = self._journal.position
                 self._send_nodes_away()
@@ -361,12 +384,12 @@ class Rescaling:
                     self._effects.append(Answer(request, known.table))
             self._rescales = [r for r in self._rescales if r[1] != known.table.shards]
 
-    def _count_shard(self, shard: int, number: int, now_ns: int) -> None:
-        """A shard counts from here on."""
+    def _count_shard(self, shard: int, said: tuple[int, int], now_ns: int) -> None:
+        """A shard counts from here on. said: the home, and the number of its entry, that says so."""
         self._joining_since_ns.pop(shard, None)
         if shard == self._shards.own:
             # It may speak when it has heard from every other one after that one began to count it.
-            self._cut.need([(steps.SEQUENCER, number)])
+            self._cut.need([said])
             for other in self._replication.links:
                 self._reporter.send_whole_report(other)
         else:

@@ -46,8 +46,8 @@ class PipelineServicer:
         self._engine = engine
         self._sampler = sampler
         self._addresses = addresses
-        self._rescales: dict[tuple[int, bool], asyncio.Future[RoutingTable]] = {}
-        """Those under way, by number of shards and whether to evacuate: few, since shard 0 allows one."""
+        self._rescales: dict[tuple[object, ...], asyncio.Future[RoutingTable]] = {}
+        """Those under way, by what was asked: few, since the sequencer allows one."""
 
     async def RegisterPipeline(
         self, request: pipeline_pb.RegisterPipelineRequest, context: Context
@@ -140,10 +140,10 @@ class PipelineServicer:
     async def _rescale(self, request: pipeline_pb.RescaleShardsRequest) -> bool:
         """Whether the table that is asked for is in force within the time given. All who ask for the
         same wait for one answer. Raises Refused."""
-        wish = (request.shards, request.evacuate)
+        wish = (request.shards, request.evacuate, tuple(request.without))
         asking = self._rescales.get(wish)
         if asking is None:
-            event = m.RescaleShards(object(), request.shards, request.evacuate)
+            event = m.RescaleShards(object(), *wish)
             asking = asyncio.ensure_future(self._engine.ask(event))
             self._rescales[wish] = asking
             asking.add_done_callback(lambda _: self._rescales.pop(wish))

@@ -102,8 +102,8 @@ class Hub:
     def __init__(self, max_subscribers: int = MAX_SUBSCRIBERS) -> None:
         """max_subscribers: streams that may subscribe to one pipeline."""
         self._max_subscribers = max_subscribers
-        self.elsewhere = -1
-        """The shard where whoever listens may go on when this process stops; -1: any other."""
+        self._elsewhere = -1
+        """The shard where whoever listens may go on when this process has stopped; -1: any other."""
         self._subscribers: dict[str, dict[_Subscriber, None]] = {}
         self._tellings: dict[str, Telling] = {}
         """Of the pipelines that somebody subscribes to."""
@@ -129,12 +129,12 @@ class Hub:
             raise Refused(
                 RefusalCode.NOT_READY,
                 "this process stops; subscribe to another one",
-                home=self.elsewhere,
+                home=self._elsewhere,
             )
 
-    def close(self) -> None:
-        """Wakes all who listen or wait, so that they leave."""
-        self._closed = True
+    def close(self, elsewhere: int) -> None:
+        """Wakes all who listen or wait, so that they leave, and go on at that shard."""
+        self._closed, self._elsewhere = True, elsewhere
         for subscriber in self._all:
             subscriber.waiter.wake()
         self.waiting.close()
