@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE
-from tracker.client import rescaling
+from tracker.client import NodeClient, Subscriber, rescaling
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.rescaling import Rescaling, RoutingInfo, Wish
 from tracker.core.insight.describe import RoutingDescription
@@ -44,6 +44,36 @@ def test_shards_are_shown_with_what_each_is_for(running: EmbeddedTracker) -> Non
     assert [(s["shard"], s["role"], s["address"]) for s in shown["shards"]] == [
         (0, "owner", running.addresses[0]), (1, "owner", running.addresses[1]),
     ]  # fmt: skip
+
+
+def test_shard_0_goes_as_any_other_and_everybody_goes_on_without_it() -> None:
+    """Nodes, subscribers, those who join later, and the one that is left when it is started again."""
+    with (
+        tracker.embedded(shards=2, block_slots=BLOCK_SLOTS) as running,
+        NodeClient(running.target, "two", "n") as node,
+        Subscriber(running.target, "two") as subscriber,
+    ):
+        running.register(TWO_SEGMENTS)
+        joined_front(node)
+        done(node.commit(create(10, 7)))
+        done(node.commit(promise(50)))
+        assert subscriber.wait_until(10, "first", HANG_S)
+        done_by = CliRunner().invoke(
+            app,
+            ["shards", "1", "--without", "0", "--evacuate"],
+            env={"LOWMARK_TARGET": running.target},
+        )
+        assert "1 shard: 1 (version 1 of the table)" in done_by.stdout
+        until(lambda: list(running.servers) == [1])
+        done(node.commit(consume(10, 7)))
+        assert subscriber.wait_until(50, "first", HANG_S)
+        running.stop_shard(1)
+        running.start_shard(1)
+        done(node.commit(promise(60)))
+        running.rescale(2)
+        done(node.commit(promise(70)))
+        assert subscriber.wait_until(70, "first", HANG_S)
+        assert sorted(running.servers) == [1, 2]
 
 
 def test_asking_for_what_is_there_changes_nothing(running: EmbeddedTracker) -> None:

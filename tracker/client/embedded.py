@@ -120,14 +120,17 @@ class EmbeddedTracker(Closing):
         self.servers[shard] = server
         self._looking[shard] = asyncio.ensure_future(self._look_after(shard, server))
 
-    def rescale(self, shards: int, *, evacuate: bool = False) -> RoutingInfo:
+    def rescale(
+        self, shards: int, *, evacuate: bool = False, without: Sequence[int] = ()
+    ) -> RoutingInfo:
         """Lets so many shards own the slots to come, while ticks flow; starts those that there are not yet. Those
-        that are to go end when nothing is open there, or hand that over at once (`evacuate`). Returns when that is
-        done. Raises RefusedError if it cannot be, UnavailableError where something stays open there for 30 s."""
-        while len(self.addresses) < shards:
+        that are to go (`without`, and those with the highest numbers) end when nothing is open there, or hand that over at
+        once (`evacuate`). Returns when that is done. Raises RefusedError if it cannot be, UnavailableError where something
+        stays open there for 30 s."""
+        while len(self._configs.keys() - {*without}) < shards:
             self.run(self._join(f"127.0.0.1:{free_ports(1)[0]}"))
         with Admin(self.target) as admin:
-            routing = admin.rescale(shards, evacuate=evacuate)
+            routing = admin.rescale(shards, evacuate=evacuate, without=without)
         there = {shard.state.shard for shard in routing.shards}
         self.run(self._looked_after(self._looking.keys() - there))
         return routing
@@ -135,7 +138,7 @@ class EmbeddedTracker(Closing):
     async def _join(self, address: str) -> None:
         """Another process becomes a shard, which owns nothing before the tracker is rescaled."""
         config = replace(
-            self._configs[0],
+            next(iter(self._configs.values())),
             shard=0,
             addresses=(),
             join=self.addresses,
