@@ -84,7 +84,7 @@ class ServeSettings(Settings):
     join_timeout_ms: int = Field(
         60_000,
         ge=100,
-        description="how long shard 0 waits for a process that joins to begin, before it gives it up",
+        description="how long the sequencer waits for a process that joins to begin, before it gives it up",
     )
     rescale_margin_ms: int = Field(
         1_000,

@@ -143,7 +143,7 @@ class Newcomer:
             await asyncio.sleep(backoff.pause_s())
 
     async def _number(self) -> tuple[int, bool]:
-        """The number that shard 0 gives; or that of the shard whose address this one is, and True."""
+        """The number that the sequencer gives; or that of the shard whose address this one is, and True."""
         backoff, address = Backoff(), self._targets.next()
         while True:
             request = peer_pb.JoinShardRequest(address=self._address)

@@ -80,7 +80,7 @@ class PeerServicer:
             raise Refused(
                 RefusalCode.FENCED,
                 f"shard {shard} has been given up: it had not begun within the time for joining "
-                "(join_timeout_ms of shard 0); start its process again, and it gets another number",
+                "(join_timeout_ms of the sequencer); start its process again, and it gets another number",
             )
 
     def _check_not_reborn(self, shard: int, report: m.ShardReport) -> None:
