@@ -57,7 +57,7 @@ class PostgresPlace(SinkPlace):
             self._server.remove()
             raise
         self._dsn = dsn
-        self.options = ("--postgres", dsn, "--table", TABLE)
+        self.options = ("--sink", dsn, "--table", TABLE)
 
     def rows(self) -> list[Written]:
         import psycopg
@@ -86,7 +86,7 @@ class KafkaPlace(SinkPlace):
         except BaseException:
             self._broker.discard()
             raise
-        self.options = ("--kafka", self._broker.bootstrap, "--topic", TABLE)
+        self.options = ("--sink", f"kafka://{self._broker.bootstrap}/{TABLE}")
 
     def rows(self) -> list[Written]:
         from tests.connectors.ordered_topic import committed
@@ -108,7 +108,7 @@ class DeltaPlace(SinkPlace):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.options = ("--delta", str(self._directory))
+        self.options = ("--sink", f"delta:{self._directory}")
 
     def rows(self) -> list[Written]:
         """Commit by commit, in the order of their files' rows."""

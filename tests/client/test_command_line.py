@@ -190,7 +190,7 @@ def test_watching_ends_when_the_pipeline_is_complete(running: EmbeddedTracker, f
     assert json.loads(result.stdout.splitlines()[-1])["state"]["complete"]
     live = run(running, "watch", "-p", "short", "--interval", "0.05")
     assert live.exit_code == 0 and "complete: everything is processed" in live.stdout
-    assert run(running, "min-time", "-p", "short").stdout == "complete\n"
+    assert run(running, "wait", "-p", "short", "--until", "now").stdout == "complete\n"
 
 
 def test_watching_shows_the_only_pipeline_or_all_where_there_are_several(
@@ -212,13 +212,13 @@ def tracker_pipeline(name: str) -> Any:
     return load_pipeline(FILE.replace("two", name))
 
 
-def test_min_time_prints_the_moment(running: EmbeddedTracker, node: NodeClient) -> None:
+def test_waiting_prints_min_time(running: EmbeddedTracker, node: NodeClient) -> None:
     base = Subscriber(running.target, "two").min_time()
     done(node.commit(promise(base + 500)))
-    assert run(running, "wait", "-p", "two", "--until", f"slot:{base + 500}").exit_code == 0
-    shown = run_json(running, "min-time", "--pipeline", "two", "--segment", "second")
+    words = ["wait", "-p", "two", "--until", f"slot:{base + 500}"]
+    shown = run_json(running, *words, "--segment", "second")
     assert shown["min_time"] == base + 500 and not shown["complete"]
-    assert run(running, "min-time", "-p", "two").stdout == shown["time"] + "\n"
+    assert run(running, *words).stdout == shown["time"] + "\n"
 
 
 def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeClient) -> None:

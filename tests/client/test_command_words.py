@@ -65,7 +65,7 @@ def test_shells_complete_commands() -> None:
     assert "pipelines" in CliRunner().invoke(app, [], env=asked, prog_name="lowmark").stdout
 
 
-@pytest.mark.parametrize("words", [["min-time"], ["explain"], ["watch", "--once"]])
+@pytest.mark.parametrize("words", [["periods", "list"], ["explain"], ["watch", "--once"]])
 def test_the_only_pipeline_need_not_be_named(running: EmbeddedTracker, words: list[str]) -> None:
     none = run(running.target, *words)
     assert none.exit_code == WRONG_USAGE and "no pipeline is registered" in none.stderr
@@ -90,7 +90,7 @@ def test_of_several_pipelines_one_is_to_be_named_and_no_more_are_asked_for_than_
     names = [f"p{number:02}" for number in range(MAX_NAMED_PIPELINES + 5)]
     for name in names:
         running.register(replace(TWO_SEGMENTS, name=name))
-    result = run(running.target, "min-time")
+    result = run(running.target, "explain")
     assert result.exit_code == WRONG_USAGE
     assert "there are p00, p01" in result.stderr and "p09 and more" in result.stderr
     assert told == names[: MAX_NAMED_PIPELINES + 1]

@@ -1,4 +1,4 @@
-"""`lowmark shards list` and `lowmark shards rescale`, against a tracker of two shards in this process."""
+"""`lowmark shards`, against a tracker of two shards in this process."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def run(running: EmbeddedTracker, *words: str) -> Result:
 
 
 def test_shards_are_shown_with_what_each_is_for(running: EmbeddedTracker) -> None:
-    said = run(running, "shards", "list").stdout
+    said = run(running, "shards").stdout
     assert "owns slots" in said and "version 0 of the table" in said
-    shown = json.loads(run(running, "shards", "list", "--json").stdout)
+    shown = json.loads(run(running, "shards", "--json").stdout)
     assert (shown["version"], shown["changing"], shown["asked"]) == (0, False, [])
     assert [(s["shard"], s["role"], s["address"]) for s in shown["shards"]] == [
         (0, "owner", running.addresses[0]), (1, "owner", running.addresses[1]),
@@ -47,16 +47,16 @@ def test_shards_are_shown_with_what_each_is_for(running: EmbeddedTracker) -> Non
 
 
 def test_asking_for_what_is_there_changes_nothing(running: EmbeddedTracker) -> None:
-    done = run(running, "shards", "rescale", "2")
+    done = run(running, "shards", "2")
     assert (done.exit_code, done.stdout) == (0, "2 shards: 0, 1 (version 0 of the table)\n")
 
 
 def test_more_shards_than_processes_are_refused_with_what_to_do(running: EmbeddedTracker) -> None:
-    refused = run(running, "shards", "rescale", "3", "--timeout", "0")
+    refused = run(running, "shards", "3", "--timeout", "0")
     assert refused.exit_code == EXIT_REFUSED
     assert "3 shards are asked for, and 2 processes are there" in refused.stderr
     assert f"lowmark serve --join {running.addresses[0]}" in refused.stderr
-    assert run(running, "shards", "rescale", "0").exit_code == 2
+    assert run(running, "shards", "0").exit_code == 2
 
 
 class Growing:
@@ -79,7 +79,7 @@ class Growing:
 def test_a_process_that_was_started_a_moment_ago_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It has not even asked for its number yet: `lowmark shards rescale` right after `lowmark serve --join`."""
+    """It has not even asked for its number yet: `lowmark shards 1` right after `lowmark serve --join`."""
     monkeypatch.setattr(rescaling, "LOOK_INTERVAL_S", 0.0)
     growing, said = Growing(comes_after=3), list[str]()
     assert Rescaling(growing, 2, False, said.append).wait(HANG_S).table.version == 1
@@ -94,16 +94,16 @@ def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTr
     node = joined_front(running.node("two", "n"))
     done(node.commit(create(OPEN_SLOT, 7)))
     done(node.commit(promise(OPEN_SLOT + 1)))
-    waits = run(running, "shards", "rescale", "1", "--timeout", "1")
+    waits = run(running, "shards", "1", "--timeout", "1")
     assert waits.exit_code == EXIT_UNAVAILABLE
     assert "shard 1 drains: 1 slots are open there" in waits.stderr
     assert "goes on by itself" in waits.stderr
-    shown = json.loads(run(running, "shards", "list", "--json").stdout)
+    shown = json.loads(run(running, "shards", "--json").stdout)
     assert [(s["role"], s["open_slots"]) for s in shown["shards"]] == [
         ("owner", 0),
         ("draining", 1),
     ]
-    gone = run(running, "shards", "rescale", "1", "--evacuate", "--json")
+    gone = run(running, "shards", "1", "--evacuate", "--json")
     assert gone.exit_code == 0, gone.output
     assert [s["shard"] for s in json.loads(gone.stdout)["shards"]] == [0]
     # What was open has moved, and is done where it is now.

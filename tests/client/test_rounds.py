@@ -193,17 +193,17 @@ def test_commands_say_the_round_and_wait_for_it(
 
     with Subscriber(running.target, "graph") as subscriber:
         assert subscriber.wait_round(FIRST, 2, timeout_s=HANG_S)
-    told = run("min-time", "--segment", "label")
+    words = ["wait", "--segment", "label", "--until", "2026-01-01", "--round", "2"]
+    told = run(*words)
     assert told.stdout == "2026-01-01T00:00:00+00:00 round 3\n"
-    shown = json.loads(run("min-time", "--segment", "label", "--json").stdout)
+    shown = json.loads(run(*words, "--json").stdout)
     assert (shown["min_time"], shown["whole_time"], shown["round"]) == (
         TIMES.slot(FIRST, 3),
         FIRST,
         3,
     )
-    words = ["wait", "--segment", "label", "--until", "2026-01-01", "--timeout", "0.05"]
-    assert run(*words, "--round", "2").exit_code == 0
-    assert run(*words, "--round", "3").exit_code == EXIT_TIMED_OUT
+    words = [*words[:-1], "3", "--timeout", "0.05"]
+    assert run(*words).exit_code == EXIT_TIMED_OUT
     assert "its rounds are 0 to 63" in run(*words, "--round", "64").stderr
     assert run("wait", "--until", f"time:{FIRST}", "--timeout", str(HANG_S)).exit_code == 0
 

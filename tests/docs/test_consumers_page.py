@@ -256,7 +256,7 @@ def test_slots_may_be_numbers(tmp_path: Path) -> None:
         with names["front"]:
             assert subscriber.wait_until(20, timeout_s=HANG_S)
             shown = CliRunner().invoke(
-                app, ["min-time", "-p", "versions", "--target", lowmark.target]
+                app, ["wait", "-p", "versions", "--until", "slot:20", "--target", lowmark.target]
             )
             assert shown.stdout == "slot:20\n"
             (told,) = history(lowmark.target, "versions", [18])

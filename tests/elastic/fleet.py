@@ -61,7 +61,7 @@ class Fleet(Tracker):
         before = self.metrics(MOVED)[MOVED]
         if by_command:
             more = ["--evacuate"] if evacuate else []
-            said = lowmark("shards", "rescale", str(shards), "--target", self.target, *more)
+            said = lowmark("shards", str(shards), "--target", self.target, *more)
             assert said.returncode == 0, f"{said.stdout[-2000:]}{said.stderr[-2000:]}"
         else:
             self.rescale(shards, evacuate=evacuate)

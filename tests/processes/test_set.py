@@ -59,7 +59,7 @@ class Set:
         self, size: int, when: str, *, timeout_s: float = HANG_S
     ) -> subprocess.CompletedProcess[str]:
         return lowmark(
-            "shards", "rescale", "--members", self.target(size), "--when", when, "--timeout", str(timeout_s),
+            "shards", "--members", self.target(size), "--when", when, "--timeout", str(timeout_s),
             environment={"LOWMARK_TARGET": self.target(1)},
         )  # fmt: skip
 
@@ -141,7 +141,7 @@ def test_a_set_that_is_not_that_of_the_shards_is_refused(members: Set) -> None:
     until(lambda: all(shard.state.connected for shard in members.routing().shards))
     turned = ",".join(reversed(members.addresses[:FIRST]))
     fewer = lowmark(
-        "shards", "rescale", "--members", members.addresses[1], "--when", "before",
+        "shards", "--members", members.addresses[1], "--when", "before",
         environment={"LOWMARK_TARGET": turned},
     )  # fmt: skip
     assert fewer.returncode == 1 and "the shards of other processes would go" in fewer.stderr

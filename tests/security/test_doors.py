@@ -256,7 +256,7 @@ def test_commands_take_their_credentials_from_options_and_from_the_environment(
     answered = lowmark("--token-file", token, "status", "--json", environment=files)
     assert answered.returncode == 0 and '"two"' in answered.stdout, answered.stderr
     files["LOWMARK_TOKEN_FILE"] = token
-    assert lowmark("min-time", "-p", "two", environment=files).returncode == 0
+    assert lowmark("periods", "list", "-p", "two", environment=files).returncode == 0
 
 
 def test_no_secret_is_logged(served: Served) -> None:

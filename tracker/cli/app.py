@@ -77,7 +77,7 @@ VERBS: list[Command] = [
     ("watch", watch.watch, Asks),
     ("explain", explain.explain, Asks),
     ("wait", wait.wait, Follows),
-    ("min-time", wait.min_time, Asks),
+    ("shards", shards.shards, Asks),
 ]
 NOUNS: dict[tuple[str, str], list[Command]] = {
     ("pipelines", "Register pipelines, change their limits, and begin them anew."): [
@@ -88,10 +88,6 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
     ("nodes", "Show the nodes of a pipeline, and look after those that are gone."): [
         ("list", nodes.nodes_list, Asks),
         ("retire", retire.retire, Asks),
-    ],
-    ("shards", "Show the shards, and let there be more or fewer."): [
-        ("list", shards.shards_list, Asks),
-        ("rescale", shards.shards_rescale, Asks),
     ],
     ("store", "Look after the stores of shards whose processes are stopped."): [
         ("copy", store.copy_command, Prints),
@@ -111,7 +107,7 @@ NOUNS: dict[tuple[str, str], list[Command]] = {
     ],
     ("query", "Spark queries: follow one from outside, give its state more partitions."): [
         ("attach", attach.attach, Follows),
-        ("rescale", query_rescale.query_rescale, Follows),
+        ("rescale", query_rescale.query_rescale, Prints),
     ],
 }  # fmt: skip
 

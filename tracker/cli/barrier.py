@@ -36,11 +36,10 @@ Directory = Annotated[
 
 
 TYPED = (
-    "pipeline", "segment", "name", "state", "key", "slot", "reads", "postgres", "table", "kafka", "topic", "delta",
-    "sqlite",
+    "pipeline", "segment", "name", "state", "key", "slot", "reads", "sink", "table",
 )  # fmt: skip
 """The settings that are options as well: what one types by hand."""
-VARIABLES = {"postgres": "LOWMARK_BARRIER_POSTGRES"}
+VARIABLES = {"sink": "LOWMARK_BARRIER_SINK"}
 
 
 class BarrierSettings(Settings):
@@ -61,17 +60,13 @@ class BarrierSettings(Settings):
     columns: list[str] = Field(
         [], description="what is written of a row, with commas; none: all columns"
     )
-    postgres: str = Field(
-        "", description="a database: postgresql://user@host/name (LOWMARK_BARRIER_POSTGRES)"
+    sink: str = Field(
+        "",
+        description="where rows go: postgresql://user@host/name, kafka://host:port/TOPIC, delta:LOCATION of a table, "
+        "made if missing, or sqlite:FILE, whose table ordered_rows is made (LOWMARK_BARRIER_SINK)",
     )
-    table: str = Field("", description="with postgres: the table, which exists")
-    sqlite: str = Field(
-        "", description="a file of SQLite instead, whose table is made: ordered_rows"
-    )
-    kafka: str = Field("", description="a broker, or several with commas: host:port")
-    topic: str = Field("", description="with kafka: the topic, which exists")
+    table: str = Field("", description="with postgresql: the table, which exists")
     partitions: int = Field(1, ge=1, description="with kafka: how many are used, by key; for good")
-    delta: str = Field("", description="the location of a Delta table, made if missing")
     late: Literal["refuse", "beside"] = Field(
         "refuse", description="late rows: refuse (and end), or beside (`lowmark barrier late`)"
     )
@@ -137,31 +132,33 @@ def late_command(
 
 
 def _sink(s: BarrierSettings) -> OrderedSink:
-    """The one that is asked for; what another one needs is not asked for."""
-    if sum(place != "" for place in (s.postgres, s.sqlite, s.kafka, s.delta)) != 1:
-        raise ValueError("one sink: --postgres, --kafka, --delta or --sqlite")
-    if s.postgres:
-        from tracker.consumers.barrier.postgres import PostgresSink
+    """The one that is asked for; what another one needs is not asked for. Raises ValueError."""
+    kind, _, place = s.sink.partition(":")
+    match kind:
+        case "postgresql" | "postgres":
+            from tracker.consumers.barrier.postgres import PostgresSink
 
-        return PostgresSink(s.postgres, _given("--postgres", "--table", s.table))
-    if s.kafka:
-        from tracker.consumers.barrier.kafka import KafkaSink
+            if not s.table:
+                raise ValueError("--sink postgresql://... needs --table")
+            return PostgresSink(s.sink, s.table)
+        case "kafka":
+            from tracker.consumers.barrier.kafka import KafkaSink
 
-        topic = _given("--kafka", "--topic", s.topic)
-        return KafkaSink(topic, s.kafka, partitions=s.partitions)
-    if s.delta:
-        from tracker.consumers.barrier.delta import DeltaSink
+            brokers, _, topic = place.removeprefix("//").partition("/")
+            if not brokers or not topic:
+                raise ValueError(f"--sink {s.sink!r} is not kafka://host:port/TOPIC")
+            return KafkaSink(topic, brokers, partitions=s.partitions)
+        case "delta" if place:
+            from tracker.consumers.barrier.delta import DeltaSink
 
-        return DeltaSink(s.delta)
-    from tracker.consumers.barrier.sqlite import SqliteSink
+            return DeltaSink(place)
+        case "sqlite" if place:
+            from tracker.consumers.barrier.sqlite import SqliteSink
 
-    return SqliteSink(s.sqlite)
-
-
-def _given(option: str, needed: str, value: str) -> str:
-    if not value:
-        raise ValueError(f"{option} needs {needed}")
-    return value
+            return SqliteSink(place)
+    raise ValueError(
+        "name where rows go: --sink postgresql://user@host/name, kafka://host:port/TOPIC, delta:LOCATION or sqlite:FILE"
+    )
 
 
 def _sources(s: BarrierSettings) -> list[Source]:

@@ -1,4 +1,4 @@
-"""`lowmark shards rescale --members`: a tracker's shards follow the size of a set of processes, as a StatefulSet is one.
+"""`lowmark shards --members`: a tracker's shards follow the size of a set of processes, as a StatefulSet is one.
 
 Processes are added to such a set at its end, and taken from its end. So which shards are to go is not free:
 those of the last processes. Before some are taken away, their shards have to be gone; after some were added,
@@ -59,7 +59,7 @@ class Fitting:
         if len(owners := admin.routing().of(ShardRole.OWNER)) > count:
             raise Misfit(
                 f"{len(owners)} shards own slots, and the set has {count} processes: let the others go "
-                "before the set is made smaller (lowmark shards rescale --members ... --when before)"
+                "before the set is made smaller (lowmark shards --members ... --when before)"
             )
         wanted = set(self._wanted)
         self._until(
@@ -77,7 +77,7 @@ class Fitting:
             raise Misfit(
                 f"the shards with the lowest numbers are at {', '.join(staying)}, and "
                 f"{', '.join(sorted(strangers))} would not be in the set: the shards of other processes would "
-                "go. Wait until each process serves its own shard (lowmark shards list), or leave the set as it is"
+                "go. Wait until each process serves its own shard (lowmark shards), or leave the set as it is"
             )
 
     def _rescale(self, admin: Admin, shards: int, *, evacuate: bool = False) -> None:
@@ -93,7 +93,7 @@ class Fitting:
         shown = False
         while not wanted(admin.routing()):
             if time.monotonic() >= self._deadline:
-                raise UnavailableError(f"{why} in the time that was given; see lowmark shards list")
+                raise UnavailableError(f"{why} in the time that was given; see lowmark shards")
             if not shown:
                 show_waiting(why)
                 shown = True

@@ -8,16 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tracker.cli.common import (
-    EXIT_TIMED_OUT,
-    SegmentName,
-    fail,
-    show,
-    wrong_usage,
-)
-from tracker.cli.shared import Shared
-from tracker.client import Subscriber
-from tracker.client.moments import parse_slot
+from tracker.cli.common import fail, show
 from tracker.errors import TrackingError
 
 
@@ -25,17 +16,6 @@ def query_rescale(
     context: typer.Context,
     checkpoint: Annotated[str, typer.Option(help="the query's checkpoint, a local directory")],
     partitions: Annotated[int, typer.Option(min=1, help="of the state, from now on")],
-    at: Annotated[
-        str | None,
-        typer.Option(help="the moment up to which it runs first: an ISO time, now, or slot:N"),
-    ] = None,
-    pipeline: Annotated[
-        str | None, typer.Option("--pipeline", "-p", help="whose time --at is")
-    ] = None,
-    segment: SegmentName = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, help="seconds to wait for --at; if not given: for ever")
-    ] = None,
     stop: Annotated[
         str | None,
         typer.Option(help="a shell command that stops the query and returns when it has ended"),
@@ -51,15 +31,12 @@ def query_rescale(
         str | None, typer.Option(help="one that starts the query again, and returns")
     ] = None,
 ) -> None:
-    """Let a stateful query run up to a moment, stop it there, repartition its state with Spark's own
-    means, and start it again.
+    """Stop a stateful query, repartition its state with Spark's own means, and start it again. `lowmark wait` before
+    it lets the query run up to a moment.
 
     Without --stop the query must not be running. Everything that Spark would refuse is checked before
-    the query is stopped. Exit status: 0 done; 1 it cannot be, and the checkpoint is as it was; 3 the
-    moment was not reached within --timeout.
+    the query is stopped. Exit status: 0 done; 1 it cannot be, and the checkpoint is as it was.
     """
-    if at is not None and pipeline is None:
-        raise typer.BadParameter("--at needs --pipeline: whose time is it?")
     try:
         from local_tracker.spark.session import rescaling
     except ImportError as missing:
@@ -67,8 +44,6 @@ def query_rescale(
     spark = _session()
     try:
         before = rescaling.check_rescale(spark, checkpoint, partitions)
-        if at is not None and pipeline is not None:
-            _wait(Shared.of(context).target, pipeline, segment, at, timeout)
         stopped_s = time.monotonic()
         _run(stop, "--stop")
         state = rescaling.checkpoint_state(checkpoint)
@@ -87,14 +62,6 @@ def query_rescale(
         f"{checkpoint}: {before.partitions} -> {partitions} state partitions, as batch {batch}; the query "
         f"was away for {pause_s:.1f} s",
     )
-
-
-def _wait(target: str, pipeline: str, segment: str | None, at: str, timeout: float | None) -> None:
-    with Subscriber(target, pipeline) as subscriber:
-        with wrong_usage():
-            slot = parse_slot(at, subscriber.slack_ns(), subscriber.rounds().per_time, up=True)
-        if not subscriber.wait_until(slot, segment, timeout):
-            fail(f"{at} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
 
 
 def _run(command: str | None, option: str) -> None:

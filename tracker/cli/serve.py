@@ -32,7 +32,7 @@ def serve(
 
     One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
     --standby --listen c:7070 --peers a:7070,b:7070,... One more shard of a tracker that runs:
-    --join a:7070 --listen d:7070, then lowmark shards rescale.
+    --join a:7070 --listen d:7070, then lowmark shards NUMBER.
 
     docs/settings.md has all settings, of which the options are those that one types by hand.
     """

@@ -19,19 +19,11 @@ from tracker.core.model import RefusalCode
 RESCALE_TIMEOUT_S = 600.0
 
 
-def shards_list(context: typer.Context) -> None:
-    """Show the shards: which own slots, which are joining, draining or leaving, and by which version of
-    the table slots are dealt."""
-    with connect(context) as admin:
-        routing = admin.routing()
-    show(context, routing_json(routing), routing_table(routing))
-
-
-def shards_rescale(
+def shards(
     context: typer.Context,
     number: Annotated[
         int | None,
-        typer.Argument(min=1, max=64, help="how many shards own the slots to come"),
+        typer.Argument(min=1, max=64, help="let so many shards own the slots to come"),
     ] = None,
     evacuate: Annotated[
         bool,
@@ -56,20 +48,24 @@ def shards_rescale(
         float, typer.Option(min=0, help="seconds to wait until it is done; it goes on all the same")
     ] = RESCALE_TIMEOUT_S,
 ) -> None:
-    """Let so many shards own the slots to come, while ticks flow. Repeating it changes nothing.
+    """Show the shards: which own slots, which are joining, draining or leaving, and by which version of the table
+    slots are dealt. With NUMBER: let so many own the slots to come, while ticks flow. Repeating it changes nothing.
 
     For more than there are, start a process for each first: lowmark serve --join HOST:PORT --listen ... With --members
     the shards follow the size of a set of processes, as a StatefulSet is one.
     """
-    if (number is None) == (members is None) or (members is None) != (when is None):
+    if (number is not None and members is not None) or (members is None) != (when is None):
         raise typer.BadParameter("give the NUMBER of shards, or --members with --when")
-    if members is not None and evacuate:
-        raise typer.BadParameter("--members evacuates where it must: leave --evacuate out")
+    if evacuate and number is None:
+        raise typer.BadParameter("--evacuate goes with NUMBER: --members evacuates where it must")
     with connect(context) as admin:
         if members is not None:
             routing = _fit(admin, parse_targets(members), when, timeout)
+        elif number is not None:
+            routing = _rescale(context, admin, number, evacuate, timeout)
         else:
-            routing = _rescale(context, admin, number or 1, evacuate, timeout)
+            routing = admin.routing()
+            return show(context, routing_json(routing), routing_table(routing))
     owners = routing.of(ShardRole.OWNER)
     numbers = ", ".join(str(shard.state.shard) for shard in owners)
     version = f"(version {routing.table.version} of the table)"

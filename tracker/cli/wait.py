@@ -1,4 +1,4 @@
-"""The commands for scripts that depend on completeness: `min-time` and `wait`."""
+"""`lowmark wait`: for scripts that depend on completeness."""
 
 from __future__ import annotations
 
@@ -24,17 +24,6 @@ from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
 from tracker.core.model.slots import FOREVER
 from tracker.view.pipelines import min_time_json
-
-
-def min_time(
-    context: typer.Context,
-    pipeline: PipelineName,
-    segment: SegmentName = None,
-) -> None:
-    """Print min time (exclusive): everything before it is processed, and nothing more can come."""
-    with connect(context), Subscriber(Shared.of(context).target, pipeline) as subscriber:
-        slot = subscriber.min_time(segment, ANSWER_TIMEOUT_S)
-        _show_min_time(context, pipeline, segment, slot)
 
 
 def _show_min_time(

@@ -180,7 +180,7 @@ class TrackerServer:
             raise StoreError(
                 f"the store of shard {self.config.shard} is of a tracker that began with {_dealt(table)}, and "
                 f"this process was started for {_dealt(routing)}: start it as it was. Shards come and go by "
-                "lowmark serve --join and lowmark shards rescale"
+                "lowmark serve --join and lowmark shards NUMBER"
             )
 
     @property

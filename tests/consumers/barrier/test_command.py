@@ -29,7 +29,7 @@ def test_it_runs_to_the_end_of_the_pipeline_and_keeps_late_rows_beside(
     feeder.file("6.json", 6, [row(6, "c", n=4)])
     feeder.leave()
     where = ["--set", f"files={feeder.directory}", "--slot", "slot", "--set", "columns=n"]
-    where += ["--sqlite", sink, "--state", state]
+    where += ["--sink", f"sqlite:{sink}", "--state", state]
     status, said = run(running, *where)
     assert status == 1 and "rows of" in said and "late" in said
     status, said = run(running, *where, "--set", "late=beside")
@@ -48,12 +48,12 @@ def test_it_runs_to_the_end_of_the_pipeline_and_keeps_late_rows_beside(
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([], "one sink"),
-        (["--sqlite", "s", "--postgres", "host=h"], "one sink"),
-        (["--postgres", "host=h"], "needs --table"),
-        (["--kafka", "host:1"], "needs --topic"),
-        (["--sqlite", "s"], "where from"),
-        (["--sqlite", "s", "--set", "files=f", "--set", "late=drop"], "'refuse' or 'beside'"),
+        ([], "where rows go"),
+        (["--sink", "host=h"], "where rows go"),
+        (["--sink", "postgresql://h/db"], "needs --table"),
+        (["--sink", "kafka://host:1"], "is not kafka://host:port/TOPIC"),
+        (["--sink", "sqlite:s"], "where from"),
+        (["--sink", "sqlite:s", "--set", "files=f", "--set", "late=drop"], "'refuse' or 'beside'"),
     ],
 )
 def test_what_does_not_go_together_is_wrong_usage(
@@ -67,6 +67,6 @@ def test_what_is_not_installed_is_named(
     running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg.conninfo", None)
-    given = ["--postgres", "host=h", "--table", "t", "--set", f"files={tmp_path}"]
+    given = ["--sink", "postgresql://h/db", "--table", "t", "--set", f"files={tmp_path}"]
     status, said = run(running, *given, "--state", str(tmp_path / "state"))
     assert status == 1 and "pip install 'lowmark[postgres]'" in said
