@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.check.growth import Mark, Measures
+
 FOREVER = 2**63 - 1
 """The min time of what is complete."""
 
@@ -134,6 +136,8 @@ class History:
     """The segment whose min time releases rows into a sink; None for a run without one."""
     rows_in: list[RowIn] = field(default_factory=list)
     rows_out: list[RowOut] = field(default_factory=list)
+    measures: Measures | None = None
+    """Of a run that is measured, of which nothing else is recorded."""
 
     def items(self) -> list[Item]:
         """Each item once: with its first creation and its last consumption."""
@@ -195,6 +199,8 @@ def _take(history: History, line: dict[str, Any]) -> None:
             history.segments = tuple(line["segments"])
             history.edges = _edges(line)
             history.released_by = line.get("released_by")
+            if "bounds" in line:
+                history.measures = Measures({k: int(most) for k, most in line["bounds"].items()})
         case "changed":
             floors = {name: int(slot) for name, slot in line["min_times"].items()}
             moments = int(line["asked_ns"]), int(line["at_ns"])
@@ -227,6 +233,11 @@ def _take(history: History, line: dict[str, Any]) -> None:
             history.finals.append(final)
         case "expected":
             history.expected = {name: int(slot) for name, slot in line["min_times"].items()}
+        case "mark":
+            if history.measures is None:
+                raise ValueError("a mark of a run whose header names no bounds")
+            mark = Mark.of(line)
+            history.measures.marks[mark.number] = mark
         case "row_in" | "row_out" as which:
             values = (str(line["row"]), int(line["slot"]), str(line["key"]), int(line["at_ns"]))
             if which == "row_in":

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 from tests.check.graph import Graphs, distances
+from tests.check.growth import grown
 from tests.check.history import FOREVER, NEVER_NS, Edges, Heard, History, Item, Tick
 from tests.check.rows import ROW_RULES
 
@@ -270,5 +271,7 @@ RULES: tuple[Callable[[History], Violations], ...] = (
 
 def violations(history: History) -> list[str]:
     """All that a history breaks."""
+    if history.measures is not None:
+        return [*grown(history.measures)]
     rules = RULES if history.released_by is None else (regressions, *ROW_RULES)
     return [violation for rule in rules for violation in rule(history)]

@@ -7,7 +7,7 @@ would end in a wrong answer that nobody reports (promise 6), or in a query that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,27 +21,12 @@ from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.spark.conftest import Pipelines
+from tests.spark.conftest import Pipelines, TrackedIn
 from tests.spark.support import SCHEMA, Pipeline
 from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.core.model import Edge
 from tracker.errors import TrackingError
-
-TrackedIn = Callable[[Pipeline], Tracked]
-
-
-@pytest.fixture
-def tracked_in(spark: SparkSession) -> Iterator[TrackedIn]:
-    made: list[Tracked] = []
-
-    def make(pipeline: Pipeline) -> Tracked:
-        made.append(Tracked(spark, pipeline.target, pipeline.name))
-        return made[-1]
-
-    yield make
-    for tracked in made:
-        tracked.stop()
 
 
 def files(spark: SparkSession, pipeline: Pipeline) -> DataFrame:

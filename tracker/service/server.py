@@ -108,6 +108,7 @@ class TrackerServer:
         hooks = Hooks(
             send=self._links.send,
             announced=lambda effect: self._hub.announced(effect.pipeline),
+            changed=lambda spec: self._hub.announced(spec.name),
             ended=self._end_pipeline,
             units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
             members_changed=self._links.members_changed,
