@@ -19,7 +19,7 @@ Line = dict[str, Any]
 SIZES = dict.fromkeys(
     (
         "resident_bytes", "tables_bytes", "snapshot_bytes", "store_bytes", "log_records_most",
-        "snapshot_s", "start_s",
+        "snapshot_s", "start_s", "start_records",
     ),
     1.0,
 )  # fmt: skip
