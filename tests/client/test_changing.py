@@ -16,7 +16,7 @@ from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Edge
+from tracker.core.model import Cells, Edge, TickContent
 from tracker.core.model.slots import FOREVER
 from tracker.errors import RefusedError
 from tracker.view.causes import advice, cause_text
@@ -110,6 +110,22 @@ def test_a_new_source_is_said_to_wait_for_its_front(running: EmbeddedTracker) ->
             assert text.endswith(
                 "start the front that feeds it, or take the segment out of the pipeline"
             )
+
+
+def test_what_is_open_in_a_segment_that_is_removed_may_be_dropped(
+    running: EmbeddedTracker,
+) -> None:
+    without = replace(TWO_SEGMENTS, segments=("first",), edges=())
+    with NodeClient(running.target, "two", "n") as node, Admin(running.target) as admin:
+        joined_front(node)
+        open_items = Cells.of([(1, 20 + n, 77 + n, 3) for n in range(4)])
+        done(node.commit(TickContent(created=open_items, heartbeats=promise(50).heartbeats)))
+        shown = admin.apply(without, dry_run=True, drop_open=True)
+        applied = admin.apply(without, drop_open=True)
+        assert [cell.items for cell in applied.dropped] == [3] * 4
+        assert applied.dropped == shown.dropped
+        until(lambda: admin.pipeline("two").state.segments[1].min_time == FOREVER)
+        assert admin.apply(without, drop_open=True).dropped == ()
 
 
 def test_the_command_shows_what_would_change_and_changes_it(

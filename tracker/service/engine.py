@@ -30,6 +30,11 @@ from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.service.failpoints import WATCHES_STEPS, failpoint
 from tracker.service.leasing import LeaseKeeper
+from tracker.service.log_length import (
+    SNAPSHOT_AFTER_DELETION_S,
+    SNAPSHOT_AFTER_RECORDS,
+    LogLength,
+)
 from tracker.service.pacing import Pace
 from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
@@ -46,11 +51,6 @@ from tracker.wire.storage import (
 log = structlog.get_logger(__name__)
 
 MAX_RECORDS_PER_COMMIT = 20_000
-SNAPSHOT_AFTER_RECORDS = 100_000
-SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
-SMALL_SNAPSHOT_AFTER_RECORDS = 3_000
-"""The least length of a log at which a small snapshot takes its place. A log of twice a snapshot's size
-takes longer to read than it does; so many records take a quarter of a second of a processor to read and apply, and more on a loaded machine."""
 MAX_TAKE_UP_S = 2.0
 """How long a call waits, while shards change, until its node can be taken up; then it is refused, and the
 node asks again."""
@@ -112,7 +112,7 @@ class Engine:
         self._keeper = (
             LeaseKeeper(store, epoch, lease_ms, self._lease_ended, self.stats) if lease_ms else None
         )
-        self._snapshot_after_records = snapshot_after_records
+        self._log_length = LogLength(snapshot_after_records)
         self._doubting: asyncio.Task[None] | None = None
         self.process = Process(shard, routing, self.epoch, config)
         self._sessions: dict[Hashable, Session] = {}
@@ -133,9 +133,6 @@ class Engine:
         self._takes_up = asyncio.Event()
         self._write_began_ns: int | None = None
         self._store_error = ""
-        self._records_since_snapshot = 0
-        self._bytes_since_snapshot = 0
-        self._snapshot_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
         self._stopped = False
         self._stopping = Refusal(
@@ -151,7 +148,7 @@ class Engine:
         if self._keeper is not None:
             await asyncio.to_thread(self._keeper.start)
         snapshot, records = await self._store_thread.call(self._load)
-        self._records_since_snapshot = len(records)
+        self._log_length.wrote(len(records), 0)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
         if snapshot is None and not records:
             await self.write_snapshot()  # so that the store knows with how many shards it began
@@ -346,8 +343,8 @@ class Engine:
                     self.hooks.units_arrived(effect)
                 case m.PipelineEnded():
                     self.hooks.ended(effect)
-                    # What is kept of it goes with the next snapshot, which is due now.
-                    self._records_since_snapshot = self._snapshot_after_records
+                    self._log_length.want_snapshot(self._loop.time())
+                    self._loop.call_later(SNAPSHOT_AFTER_DELETION_S, self._snapshot_in_time)
                 case m.MembersChanged():
                     self.hooks.members_changed(effect)
                 case m.LeftTracker():
@@ -437,6 +434,7 @@ class Engine:
                     self._has_committed.set()
                     self._has_committed = asyncio.Event()
                     await self._snapshot_if_due()
+            await self._snapshot_if_due()
         except Exception as error:
             self.fail(error)
         finally:
@@ -471,8 +469,7 @@ class Engine:
                 self.stats.commits.observe(time.monotonic() - start)
                 self.stats.committed_records += len(batch)
                 self.stats.committed_bytes += size
-                self._records_since_snapshot += len(batch)
-                self._bytes_since_snapshot += size
+                self._log_length.wrote(len(batch), size)
                 return
 
     def _commit(self, batch: list[tuple[int, m.Record]]) -> int:
@@ -482,23 +479,23 @@ class Engine:
         failpoint("sync-after")
         return sum(len(data) for _, data in encoded)
 
+    def _snapshot_in_time(self) -> None:
+        """Begins to write a snapshot if one is due, though nobody waits for a record."""
+        if self._writing is None and not self._stopped:
+            self._writing = self._loop.create_task(self._write_all())
+
     async def _snapshot_if_due(self) -> None:
-        is_small = self._bytes_since_snapshot >= 2 * self._snapshot_bytes
-        if (
-            self._records_since_snapshot >= self._snapshot_after_records
-            or self._bytes_since_snapshot >= SNAPSHOT_AFTER_BYTES
-            or (is_small and self._records_since_snapshot >= SMALL_SNAPSHOT_AFTER_RECORDS)
-        ):
+        if not self._stopped and self._log_length.is_due(self._loop.time()):
             await self.write_snapshot()
 
     async def write_snapshot(self) -> None:
         """Writes a snapshot, and lets the store drop the records that it stands for."""
-        self._records_since_snapshot = self._bytes_since_snapshot = 0
+        self._log_length.begin()
         snapshot = self.process.snapshot()
 
         def write() -> None:
             data = snapshot_to_bytes(snapshot)
-            self._snapshot_bytes = len(data)
+            self._log_length.wrote_snapshot(len(data))
             failpoint("snapshot-before")
             self.store.write_snapshot(self.epoch, snapshot.position, data)
             failpoint("snapshot-after")

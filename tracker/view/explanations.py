@@ -307,7 +307,7 @@ def _written_off(explanation: Explanation) -> Iterator[str]:
         yield (
             f"  {explanation.spec.segments[cell.segment]} at "
             f"{time_and_slot_text(cell.slot, explanation.spec)}: {cell.items} items, "
-            f"because of {cell.node_id}, {moment} UTC{back}"
+            f"because {cell.node_id or 'the segment'} is gone, {moment} UTC{back}"
         )
 
 

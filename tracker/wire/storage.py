@@ -7,6 +7,7 @@ and many a changed byte would still read as a message, of something that never h
 from __future__ import annotations
 
 import zlib
+from array import array
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -114,14 +115,14 @@ def _history_to_pb(kept: HistorySnapshot) -> storage_pb.HistorySnapshot:
         segment=kept.segment,
         tier=kept.tier,
         since=kept.since,
-        slots=[slot for slot, _ in kept.steps],
-        at_ms=[at_ms for _, at_ms in kept.steps],
+        slots=kept.slots,
+        at_ms=kept.at_ms,
     )
 
 
 def _history_from_pb(kept: storage_pb.HistorySnapshot) -> HistorySnapshot:
-    steps = tuple(zip(kept.slots, kept.at_ms, strict=True))
-    return HistorySnapshot(kept.segment, kept.tier, kept.since, steps)
+    slots, at_ms = array("q", kept.slots), array("q", kept.at_ms)
+    return HistorySnapshot(kept.segment, kept.tier, kept.since, slots, at_ms)
 
 
 PIPELINE_FIELDS = {"published": "said", "durable": "reached", "departed_floors": "floors"}
