@@ -19,7 +19,7 @@ def stored(slots: list[int], at_ms: list[int]) -> tuple[HistorySnapshot, int]:
     snapshot = snapshot_from_bytes(bytes.fromhex(pinned.stored))
     sizes = []
     for kept in ([], [HistorySnapshot(0, 1, LOWEST_SLOT, array("q", slots), array("q", at_ms))]):
-        pipeline = replace(snapshot.pipelines[0], history=tuple(kept))
+        pipeline = replace(snapshot.pipelines[0], history=tuple(kept))  # type: ignore[call-arg]
         data = snapshot_to_bytes(replace(snapshot, pipelines=(pipeline,)))
         sizes.append(len(data))
     ((read,),) = (each.history for each in snapshot_from_bytes(data).pipelines)
