@@ -202,7 +202,7 @@ def _steady(budget: Budget) -> Iterable[Figure | Curve]:
         pipeline.run(ticks // parts)
         gc.collect()
         blocks.append(sys.getallocatedblocks())
-        resident.append(_resident_bytes())
+        resident.append(resident_bytes())
     after = parts // 10  # caches have filled by then
     begin, end = min(blocks[after : after + IN_A_ROW]), min(blocks[-IN_A_ROW:])
     between = ticks * (parts - after - IN_A_ROW) / parts
@@ -227,7 +227,8 @@ def _steady(budget: Budget) -> Iterable[Figure | Curve]:
     yield Curve("resident memory in a steady state", "ticks", "MiB", {"MiB": line}, False)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """Memory of this process that is not swapped out or given back."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

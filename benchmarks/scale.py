@@ -58,7 +58,7 @@ from tracker.core.model import (
     TickContent,
 )
 from tracker.core.model.routing import RoutingTable
-from tracker.core.process import Process
+from tracker.core.process import Process, ProcessConfig
 from tracker.service.cluster.outgoing import Outgoing
 from tracker.wire.frames import carriers, frame_from_pb, frame_to_pb, write_frame
 from tracker.wire.storage import record_to_bytes
@@ -92,10 +92,10 @@ class Counted:
 class Deployment:
     """Shards in one thread, with links between them as they are served."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, config: ProcessConfig | None = None) -> None:
         routing = RoutingTable.uniform(shards, BLOCK_SLOTS)
         self.routing = routing
-        self.processes = [Process(shard, routing, 1) for shard in range(shards)]
+        self.processes = [Process(shard, routing, 1, config) for shard in range(shards)]
         self.now_ns = 10**9
         self.counted = Counted()
         self.answers: dict[int, Any] = {}
@@ -110,13 +110,29 @@ class Deployment:
 
     def handle(self, shard: int, event: Event) -> None:
         """One event at one shard."""
-        for effect in self.processes[shard].handle(event, self.now_ns):
+        self.take(shard, self.processes[shard].handle(event, self.now_ns))
+
+    def take(self, shard: int, effects: Iterable[Effect]) -> None:
+        """Carries out what a shard's process asks for."""
+        for effect in effects:
             self._take(shard, effect)
+
+    def append(self, shard: int, position: int, data: bytes) -> None:
+        """A record, as a shard's store gets it. It is durable when `commit` is called."""
+        self.counted.log_bytes += len(data)
+
+    def commit(self, shard: int) -> None:
+        """What a shard has appended is durable."""
+        self.handle(shard, Committed(self.processes[shard].position))
+
+    def refused(self, effect: TickRefused | SessionRefused) -> None:
+        """A node is refused, where nothing is to be. Raises RuntimeError."""
+        raise RuntimeError(effect.refusal.message)
 
     def _take(self, shard: int, effect: Effect) -> None:
         match effect:
             case Append():
-                self.counted.log_bytes += len(record_to_bytes(effect.record))
+                self.append(shard, effect.position, record_to_bytes(effect.record))
             case Send():
                 self._links[shard, effect.shard].add(effect.frame, self.now_ns)
             case WakeAt():
@@ -128,7 +144,7 @@ class Deployment:
             case FrontGranted():
                 self.granted.add(effect.session)
             case TickRefused() | SessionRefused():
-                raise RuntimeError(effect.refusal.message)
+                self.refused(effect)
 
     def steps(self, count: int) -> None:
         """Lets a few milliseconds pass."""
@@ -138,20 +154,38 @@ class Deployment:
     def step(self) -> None:
         """A millisecond: what is due arrives, what was appended is durable, who wants to be woken is."""
         self.now_ns += STEP_NS
-        due = [
-            (place, link)
-            for place, link in self._links.items()
-            if link.due_ns is not None and link.due_ns <= self.now_ns
-        ]
+        due = [(place, link) for place, link in self._links.items() if _is_due(link, self.now_ns)]
         for (shard, other), link in due:
             self._deliver(shard, other, link)
         for shard, process in enumerate(self.processes):
             if process.position > process.committed:
-                self.handle(shard, Committed(process.position))
+                self.commit(shard)
             wake_ns = self._wakes[shard]
             if wake_ns is not None and wake_ns <= self.now_ns:
                 self._wakes[shard] = None
                 self.handle(shard, Wake())
+
+    def is_at_rest(self, within_ns: int) -> bool:
+        """Whether nothing is on its way, and nobody is to be woken in that time."""
+        until_ns = self.now_ns + within_ns
+        return (
+            all(process.position == process.committed for process in self.processes)
+            and not any(_is_due(link, until_ns) for link in self._links.values())
+            and all(wake_ns is None or wake_ns > until_ns for wake_ns in self._wakes)
+        )
+
+    def replace(self, shard: int, process: Process) -> None:
+        """Another process is a shard's from here on, as after a restart: what was on its way is lost."""
+        self.processes[shard], self._wakes[shard] = process, None
+        for place in self._links:
+            if shard in place:
+                self._links[place] = Outgoing()
+
+    def connect(self, shard: int) -> None:
+        """A shard's links are up again."""
+        for one, other in self._links:
+            if shard in (one, other):
+                self.handle(one, PeerConnected(other))
 
     def _deliver(self, shard: int, other: int, link: Outgoing) -> None:
         first, *following = link.take(self.now_ns)
@@ -180,6 +214,37 @@ class Deployment:
             if isinstance(answer, Refusal):
                 raise RuntimeError(answer.message)
         return answers
+
+    def join(self, wanted: Sequence[tuple[str, str]]) -> list[Node]:
+        """Nodes by pipeline and id, attached to their homes."""
+        homes = [self.routing.home(*each) for each in wanted]
+        answers = self.ask(
+            (home, partial(_joining, *each)) for home, each in zip(homes, wanted, strict=True)
+        )
+        joined = [
+            Node(home, each[0], answer.key)
+            for home, each, answer in zip(homes, wanted, answers, strict=True)
+        ]
+        for node in joined:
+            self.attach(node)
+        return joined
+
+    def attach(self, node: Node) -> None:
+        """A node begins a stream of ticks."""
+        self.handle(node.home, AttachSession(node, node.pipeline, node.key))
+
+    def tick(self, node: Node, content: TickContent) -> None:
+        """A node commits its next tick, as the bytes of a message."""
+        sent = content_to_pb(content).SerializeToString()
+        self.counted.ticks += 1
+        self.counted.tick_bytes += len(sent)
+        node.number += 1
+        content = content_from_pb(pb.TickContent.FromString(sent))
+        self.handle(node.home, SubmitTick(node, node.number, content))
+
+
+def _is_due(link: Outgoing, by_ns: int) -> bool:
+    return link.due_ns is not None and link.due_ns <= by_ns
 
 
 def _registration(spec: PipelineSpec, request: int) -> Event:
@@ -216,10 +281,10 @@ class Load:
         self.register(names, segments)
         homes = [(name, "front") for name in names]
         homes += [(names[n % pipelines], f"n{n}") for n in range(nodes)]
-        joined = self.join(homes)
+        joined = self.deployment.join(homes)
         self.fronts, self.nodes = joined[:pipelines], joined[pipelines:]
         for front in self.fronts:
-            self._tick(front, TickContent(joins=(FrontJoin("front", 0),)))
+            self.deployment.tick(front, TickContent(joins=(FrontJoin("front", 0),)))
         while len(self.deployment.granted) < pipelines:
             self.deployment.step()
         self._turn = itertools.cycle(self.nodes)
@@ -250,33 +315,9 @@ class Load:
             for name in names
         )
 
-    def join(self, wanted: Sequence[tuple[str, str]]) -> list[Node]:
-        """Nodes by pipeline and id, attached to their homes."""
-        routing = self.deployment.routing
-        homes = [routing.home(*each) for each in wanted]
-        answers = self.deployment.ask(
-            (home, partial(_joining, *each)) for home, each in zip(homes, wanted, strict=True)
-        )
-        joined = [
-            Node(home, each[0], answer.key)
-            for home, each, answer in zip(homes, wanted, answers, strict=True)
-        ]
-        for node in joined:
-            self.deployment.handle(node.home, AttachSession(node, node.pipeline, node.key))
-        return joined
-
     def _begin(self) -> None:
         self.deployment.steps(300)
         self.deployment.counted = Counted()
-
-    def _tick(self, node: Node, content: TickContent) -> None:
-        sent = content_to_pb(content).SerializeToString()
-        counted = self.deployment.counted
-        counted.ticks += 1
-        counted.tick_bytes += len(sent)
-        node.number += 1
-        content = content_from_pb(pb.TickContent.FromString(sent))
-        self.deployment.handle(node.home, SubmitTick(node, node.number, content))
 
     def run(self, seconds: float, ticks_a_second: int) -> float:
         """So much simulated time at work; microseconds of processor time a tick."""
@@ -292,7 +333,7 @@ class Load:
             promised += len(self.fronts) / PROMISE_STEPS
             while promised >= 1:
                 slot = self.deployment.now_ns // SLOT_NS - 1
-                self._tick(
+                self.deployment.tick(
                     next(self._promises), TickContent(heartbeats=(Heartbeat("front", slot),))
                 )
                 promised -= 1
@@ -304,7 +345,7 @@ class Load:
         """A micro-batch: a cell is created, and what the batch before created is consumed."""
         slot = self.deployment.now_ns // SLOT_NS
         created = Cells.of([(0, slot, int(self._random.integers(1, 2**63)), 100)])
-        self._tick(node, TickContent(created=created, consumed=node.last))
+        self.deployment.tick(node, TickContent(created=created, consumed=node.last))
         node.last = created
 
 
@@ -372,7 +413,7 @@ def _nodes(seconds: float) -> Iterable[Figure]:
         load = Load(1, 1, 1)
         wanted = [("p0", f"more{number}") for number in range(nodes)]
         began = time.process_time()
-        memory[nodes] = _kept(lambda: load.join(wanted)) / nodes  # noqa: B023
+        memory[nodes] = _kept(lambda: load.deployment.join(wanted)) / nodes  # noqa: B023
         joining[nodes] = (time.process_time() - began) / nodes * 1e6
     yield from _fit("processor time of a tick, one shard", "nodes", "µs", cost)
     yield from _fit("memory of a node at its home", "nodes", "bytes", memory, LARGE["nodes"])

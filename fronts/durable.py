@@ -7,12 +7,10 @@ by then.
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import ClassVar, Self
 
 from fronts.batches import PublishedBatch
@@ -144,12 +142,3 @@ class DurableFront(Closing):
                 Code.STATE_ROLLED_BACK,
             )
         return [batch.batch(segment) for batch in recorded if batch.number >= durable]
-
-
-def sync(path: Path) -> None:
-    """Makes a file's contents, or a directory's names, durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

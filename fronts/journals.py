@@ -13,12 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fronts.durable import sync
 from fronts.holds import Hold, LockFile, StoredLog
-from tracker.consumers.durable import write_durably
 from tracker.core.model.ranges import NotedRanges, note, parse_note
 from tracker.errors import Code, LowmarkError, NotPublishedError, StateError, TrackingError
 from tracker.files import STORES, scheme
+from tracker.files.local import sync, write_durably
 
 PRUNE_ABOVE_RECORDS = 100
 """The same, of a journal in a store."""

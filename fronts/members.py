@@ -17,8 +17,9 @@ from typing import Protocol
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from fronts.locks import take_lock, try_lock
+from fronts.locks import take_lock
 from tracker.files import STORES, AwayError, Files, child, scheme
+from tracker.files.local import try_lock
 
 RENEWED_EVERY_S = 3.0
 """In a store: how often a member says that it lives, by two requests, and lists the others, by one."""

@@ -17,11 +17,11 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from fronts.durable import sync
 from fronts.holds import Hold, LockFile, StoredLog, insist
 from tracker.core.model.units import LabelledFile, parse_file_name
 from tracker.errors import Code, NotPublishedError, StateError, TrackingError
 from tracker.files import STORES, AwayError, FilesError, child, parent
+from tracker.files.local import sync
 
 PRUNE_ABOVE_RECORDS = 50
 """Records in a store that nobody needs any more, and that are let go of together."""

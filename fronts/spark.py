@@ -220,6 +220,9 @@ class SparkFront(Followed):
             )
         return None
 
+    def hear(self) -> None:
+        """A segment that a front feeds is not removed, and keeps its number."""
+
     def durable(self, batch: int) -> None:
         self._labels.close(batch)
         self._batches.forget(self._checkpoint.query_id, batch - KEPT_MANIFESTS)

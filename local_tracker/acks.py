@@ -178,8 +178,10 @@ def holds() -> dict[str, Held]:
     """What the local tracker's node holds, by name, as far as it is durable: also what programs have held that
     are gone. Raises HandOverError."""
     handle = _handle()
-    names = handle.welcome().segments
-    return {each.name: Held(names[each.segment], each.name, each.slot) for each in handle.holds()}
+    return {
+        each.name: Held(handle.segment_name(each.segment), each.name, each.slot)
+        for each in handle.holds()
+    }
 
 
 def _hold(segment: str, slot: int, name: str) -> None:

@@ -320,6 +320,9 @@ class Server:
                 f"this local tracker is of pipeline {self._uplink.pipeline!r}, not {asked!r}",
                 Code.REFUSED_UNKNOWN_PIPELINE,
             )
+        segment = fields.text("segment", "")
+        if segment and segment not in self._uplink.segments:
+            self._uplink.look_again(segment)
         return {
             "pipeline": asked,
             "segments": self._uplink.segments,

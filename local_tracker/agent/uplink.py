@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count, takewhile
 from typing import Protocol
 
 from local_tracker.worker.handle import Handle, Relayed
@@ -18,7 +19,7 @@ from tracker.client import (
     UnavailableError,
 )
 from tracker.core.log import Grant
-from tracker.core.model import Batch, HoldMove, NodeKind, TickContent
+from tracker.core.model import Batch, HoldMove, NodeKind, PipelineSpec, TickContent
 from tracker.core.model.slots import FOREVER
 from tracker.errors import Code, HandOverError
 
@@ -44,9 +45,13 @@ class Uplink(Protocol):
 
     pipeline: str
     segments: tuple[str, ...]
+    """Those that the pipeline had when it was looked up last: it may have got more since."""
     slack_ns: int
     rounds: int
     """How many slots each time has."""
+
+    def look_again(self, segment: str) -> None:
+        """Looks the pipeline's segments up again: somebody names one that is not known."""
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         """Stages contributions at the home of a query's node; they are durable on return."""
@@ -91,19 +96,20 @@ class MinTimes:
     stand where an older generation had come, which is further than the pipeline is."""
 
     def __init__(self, segments: int) -> None:
+        """segments: how many there are, at least: more may come."""
         self._changed = threading.Condition()
-        # The last is that of the whole pipeline.
-        self._values: list[int | None] = [None] * (segments + 1)
+        self._segments = segments
+        self._values: dict[int | None, int] = {}
+        """By number of the segment; None: of the whole pipeline."""
         self._version = 0
         self._failure: HandOverError | None = None
 
     def put(self, segment: int | None, min_time: int) -> None:
         """segment: its number; None for the whole pipeline."""
-        index = -1 if segment is None else segment
         with self._changed:
-            before = self._values[index]
+            before = self._values.get(segment)
             if before is None or min_time > before:
-                self._values[index] = min_time
+                self._values[segment] = min_time
                 self._version += 1
                 self._failure = None
                 self._changed.notify_all()
@@ -116,19 +122,23 @@ class MinTimes:
 
     def get(self, after: int, first_s: float, wait_s: float) -> Relayed:
         """Waits up to `first_s` seconds for a first value of every segment and of the whole, up to
-        `wait_s` for a version above `after`. Raises HandOverError."""
+        `wait_s` for a version above `after`. Of segments that have come since, those of which a value was heard.
+        Raises HandOverError."""
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or None not in self._values, first_s)
+            self._changed.wait_for(
+                lambda: self._failure or len(self._values) > self._segments, first_s
+            )
             self._changed.wait_for(lambda: self._failure or self._version > after, wait_s)
             if self._failure is not None:
                 raise self._failure
-            values = [value for value in self._values if value is not None]
-            if len(values) < len(self._values):
+            values = self._values
+            if len(values) <= self._segments:
                 raise HandOverError(
                     "min time has not been heard from the tracker yet; is it running?",
                     Code.HAND_OVER_UNREACHABLE,
                 )
-            return Relayed(self._version, tuple(values[:-1]), values[-1])
+            known = tuple(values[n] for n in takewhile(values.__contains__, count()))
+            return Relayed(self._version, known, values[None])
 
 
 class TrackerUplink:
@@ -142,14 +152,20 @@ class TrackerUplink:
         self._subscriber = Subscriber(target, pipeline)
         self._fronts: set[str] = set()
         self._joined = False
+        self.pipeline = pipeline
         try:
-            with self._translating(), Admin(target, _OPEN_TIMEOUT_S) as admin:
-                spec = admin.pipeline(pipeline).spec
+            spec = self._look()
         except HandOverError:
             self.close(leave=False)
             raise
-        self.pipeline, self.segments = pipeline, spec.segments
-        self.slack_ns, self.rounds = spec.slack_ns, spec.rounds
+        self.segments, self.slack_ns, self.rounds = spec.segments, spec.slack_ns, spec.rounds
+
+    def _look(self) -> PipelineSpec:
+        with self._translating(), Admin(self._target, _OPEN_TIMEOUT_S) as admin:
+            return admin.pipeline(self.pipeline).spec
+
+    def look_again(self, segment: str) -> None:
+        self.segments = self._look().segments
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         parts = [handed.contribution for handed in contributions]
@@ -196,13 +212,15 @@ class TrackerUplink:
         )
 
     def watch(self, heard: MinTimes) -> None:
-        # Segments that the pipeline has got since are nobody's here.
-        numbers = {name: number for number, name in enumerate(self.segments)}
         try:
             with self._translating():
                 for update in self._subscriber.updates():
-                    if update.segment is None or update.segment in numbers:
-                        number = None if update.segment is None else numbers[update.segment]
+                    name = update.segment
+                    if name is not None and name not in self.segments:
+                        with suppress(HandOverError):  # the next update of it looks again
+                            self.look_again(name)
+                    if name is None or name in self.segments:
+                        number = None if name is None else self.segments.index(name)
                         heard.put(number, update.min_time)
         except HandOverError as error:
             heard.fail(error)
@@ -249,6 +267,11 @@ class LocalTrackerUplink:
         self.pipeline, self.segments = pipeline, welcome.segments
         self.slack_ns, self.rounds = welcome.slack_ns, welcome.rounds
 
+    def look_again(self, segment: str) -> None:
+        with suppress(HandOverError):
+            self._asking.segment_number(segment)
+        self.segments = self._asking.welcome().segments
+
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         self._staging.stage(node_id, contributions, deadline.left_s())
 
@@ -292,7 +315,7 @@ class LocalTrackerUplink:
                 self._closed.wait(_RECONNECT_S)
                 continue
             version = above.version
-            for number, min_time in enumerate(above.segments[: len(self.segments)]):
+            for number, min_time in enumerate(above.segments):
                 heard.put(number, min_time)
             heard.put(None, above.pipeline)
 

@@ -96,8 +96,11 @@ class Handle:
         return self._welcome
 
     def segment_number(self, name: str) -> int:
-        """A segment's number, its index in the pipeline. Raises HandOverError for an unknown one."""
+        """A segment's number, its index in the pipeline, which may have got it since. Raises HandOverError for an
+        unknown one."""
         segments = self.welcome().segments
+        if name not in segments:
+            segments = self._look_again(name).segments
         if name not in segments:
             raise HandOverError(
                 f"pipeline {self.pipeline!r} has no segment {name!r}; its segments are: "
@@ -105,6 +108,19 @@ class Handle:
                 Code.REFUSED_UNKNOWN_SEGMENT,
             )
         return segments.index(name)
+
+    def segment_name(self, number: int) -> str:
+        """The name of a segment that the local tracker knows. Raises HandOverError."""
+        if number >= len(self.welcome().segments):
+            self._look_again("")
+        return self.welcome().segments[number]
+
+    def _look_again(self, segment: str) -> Welcome:
+        """How the local tracker describes itself now, once it has looked whether there is that segment by now."""
+        header: Header = {"type": "hello", "pipeline": self.pipeline, "segment": segment}
+        answer, _ = self._ask(header, b"", f"segment {segment!r}")
+        self._welcome = _welcome(answer)
+        return self._welcome
 
     def rounds(self) -> Rounds:
         """How the pipeline's slots are packed. Raises HandOverError."""
@@ -173,8 +189,16 @@ class Handle:
     def min_time(self, segment: str | None = None) -> int:
         """Min time of a segment, or of the whole pipeline: a slot, exclusive, as the local tracker has
         heard it last. Raises HandOverError, also for an unknown segment."""
+        number = None if segment is None else self.segment_number(segment)
         heard = self.min_times()
-        return heard.pipeline if segment is None else heard.segments[self.segment_number(segment)]
+        if number is None:
+            return heard.pipeline
+        if number >= len(heard.segments):
+            raise HandOverError(
+                f"segment {segment!r} is new, and its min time has not been heard from the tracker yet; ask again",
+                Code.HAND_OVER_UNREACHABLE,
+            )
+        return heard.segments[number]
 
     def join_front(self, front: str, segment: str, deadline_s: float | None = None) -> Grant:
         """Lets a front of the local tracker's node begin; returns when it may label. Raises
@@ -294,10 +318,7 @@ class Handle:
         answer, _ = self._exchange(
             connection, {"type": "hello", "pipeline": self.pipeline}, b"", deadline
         )
-        self._welcome = Welcome(
-            answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
-            answer["mode"], answer["node_id"], answer["spool"], answer["generation"], answer["rounds"],
-        )  # fmt: skip
+        self._welcome = _welcome(answer)
         return connection
 
     def _exchange(
@@ -317,6 +338,13 @@ class Handle:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _welcome(answer: Header) -> Welcome:
+    return Welcome(
+        answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
+        answer["mode"], answer["node_id"], answer["spool"], answer["generation"], answer["rounds"],
+    )  # fmt: skip
 
 
 def _step_frame(sender: str, number: int, content: TickContent) -> tuple[Header, bytes]:

@@ -8,7 +8,7 @@ cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (
 
 Requests, by `type`, and the fields of their answers:
 
-- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, rounds, mode, node_id, spool, generation}; how often
+- `hello` {pipeline, segment}: {pipeline, segments: [name], slack_ns, rounds, mode, node_id, spool, generation}; how often
   the pipeline had been restarted, where the local tracker is eager: a worker is of one generation, and hands
   over nothing in another
 - `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,

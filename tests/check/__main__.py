@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> int:
     )
     if history.released_by is not None:
         seen = f"rows_in={len(history.rows_in)} rows_out={len(history.rows_out)} {seen}"
+    if history.measures is not None:
+        seen = f"marks={len(history.measures.marks)} pipeline={history.pipeline}"
     if found:
         print(f"check: FAILED violations={len(found)} {seen}")
         return 1

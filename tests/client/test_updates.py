@@ -57,20 +57,20 @@ def test_whatever_processes_say_what_is_told_only_goes_forward(
 def test_each_listener_is_told_by_its_own_count() -> None:
     heard = Heard("p")
     heard.hear(says(5, 6))
-    one: dict[str | None, int] = {}
+    one: dict[str | None, tuple[int, bool]] = {}
     assert len(list(heard.news(one, ()))) == 3
     heard.reached(None, 9)
     everything_at_nine = [("first", 9), ("second", 9), (None, 9)]
     assert [(u.segment, u.min_time) for u in heard.news(one, ())] == everything_at_nine
     assert list(heard.news(one, ())) == []
-    other: dict[str | None, int] = {}
+    other: dict[str | None, tuple[int, bool]] = {}
     assert [(u.segment, u.min_time) for u in heard.news(other, ())] == everything_at_nine
 
 
 def test_a_slow_listener_is_told_the_newest_of_each_when_it_takes_it() -> None:
     heard = Heard("p")
     heard.hear(says(5, 6))
-    told: dict[str | None, int] = {}
+    told: dict[str | None, tuple[int, bool]] = {}
     news = heard.news(told, ())
     assert next(news).min_time == 5
     for slot in range(10, 1_000):

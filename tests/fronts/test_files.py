@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,64 +16,33 @@ from fronts import places
 from fronts.files import SLOT_COLUMN, VALUE_COLUMN, FileFront, PublishedFile
 from fronts.front import FrontOptions
 from tests.fronts.fake_node import FakeTracker
-from tests.fronts.support import of_a_front
+from tests.fronts.runs import FileRuns
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import root_values, unit_value
 from tracker.core.model.units import parse_file_name, slot_in_name, unit_name
-from tracker.errors import FencedError, StateError, TrackingError
+from tracker.errors import StateError, TrackingError
 
 
-class Directory:
-    """A directory, the tracker, a clock, and the runs of a front into it."""
+class Directory(FileRuns):
+    """Runs of a file front into a directory of this machine."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path / "in put"
-        self.tracker = FakeTracker()
-        self.now_ns = 0
-        self.runs: list[FileFront] = []
+    @property
+    def path(self) -> Path:
+        return Path(self.where)
 
-    def start(self, timeout_s: float = HANG_S, **options: Any) -> FileFront:
-        front = FileFront(
-            "unused:1",
-            "p",
-            "f",
-            "in",
-            self.path,
-            **of_a_front(
-                options,
-                clock=lambda: self.now_ns,
-                heartbeat_interval_ms=1,
-                node=self.tracker.connect(),
-            ),
-        )
-        self.runs.append(front)
-        return front.start(timeout_s)
-
-    def kill(self, arrived: bool = False) -> None:
-        """The last run ends as its process would: no commit, and the lock is gone."""
-        assert self.tracker.node is not None
-        self.tracker.node.crash(arrived)
-        self.runs[-1]._release()
-        self.tracker.holding = False
-
-    def visible(self) -> list[str]:
+    def names(self) -> list[str]:
         """What Spark would list."""
-        return sorted(n for n in os.listdir(self.path) if n[0] not in "._")
+        return sorted(n for n in os.listdir(self.where) if n[0] not in "._")
 
     def hidden(self) -> list[str]:
-        return sorted(n for n in os.listdir(self.path) if n.endswith(".tmp"))
-
-    def created_units(self) -> list[str]:
-        return [unit.name for unit in self.tracker.units]
+        return sorted(n for n in os.listdir(self.where) if n.endswith(".tmp"))
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Directory]:
-    directory = Directory(tmp_path)
+    directory = Directory(str(tmp_path / "in put"))
     yield directory
-    for front in directory.runs:
-        front.front.close(timeout_s=0)
-        front.close()
+    directory.close()
 
 
 def read(file: PublishedFile) -> list[dict[str, object]]:
@@ -96,12 +64,12 @@ def test_a_file_is_an_item_under_the_slot_in_its_name(directory: Directory, fmt:
     second = front.write(pa.Table.from_pylist(ROWS))
     assert first is not None and second is not None
     assert (first.slot, first.batch, second.slot, second.batch) == (0, 0, 12, 1)
-    assert directory.visible() == [f"s0-f-00000000.{fmt}", f"s12-f-00000001.{fmt}"]
+    assert directory.names() == [f"s0-f-00000000.{fmt}", f"s12-f-00000001.{fmt}"]
     assert read(first) == read(second) == ROWS
     assert front.wait_durable(HANG_S)
     names = [unit_name(str(each.path)) for each in (first, second)]
     assert all("/in%20put/" in name for name in names)
-    assert directory.created_units() == names
+    assert directory.created() == names
     assert directory.tracker.created == [
         (slot_in_name(name), unit_value(name), 1) for name in names
     ]
@@ -135,14 +103,14 @@ def test_labels_before_1970_are_in_names_too(directory: Directory) -> None:
 def test_no_rows_make_no_file(directory: Directory) -> None:
     front = directory.start()
     assert front.write([]) is None and front.write(pa.table({"a": []})) is None
-    assert directory.visible() == []
+    assert directory.names() == []
 
 
 def test_rows_that_cannot_be_written_leave_nothing_and_hold_nothing(directory: Directory) -> None:
     front = directory.start(format="json")
     with pytest.raises(TypeError, match="not JSON serializable"):
         front.write([{"a": object()}])
-    assert directory.visible() == directory.hidden() == []
+    assert directory.names() == directory.hidden() == []
     directory.now_ns = 90
     directory.tracker.wait(lambda: directory.tracker.heartbeat == 9)
     assert front.write(ROWS) is not None
@@ -159,7 +127,7 @@ def test_a_full_disk_leaves_nothing(directory: Directory, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         front.write(ROWS)
-    assert directory.visible() == directory.hidden() == []
+    assert directory.names() == directory.hidden() == []
     monkeypatch.setattr(os, "fsync", sync)
     file = front.write(ROWS)
     assert file is not None and file.batch == 0
@@ -177,11 +145,11 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
     directory.now_ns = 90
     with pytest.raises(StateError, match="start the front again"):
         front.write(ROWS)
-    assert directory.visible() == ["s0-f-00000000.json"]
+    assert directory.names() == ["s0-f-00000000.json"]
     assert directory.tracker.heartbeat <= 0
     directory.kill()
     assert directory.start(format="json").wait_durable(HANG_S)
-    assert len(directory.created_units()) == 1
+    assert len(directory.created()) == 1
 
 
 def _fails_for_directories(path: Path) -> None:
@@ -219,7 +187,7 @@ def test_killed_between_write_and_rename(
         front.write(ROWS)
     undo()
     directory.kill()
-    assert directory.visible() == [] and len(directory.hidden()) == 1
+    assert directory.names() == [] and len(directory.hidden()) == 1
     again = directory.start(items=items)
     assert directory.hidden() == [], "what was not published is gone"
     directory.now_ns = 70
@@ -244,7 +212,7 @@ def test_killed_between_rename_and_commit(
         front.write(ROWS)
     undo()
     directory.kill()
-    assert directory.visible() == [f"s5-f-00000000.{fmt}"] and tracker.created == []
+    assert directory.names() == [f"s5-f-00000000.{fmt}"] and tracker.created == []
 
     directory.now_ns = 20
     again = directory.start(items=items, format=fmt)
@@ -257,27 +225,6 @@ def test_killed_between_rename_and_commit(
         assert tracker.created == [(5, checksum, 2)]
     following = again.write(ROWS)
     assert following is not None and (following.batch, following.slot) == (1, 5)
-
-
-@pytest.mark.parametrize("items", ["files", "rows"])
-@pytest.mark.parametrize("arrived", [False, True])
-def test_killed_while_ticks_are_out(directory: Directory, arrived: bool, items: str) -> None:
-    """Each file's items are created exactly once, whether or not the tick arrived."""
-    tracker = directory.tracker
-    per_file = 1 if items == "files" else 2
-    for run in range(6):
-        front = directory.start(items=items, format="json")
-        tracker.holding = True
-        directory.now_ns = 40 * run
-        for _ in range(3):
-            front.write(ROWS)
-        directory.kill(arrived)
-    last = directory.start(items=items, format="json")
-    assert last.wait_durable(HANG_S)
-    assert [file.batch for file in last.published()] == list(range(18))
-    assert sum(count for _, _, count in tracker.created) == 18 * per_file
-    slots = [file.slot for file in last.published()]
-    assert slots == sorted(slots)
 
 
 def test_other_fronts_and_other_files_in_the_directory_are_left_alone(
@@ -326,14 +273,6 @@ def test_a_file_that_was_renamed_to_another_slot_is_an_error(directory: Director
     file.path.rename(file.path.with_name("s9-f-00000000.json"))
     with pytest.raises(StateError, match="published batch 0 differs"):
         directory.start(format="json")
-
-
-def test_a_second_run_waits_for_the_first_and_is_refused(directory: Directory) -> None:
-    front = directory.start()
-    with pytest.raises(FencedError, match="'f' runs in another process, which holds"):
-        directory.start(timeout_s=0.0)
-    front.close()
-    assert directory.start().write(ROWS) is not None
 
 
 def test_a_name_that_makes_no_file_names_is_refused_at_once(tmp_path: Path) -> None:

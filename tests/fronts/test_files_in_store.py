@@ -4,64 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fronts.files import FileFront
 from tests.files.s3 import s3_bucket
-from tests.fronts.fake_node import FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
-from tests.fronts.support import of_a_front
+from tests.fronts.runs import FileRuns, making
 from tests.waits import HANG_S
 from tracker.core.model.units import slot_in_name, unit_name
 from tracker.errors import FencedError, StateError, TrackingError
-from tracker.files import STORES, AwayError, child
+from tracker.files import STORES, AwayError, Files, child
 
 ROWS = [{"a": 1, "b": "x y"}, {"a": 2, "b": "ü"}]
 WRITE_COSTS = 5
 """docs/object-stores.md: put beside, recorded, looked for, copied, deleted."""
 
 
-class InStore:
-    """A directory of a bucket, the tracker, a clock, and the runs of a front into it."""
-
-    def __init__(self, where: str) -> None:
-        self.where, self.files = where, STORES.files(where)
-        self.tracker = FakeTracker()
-        self.now_ns = 0
-        self.runs: list[FileFront] = []
+class InStore(FileRuns):
+    """Runs of a file front into a directory of a bucket."""
 
     def start(self, timeout_s: float = HANG_S, **options: Any) -> FileFront:
-        front = FileFront(
-            "unused:1",
-            "p",
-            "f",
-            "in",
-            self.where,
-            **of_a_front(
-                {"format": "json", **options},
-                clock=lambda: self.now_ns,
-                heartbeat_interval_ms=1,
-                node=self.tracker.connect(),
-            ),
-        )
-        self.runs.append(front)
-        return front.start(timeout_s)
+        return super().start(timeout_s, **{"format": "json", **options})
 
-    def kill(self, arrived: bool = False) -> None:
-        """The last run ends as its process would."""
-        assert self.tracker.node is not None
-        self.tracker.node.crash(arrived)
-        self.tracker.holding = False
-
-    def visible(self) -> list[str]:
-        """What readers list, as their log names it."""
-        names = self.files.names(self.where)
-        return sorted(unit_name(child(self.where, n)) for n in names if n[0] not in "._")
-
-    def created(self) -> list[str]:
-        return sorted(unit.name for unit in self.tracker.units)
+    @property
+    def files(self) -> Files:
+        return STORES.files(self.where)
 
     def staged(self) -> list[str]:
         return self.files.names(child(self.where, "_lowmark/fronts/f/staged"))
@@ -75,18 +45,18 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture
 def make(bucket: str, request: pytest.FixtureRequest) -> Iterator[Callable[[], InStore]]:
-    made: list[InStore] = []
+    with making(InStore, f"{bucket}/{request.node.name}") as make:
+        yield make
 
-    def one() -> InStore:
-        made.append(InStore(f"{bucket}/{request.node.name}/{len(made)}"))
-        return made[-1]
 
-    yield one
-    for directory in made:
-        directory.tracker.release()
-        for front in directory.runs:
-            front.front.close(timeout_s=0)
-            front.close()
+@pytest.fixture(params=["here", "in a store"])
+def either(
+    make: Callable[[], InStore], tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[FileRuns]:
+    """A directory of either kind."""
+    runs = make() if request.param == "in a store" else FileRuns(str(tmp_path))
+    yield runs
+    runs.close()
 
 
 @pytest.mark.parametrize("items", ["files", "rows"])
@@ -173,33 +143,38 @@ def test_killed_at_any_request_of_the_recovery(make: Callable[[], InStore], arri
     assert directory.staged() == []
 
 
+@pytest.mark.parametrize("items", ["files", "rows"])
 @pytest.mark.parametrize("arrived", [False, True])
-def test_killed_while_ticks_are_out(make: Callable[[], InStore], arrived: bool) -> None:
-    directory = make()
+def test_killed_while_ticks_are_out(either: FileRuns, arrived: bool, items: str) -> None:
+    """Each file's items are created exactly once, whether or not the tick arrived."""
     for run in range(4):
-        front = directory.start()
-        directory.tracker.holding = True
-        directory.now_ns = 40 * run
+        front = either.start(items=items, format="json")
+        either.tracker.holding = True
+        either.now_ns = 40 * run
         for _ in range(3):
             front.write(ROWS)
-        directory.kill(arrived)
-    last = directory.start()
+        either.kill(arrived)
+    last = either.start(items=items, format="json")
     assert last.wait_durable(HANG_S)
     assert [file.batch for file in last.published()] == list(range(12))
-    assert directory.created() == directory.visible()
+    slots = [file.slot for file in last.published()]
+    assert slots == sorted(slots)
+    if items == "files":
+        assert either.created() == either.visible()
+    counts = sum(count for *_, count in either.tracker.created)
+    assert counts == 12 * (1 if items == "files" else 2)
 
 
 # --- two of one name ------------------------------------------------------------------------------
 
 
-def test_a_second_run_is_refused_while_the_first_has_a_session(make: Callable[[], InStore]) -> None:
-    directory = make()
-    front = directory.start()
+def test_a_second_run_is_refused_while_the_first_goes_on(either: FileRuns) -> None:
+    front = either.start(format="json")
     with pytest.raises(FencedError, match="'f' runs in another process"):
-        directory.start(timeout_s=0.0)
+        either.start(timeout_s=0.0, format="json")
     assert front.write(ROWS) is not None
     front.close()
-    assert directory.start().write(ROWS) is not None
+    assert either.start(format="json").write(ROWS) is not None
 
 
 def test_who_comes_back_after_another_run_began_publishes_nothing(
@@ -322,16 +297,15 @@ def test_files_that_the_tracker_has_may_be_cleaned_away_and_others_may_not(
         directory.start()
 
 
-def test_a_front_that_has_left_goes_on_from_there(make: Callable[[], InStore]) -> None:
-    directory = make()
-    front = directory.start()
+def test_a_front_that_has_left_goes_on_from_there(either: FileRuns) -> None:
+    front = either.start(format="json")
     front.write(ROWS)
     front.leave()
-    directory.tracker.left, directory.tracker.last = False, None  # the tracker has forgotten it
-    last = directory.start().write(ROWS)
+    either.tracker.left, either.tracker.last = False, None  # the tracker has forgotten it
+    last = either.start(format="json").write(ROWS)
     assert last is not None and last.batch == 1
-    assert directory.runs[-1].wait_durable(HANG_S)
-    assert directory.created() == directory.visible()
+    assert either.runs[-1].wait_durable(HANG_S)
+    assert either.created() == either.visible()
 
 
 # --- files that others bring ----------------------------------------------------------------------

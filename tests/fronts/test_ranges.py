@@ -7,13 +7,11 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fronts.ranges import RangeFront
 from local_tracker.spark.formats.ranges import (
     OffsetRanges,
     PublishedRanges,
@@ -21,63 +19,21 @@ from local_tracker.spark.formats.ranges import (
     range_cells,
     ranges,
 )
-from tests.fronts.fake_node import FakeTracker
-from tests.fronts.support import of_a_front
+from tests.fronts.runs import RangeRuns
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, note
 from tracker.errors import StateError, UnavailableError
 
 
-class Log:
-    """A tracker, a clock, a journal, and the runs of a front with it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.journal = directory / "ranges"
-        self.tracker = FakeTracker()
-        self.now_ns = 0
-        self.min_time = 0
-        self.runs: list[RangeFront] = []
-
-    def start(self, timeout_s: float = HANG_S, **options: Any) -> RangeFront:
-        front = RangeFront(
-            "unused:1",
-            "p",
-            "f",
-            "in",
-            self.journal,
-            min_time=lambda: self.min_time,
-            **of_a_front(
-                options,
-                clock=lambda: self.now_ns,
-                heartbeat_interval_ms=1,
-                node=self.tracker.connect(),
-            ),
-        )
-        self.runs.append(front)
-        return front.start(timeout_s)
-
-    def kill(self) -> None:
-        """The last run ends as its process would: no commit, and the lock is gone."""
-        assert self.tracker.node is not None
-        self.tracker.node.crash(False)
-        self.runs[-1]._release()
-        self.tracker.holding = False
-
-    def reader(self) -> PublishedRanges:
-        return PublishedRanges(str(self.journal))
-
-
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    log = Log(tmp_path)
+def log(tmp_path: Path) -> Iterator[RangeRuns]:
+    log = RangeRuns(str(tmp_path / "ranges"))
     yield log
-    log.tracker.release()
-    for front in log.runs:
-        front.close()
+    log.close()
 
 
-def test_what_is_new_is_one_batch_under_one_slot(log: Log) -> None:
+def test_what_is_new_is_one_batch_under_one_slot(log: RangeRuns) -> None:
     front = log.start(first={"b": 100})
     log.now_ns = 50
     assert front.publish({"a": 3, "b": 104}) == 0
@@ -90,14 +46,14 @@ def test_what_is_new_is_one_batch_under_one_slot(log: Log) -> None:
     assert front.ends == {"a": 7, "b": 104}
 
 
-def test_ends_do_not_go_back(log: Log) -> None:
+def test_ends_do_not_go_back(log: RangeRuns) -> None:
     front = log.start()
     front.publish({"a": 3})
     with pytest.raises(ValueError, match="ends at 2 and was at 3 before"):
         front.publish({"a": 2})
 
 
-def test_a_reader_finds_the_slots_of_its_own_ranges(log: Log) -> None:
+def test_a_reader_finds_the_slots_of_its_own_ranges(log: RangeRuns) -> None:
     reader = log.reader()
     with pytest.raises(UnavailableError):
         reader.slots("a", 0, 1)
@@ -115,7 +71,7 @@ def test_a_reader_finds_the_slots_of_its_own_ranges(log: Log) -> None:
     assert reader.slots("a", 9, 11) == [(9, 10, 9), (10, 11, 11)]
 
 
-def test_what_nobody_published_is_an_error(log: Log) -> None:
+def test_what_nobody_published_is_an_error(log: RangeRuns) -> None:
     log.start(first={"a": 5}).publish({"a": 8})
     with pytest.raises(RangesError, match="no front has published offset 3 of partition 'a'"):
         log.reader().slots("a", 3, 7)
@@ -153,7 +109,7 @@ def test_a_readers_ranges_cancel_a_fronts_however_both_cut(
 # --- crashes --------------------------------------------------------------------------------------
 
 
-def test_what_was_noted_is_committed_by_the_next_run(log: Log) -> None:
+def test_what_was_noted_is_committed_by_the_next_run(log: RangeRuns) -> None:
     front = log.start()
     front.publish({"a": 3})
     assert front.wait_durable(HANG_S)
@@ -171,10 +127,10 @@ def test_what_was_noted_is_committed_by_the_next_run(log: Log) -> None:
     ]  # fmt: skip
 
 
-def test_a_line_that_was_cut_off_was_not_published(log: Log) -> None:
+def test_a_line_that_was_cut_off_was_not_published(log: RangeRuns) -> None:
     log.start().publish({"a": 3})
     log.kill()
-    with open(log.journal, "a") as file:
+    with open(log.where, "a") as file:
         file.write("1 7 a:3:")
     assert log.reader().slots("a", 1, 3) == [(1, 3, 0)]
     log.now_ns = 90
@@ -183,10 +139,10 @@ def test_a_line_that_was_cut_off_was_not_published(log: Log) -> None:
     assert log.reader().slots("a", 3, 9) == [(3, 9, 9)]
 
 
-def test_a_full_disk_publishes_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_publishes_nothing(log: RangeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     front = log.start()
     front.publish({"a": 3})
-    whole = log.journal.read_bytes()
+    whole = Path(log.where).read_bytes()
 
     def full(fd: int) -> None:
         raise OSError(errno.ENOSPC, "no space left")
@@ -195,7 +151,7 @@ def test_a_full_disk_publishes_nothing(log: Log, monkeypatch: pytest.MonkeyPatch
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="no space left"):
             front.publish({"a": 9})
-    assert log.journal.read_bytes() == whole
+    assert Path(log.where).read_bytes() == whole
     log.now_ns = 90
     assert front.publish({"a": 9}) == 1
     assert front.wait_durable(HANG_S)
@@ -203,13 +159,13 @@ def test_a_full_disk_publishes_nothing(log: Log, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("damage", ["", "0 0 a:0:3\n", "0 0 a:0:3\nnothing\n"])
-def test_a_journal_that_is_not_the_trackers_is_refused(log: Log, damage: str) -> None:
+def test_a_journal_that_is_not_the_trackers_is_refused(log: RangeRuns, damage: str) -> None:
     front = log.start()
     front.publish({"a": 3})
     front.publish({"a": 5})
     assert front.wait_durable(HANG_S)
     log.kill()
-    log.journal.write_text(damage)
+    Path(log.where).write_text(damage)
     with pytest.raises(StateError, match=r"restore"):
         log.start()
 
@@ -217,7 +173,7 @@ def test_a_journal_that_is_not_the_trackers_is_refused(log: Log, damage: str) ->
 # --- what is no longer needed ---------------------------------------------------------------------
 
 
-def test_what_is_below_min_time_goes_when_the_journal_is_long(log: Log) -> None:
+def test_what_is_below_min_time_goes_when_the_journal_is_long(log: RangeRuns) -> None:
     front = log.start(prune_above_bytes=200)
     reader = log.reader()
     front.publish({"quiet": 1})
@@ -225,7 +181,7 @@ def test_what_is_below_min_time_goes_when_the_journal_is_long(log: Log) -> None:
         log.now_ns, log.min_time = number * 10, number - 5
         front.publish({"a": number + 1})
         assert reader.slots("a", max(0, number - 5), number + 1)
-    assert log.journal.stat().st_size < 400
+    assert Path(log.where).stat().st_size < 400
     with pytest.raises(RangesError, match="below min time"):
         log.reader().slots("a", 0, 40)
     assert front.wait_durable(HANG_S)

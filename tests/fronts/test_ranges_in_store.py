@@ -7,48 +7,14 @@ from typing import Any
 
 import pytest
 
-from fronts.front import FrontOptions
-from fronts.ranges import RangeFront
-from local_tracker.spark.formats.ranges import PublishedRanges, RangesError
+from local_tracker.spark.formats.ranges import RangesError
 from tests.files.s3 import s3_bucket
-from tests.fronts.fake_node import FakeTracker
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
+from tests.fronts.runs import RangeRuns, making
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.errors import FencedError, StateError, TrackingError, UnavailableError
 from tracker.files import STORES, child
-
-
-class Log:
-    """A tracker, a clock, a journal in a bucket, and the runs of a front with it."""
-
-    def __init__(self, where: str) -> None:
-        self.where, self.tracker = where, FakeTracker()
-        self.now_ns = self.min_time = 0
-        self.runs: list[RangeFront] = []
-
-    def start(self, timeout_s: float = HANG_S) -> RangeFront:
-        front = RangeFront(
-            "unused:1",
-            "p",
-            "f",
-            "in",
-            self.where,
-            min_time=lambda: self.min_time,
-            options=FrontOptions(
-                clock=lambda: self.now_ns, heartbeat_interval_ms=1, node=self.tracker.connect()
-            ),
-        )
-        self.runs.append(front)
-        return front.start(timeout_s)
-
-    def kill(self) -> None:
-        assert self.tracker.node is not None
-        self.tracker.node.crash(False)
-        self.tracker.holding = False
-
-    def reader(self) -> PublishedRanges:
-        return PublishedRanges(self.where)
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +24,12 @@ def bucket() -> Iterator[str]:
 
 
 @pytest.fixture
-def make(bucket: str, request: pytest.FixtureRequest) -> Iterator[Callable[[], Log]]:
-    made: list[Log] = []
-
-    def one() -> Log:
-        made.append(Log(f"{bucket}/{request.node.name}/{len(made)}.ranges"))
-        return made[-1]
-
-    yield one
-    for log in made:
-        log.tracker.release()
-        for front in log.runs:
-            front.front.close(timeout_s=0)
+def make(bucket: str, request: pytest.FixtureRequest) -> Iterator[Callable[[], RangeRuns]]:
+    with making(RangeRuns, f"{bucket}/{request.node.name}.ranges") as make:
+        yield make
 
 
-def test_readers_find_the_slots_at_a_known_price(make: Callable[[], Log]) -> None:
+def test_readers_find_the_slots_at_a_known_price(make: Callable[[], RangeRuns]) -> None:
     log = make()
     reader = log.reader()
     with pytest.raises(UnavailableError):
@@ -95,7 +52,7 @@ def test_readers_find_the_slots_at_a_known_price(make: Callable[[], Log]) -> Non
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-def test_killed_at_its_one_request(make: Callable[[], Log], arrives: bool) -> None:
+def test_killed_at_its_one_request(make: Callable[[], RangeRuns], arrives: bool) -> None:
     log = make()
     front = log.start()
     front.publish({"a": 3})
@@ -114,7 +71,7 @@ def test_killed_at_its_one_request(make: Callable[[], Log], arrives: bool) -> No
     assert [slot for *_, slot in log.reader().slots("a", 3, 10)] == ([5, 9] if arrives else [9])
 
 
-def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], Log]) -> None:
+def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], RangeRuns]) -> None:
     log = make()
     first = log.start()
     first.publish({"a": 3})
@@ -131,7 +88,7 @@ def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], Log]) -> None
 
 
 def test_what_is_below_min_time_goes_when_the_journal_is_long(
-    make: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], RangeRuns], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 10)
     log = make()
@@ -154,7 +111,7 @@ def test_what_is_below_min_time_goes_when_the_journal_is_long(
 
 
 def test_pruning_whose_answer_is_lost_loses_nothing(
-    make: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], RangeRuns], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 4)
     log = make()
@@ -181,7 +138,7 @@ def test_pruning_whose_answer_is_lost_loses_nothing(
     assert log.start().ends == {"quiet": 1, "a": 9}
 
 
-def test_a_journal_that_is_not_the_trackers_is_refused(make: Callable[[], Log]) -> None:
+def test_a_journal_that_is_not_the_trackers_is_refused(make: Callable[[], RangeRuns]) -> None:
     log = make()
     front = log.start()
     front.publish({"a": 3})

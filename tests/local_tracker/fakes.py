@@ -44,6 +44,9 @@ class FakeUplink:
         self.watching: MinTimes | None = None
         self.closed_leaving: bool | None = None
 
+    def look_again(self, segment: str) -> None:
+        pass
+
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         self.before_stage(contributions)
         self.stage_calls.append(len(contributions))

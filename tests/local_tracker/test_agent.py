@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from local_tracker.worker.starting import READY
 from tests.cluster.children import Running
 from tests.local_tracker.fakes import one_cell
 from tests.waits import HANG_S, until
-from tracker.client import Subscriber
+from tracker.client import Admin, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import (
     Cells,
@@ -450,6 +451,31 @@ def test_local_trackers_flush_into_one_another(
             assert subscribed.wait_until(END, timeout_s=HANG_S)
             for handle in handles:
                 handle.close()
+
+
+def test_local_trackers_that_run_hear_of_segments_that_come_and_go(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    upper, lower = f"unix:{tmp_path}/upper", f"unix:{tmp_path}/lower"
+    spec = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), front_count=1)
+    grown = replace(spec, segments=("a", "b", "c"), edges=(Edge("a", "b"), Edge("a", "c")))
+    with agent(running.target, upper), agent(upper, lower), Admin(running.target) as admin:
+        handle = Handle(lower, "p", HANG_S)
+        with pytest.raises(HandOverError, match="has no segment 'c'; its segments are: a, b"):
+            handle.min_time("c")
+        assert len(handle.min_times().segments) == 2
+        admin.apply(grown)
+        new = handle.segment_number("c")
+        until(lambda: len(handle.min_times().segments) == 3)
+        handle.step(one_cell(new, 9, 4), one_cell(0, 5, 1))
+        until(lambda: handle.min_time("a") == END)
+        assert handle.min_time("c") == 9
+        admin.apply(replace(spec, segments=("a", "c"), edges=(Edge("a", "c"),)))
+        with pytest.raises(HandOverError, match=r"segment 'b': .* removed"):
+            handle.step(one_cell(1, 9, 8), one_cell(new, 9, 4))
+        handle.step(Cells.empty(), one_cell(new, 9, 4))
+        until(lambda: handle.min_time() == END)
+        handle.close()
 
 
 def test_a_flush_goes_into_the_same_record_again_after_the_local_tracker_above_was_fenced(

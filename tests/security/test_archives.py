@@ -11,22 +11,19 @@ from typing import Any
 import pytest
 
 from tracker.store import StoreError, open_store
-from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
+from tracker.store.archive import export_stores, import_stores
 
 
 def exported(directory: Path, shards: int) -> Path:
-    """An archive of stores with some records each; of a shard, or of a tracker of several."""
+    """An archive of stores with some records each."""
     url, path = f"sqlite:{directory / 'from'}", directory / "archive"
-    stores = [open_store(url, shard) for shard in range(shards)]
-    for store in stores:
+    stores = {shard: open_store(url, shard) for shard in range(shards)}
+    for store in stores.values():
         epoch = store.acquire("test", lease_ms=60_000)
         store.commit(epoch, [(1, b"one"), (2, b"two")])
         store.release(epoch)
-    if shards == 1:
-        export_shard(stores[0], 0, path)
-    else:
-        export_tracker(stores, path)
-    for store in stores:
+    export_stores(stores, path)
+    for store in stores.values():
         store.close()
     return path
 
@@ -52,10 +49,10 @@ def forge(path: Path, line: int, **fields: Any) -> None:
 )  # fmt: skip
 def test_a_hostile_head_fills_nothing(tmp_path: Path, fields: dict[str, Any]) -> None:
     path = exported(tmp_path, 1)
-    forge(path, 0, **fields)
+    forge(path, 1, **fields)
     with closing(open_store(f"sqlite:{tmp_path / 'to'}", 0)) as store:
         with pytest.raises(StoreError, match="export it again"):
-            import_shard(store, 0, path)
+            import_stores({0: store}, path)
         stored = store.load(store.acquire("test", lease_ms=60_000))
         assert stored.snapshot is None and list(stored.records) == []
 
@@ -63,17 +60,17 @@ def test_a_hostile_head_fills_nothing(tmp_path: Path, fields: dict[str, Any]) ->
 def test_a_shard_stands_in_its_own_place(tmp_path: Path) -> None:
     path = exported(tmp_path, 2)
     forge(path, 2, shard=0)
-    stores = [open_store(f"sqlite:{tmp_path / 'to'}", shard) for shard in range(2)]
+    stores = {shard: open_store(f"sqlite:{tmp_path / 'to'}", shard) for shard in range(2)}
     try:
-        with pytest.raises(StoreError, match="holds shard 0 in the place of shard 1"):
-            import_tracker(stores, path)
+        with pytest.raises(StoreError, match="holds shard 0 in the place of 1"):
+            import_stores(stores, path)
     finally:
-        for store in stores:
+        for store in stores.values():
             store.close()
 
 
 def test_an_honest_one_is_taken(tmp_path: Path) -> None:
     path = exported(tmp_path, 1)
-    forge(path, 0)
+    forge(path, 1)
     with closing(open_store(f"sqlite:{tmp_path / 'to'}", 0)) as store:
-        assert import_shard(store, 0, path).records == 2
+        assert import_stores({0: store}, path)[0].records == 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import tracker
+from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import Pipeline
 from tests.spark_matrix.registry import LOCAL
 from tests.spark_matrix.sessions import make_session
@@ -53,3 +54,19 @@ def pipelines(target: str, tmp_path: Path, request: pytest.FixtureRequest) -> It
     made = Pipelines(target, request.node.name, tmp_path)
     yield made
     made.close()
+
+
+TrackedIn = Callable[[Pipeline], Tracked]
+
+
+@pytest.fixture
+def tracked_in(spark: SparkSession) -> Iterator[TrackedIn]:
+    made: list[Tracked] = []
+
+    def make(pipeline: Pipeline) -> Tracked:
+        made.append(Tracked(spark, pipeline.target, pipeline.name))
+        return made[-1]
+
+    yield make
+    for tracked in made:
+        tracked.stop()

@@ -460,6 +460,9 @@ class AnyTicks:
     def durable(self, batch: int) -> None:
         return None
 
+    def hear(self) -> None:
+        return None
+
 
 class NeverTicks(AnyTicks):
     """Batches whose ticks wait for ever."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,10 @@ from pyspark.sql.streaming import DataStreamReader
 import tracker
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.spark.conftest import Pipelines
+from tests.spark.conftest import Pipelines, TrackedIn
 from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
 from tracker.client import LowmarkError
 from tracker.errors import TrackingError
-
-TrackedIn = Callable[[Pipeline], Tracked]
-
-
-@pytest.fixture
-def tracked_in(spark: SparkSession) -> Iterator[TrackedIn]:
-    made: list[Tracked] = []
-
-    def make(pipeline: Pipeline) -> Tracked:
-        made.append(Tracked(spark, pipeline.target, pipeline.name))
-        return made[-1]
-
-    yield make
-    for tracked in made:
-        tracked.stop()
 
 
 def reader(spark: SparkSession, files: int = 2) -> DataStreamReader:

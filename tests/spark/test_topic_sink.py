@@ -69,6 +69,12 @@ class Query:
     def write(self, count: int, partition: int = 0) -> None:
         self.topic.now[partition] = self.topic.now.get(partition, 0) + count
 
+    def over(self, batch: int, end: int, written: int) -> None:
+        """The batch reads up to `end`, writes so many records, and is over."""
+        self.plan(batch, end)
+        self.write(written)
+        self.commit(batch)
+
     def labels(self, segment: str = "out") -> TopicLabels:
         return TopicLabels(self.place(), segment)
 
@@ -137,9 +143,7 @@ def test_a_batch_creates_what_lies_between_the_ends(query: Query) -> None:
     query.commit(0)
     value = range_value(P0, 4, 7) ^ range_value(P1, 0, 1)
     assert created(run.tick(0)) == [(OUT, 50, value, 4), (MORE, 150, value, 4)]
-    query.plan(1, 3)
-    query.write(2)
-    query.commit(1)
+    query.over(1, 3, 2)
     assert created(run.tick(1)) == [
         (OUT, 70, range_value(P0, 7, 9), 2), (MORE, 170, range_value(P0, 7, 9), 2)
     ]  # fmt: skip
@@ -152,9 +156,7 @@ def test_what_the_next_batch_has_written_already_has_no_later_slot_than_its_own(
 ) -> None:
     query.slots = {0: 50, 1: 30}  # the second batch reads what is older
     run = query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 1, 3)
     query.plan(1, 2)
     query.write(2)  # of batch 1, before anyone has asked for the ends of batch 0
     assert created(run.tick(0)) == [(OUT, 30, range_value(P0, 0, 5), 5)]
@@ -163,9 +165,7 @@ def test_what_the_next_batch_has_written_already_has_no_later_slot_than_its_own(
 def test_the_ends_are_those_of_when_the_batch_was_over_not_of_its_tick(query: Query) -> None:
     query.slots = {0: 50, 1: 30}
     run = query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 1, 3)
     record = run.ticks.read(0)
     query.plan(1, 2)
     query.write(2)
@@ -177,9 +177,7 @@ def test_the_ends_are_those_of_when_the_batch_was_over_not_of_its_tick(query: Qu
 def test_a_manifest_stands_before_the_tick_and_the_next_run_repeats_it(query: Query) -> None:
     query.slots = {0: 50, 1: 30}
     query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 1, 3)
     first = created(query.run().tick(0))  # and it dies before the tick is sent
     query.plan(1, 2)
     query.write(2)
@@ -192,12 +190,8 @@ def test_a_run_killed_before_the_manifest_is_covered_by_the_next_with_the_oldest
 ) -> None:
     query.slots = {0: 50, 1: 40, 2: 30}
     query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
-    query.plan(1, 2)
-    query.write(2)
-    query.commit(1)
+    query.over(0, 1, 3)
+    query.over(1, 2, 2)
     query.plan(2, 3)
     query.write(1)  # and the driver is killed
     run = query.run()
@@ -212,9 +206,7 @@ def test_a_run_killed_before_the_manifest_is_covered_by_the_next_with_the_oldest
 def test_it_waits_for_the_slots_of_the_batch_that_may_have_written_too(query: Query) -> None:
     query.slots = {0: 50}
     run = query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 1, 3)
     query.plan(1, 2)
     record = run.ticks.read(0)
     stopping = threading.Event()
@@ -229,9 +221,7 @@ def test_it_waits_for_the_slots_of_the_batch_that_may_have_written_too(query: Qu
 def test_what_was_written_at_rest_is_nobodys_and_readers_do_not_wait_for_it(query: Query) -> None:
     query.slots = {0: 50, 1: 60}
     run = query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 1, 3)
     run.tick(0)
     query.write(2)  # of a task that was lost
     labels = query.labels()
@@ -250,9 +240,7 @@ def test_what_was_written_at_rest_is_nobodys_and_readers_do_not_wait_for_it(quer
 def test_brokers_that_are_away_when_a_batch_ends_are_asked_again(query: Query) -> None:
     query.slots = {0: 50}
     run = query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 1, 3)
     query.topic.is_away = True
     record = run.ticks.read(0)
     query.topic.is_away = False
@@ -264,9 +252,7 @@ def test_brokers_that_are_away_when_a_batch_ends_are_asked_again(query: Query) -
 def test_a_batch_without_input_creates_ahead_of_min_time_or_late(query: Query) -> None:
     query.slots = {0: 50}
     run = query.run()
-    query.plan(0, 0)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 0, 3)
     query.min_times[OUT] = 500
     record = run.ticks.read(0)
     ((segment, slot, value, _),) = created(run.ticks.tick(record, threading.Event()))
@@ -274,21 +260,21 @@ def test_a_batch_without_input_creates_ahead_of_min_time_or_late(query: Query) -
     refusal = Refusal(RefusalCode.BELOW_MIN_TIME, "min time is there")
     again = run.ticks.relabelled(record, refusal)
     assert again is not None and created(again) == []
-    query.plan(1, 1)
-    query.write(1)
-    query.commit(1)
+    query.over(1, 1, 1)
     record = run.ticks.read(1)
     run.ticks.tick(record, threading.Event())
-    assert run.ticks.relabelled(record, refusal) is None  # of input: an error as ever
+    # Of input that is not late, it was announced before the way there was as short as it is now.
+    again = run.ticks.relabelled(record, refusal)
+    assert again is not None and created(again) == []
+    query.min_times[IN] = 500
+    assert run.ticks.relabelled(record, refusal) is None  # of late input: an error as ever
 
 
 def test_batches_whose_ticks_are_to_come_keep_their_manifests(query: Query) -> None:
     query.slots = {0: 50, 1: 60, 2: 70}
     run = query.run()
     for batch in range(3):
-        query.plan(batch, batch + 1)
-        query.write(batch + 1)
-        query.commit(batch)
+        query.over(batch, batch + 1, batch + 1)
         run.sink.cover(batch, run.sink.look(), {"out": 50 + 10 * batch})
     again = query.run()
     for sink in (run.sink, again.sink):
@@ -311,9 +297,7 @@ def test_a_writer_goes_on_with_what_it_has_claimed_and_nothing_else(query: Query
 def test_an_end_that_moves_back_is_an_error(query: Query) -> None:
     query.slots = {0: 50, 1: 60}
     run = query.run()
-    query.plan(0, 1)
-    query.write(3)
-    query.commit(0)
+    query.over(0, 1, 3)
     run.tick(0)
     query.topic.now = {0: 2}
     with pytest.raises(StateError, match="'orders/0' ends at offset 2, and ended at 3 before"):
@@ -365,9 +349,7 @@ def test_a_writer_and_a_front_do_not_label_one_segment(query: Query) -> None:
 def test_no_edge_no_slot(query: Query) -> None:
     run = query.run(segments={"end": END})
     query.slots = {0: 50}
-    query.plan(0, 1)
-    query.write(1)
-    query.commit(0)
+    query.over(0, 1, 1)
     with pytest.raises(ComposeError, match="no edge leads there"):
         run.tick(0)
 
@@ -376,9 +358,7 @@ def test_manifests_that_no_reader_needs_are_deleted(query: Query) -> None:
     query.slots = {offset: offset for offset in range(400)}
     run = query.run()
     for batch in range(300):
-        query.plan(batch, batch + 1)
-        query.write(1)
-        query.commit(batch)
+        query.over(batch, batch + 1, 1)
         run.tick(batch)
         query.min_times[OUT] = min(batch, 120)
         run.ticks.durable(batch)
@@ -414,9 +394,7 @@ def held_query(query: Query) -> tuple[Run, StateHolds]:
 
 def test_what_is_emitted_from_state_has_the_slot_that_was_held(query: Query) -> None:
     run, state = held_query(query)
-    query.plan(2, 2)
-    query.write(3)
-    query.commit(2)
+    query.over(2, 2, 3)
     tick = run.tick(2)
     assert created(tick) == [(OUT, 50, range_value(P0, 0, 3), 3)]
     assert [(move.slot, move.name) for move in tick.holds] == [(FOREVER, "state:1:2")]

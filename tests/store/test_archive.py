@@ -11,7 +11,7 @@ from tests.cluster.redis_server import RedisServer
 from tracker.cli.app import app
 from tracker.store import MemoryStore, Store, StoreError, memory, open_store, sqlite
 from tracker.store import format as store_format
-from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
+from tracker.store.archive import export_stores, import_stores
 from tracker.store.format import FORMAT
 
 
@@ -27,13 +27,13 @@ def test_from_a_file_into_redis_and_back_nothing_changes(tmp_path: Path) -> None
     server = RedisServer(tmp_path / "redis").start()
     try:
         source = filled(f"sqlite:{tmp_path / 'a'}")
-        out = export_shard(source, 2, tmp_path / "out")
+        (out,) = export_stores({2: source}, tmp_path / "out")
         assert (out.snapshot_position, out.records) == (500, 2500)
         there = open_store(server.url, 2)
-        import_shard(there, 2, tmp_path / "out")
-        export_shard(there, 2, tmp_path / "back")
+        import_stores({2: there}, tmp_path / "out")
+        export_stores({2: there}, tmp_path / "back")
         back = open_store(f"sqlite:{tmp_path / 'b'}", 2)
-        import_shard(back, 2, tmp_path / "back")
+        import_stores({2: back}, tmp_path / "back")
         epoch = back.acquire("next")
         assert epoch > out.epoch, "an older epoch would be taken for a replaced owner"
         stored = back.load(epoch)
@@ -61,12 +61,12 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     tmp_path: Path, spoil: object
 ) -> None:
     source = filled(f"sqlite:{tmp_path / 'a'}")
-    export_shard(source, 2, tmp_path / "out")
+    export_stores({2: source}, tmp_path / "out")
     source.close()
     (tmp_path / "out").write_bytes(spoil((tmp_path / "out").read_bytes()))  # type: ignore[operator]
     target = open_store(f"sqlite:{tmp_path / 'b'}", 2)
     with pytest.raises(StoreError, match="damaged"):
-        import_shard(target, 2, tmp_path / "out")
+        import_stores({2: target}, tmp_path / "out")
     stored = target.load(target.acquire("x"))
     assert stored.snapshot is None and list(stored.records) == []
     target.close()
@@ -80,30 +80,30 @@ def test_an_export_has_the_format_of_its_store_and_one_of_a_newer_version_is_ref
         for module in (store_format, sqlite):
             newer.setattr(module, "FORMAT", FORMAT + 1)
         source = open_store(f"sqlite:{tmp_path / 'a'}", 2)
-        export_shard(source, 2, tmp_path / "older")
+        export_stores({2: source}, tmp_path / "older")
         assert source.load(source.acquire("b")).format == FORMAT, (
             "so whoever wrote it can still go on with it"
         )
     assert b'{"lowmark-shard": %d, ' % FORMAT in (tmp_path / "older").read_bytes()
-    import_shard(open_store(f"sqlite:{tmp_path / 'b'}", 2), 2, tmp_path / "older")
+    import_stores({2: open_store(f"sqlite:{tmp_path / 'b'}", 2)}, tmp_path / "older")
 
     written = MemoryStore()
     monkeypatch.setattr(memory, "FORMAT", FORMAT + 1)
-    export_shard(written, 2, tmp_path / "newer")
+    export_stores({2: written}, tmp_path / "newer")
     with pytest.raises(StoreError, match=f"newer has format {FORMAT + 1}, this version reads"):
-        import_shard(MemoryStore(), 2, tmp_path / "newer")
+        import_stores({2: MemoryStore()}, tmp_path / "newer")
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     source = filled(f"sqlite:{tmp_path / 'a'}")
-    export_shard(source, 2, tmp_path / "out")
+    export_stores({2: source}, tmp_path / "out")
     with pytest.raises(StoreError, match="exists"):
-        export_shard(source, 2, tmp_path / "out")
+        export_stores({2: source}, tmp_path / "out")
     with pytest.raises(StoreError, match="not empty"):
-        import_shard(source, 2, tmp_path / "out")
+        import_stores({2: source}, tmp_path / "out")
     other = open_store(f"sqlite:{tmp_path / 'b'}", 1)
     with pytest.raises(StoreError, match="holds shard 2, not shard 1"):
-        import_shard(other, 1, tmp_path / "out")
+        import_stores({1: other}, tmp_path / "out")
     source.close()
     other.close()
 
@@ -130,42 +130,40 @@ def test_the_command_line_exports_what_nobody_owns(tmp_path: Path) -> None:
 def test_all_shards_go_into_one_file_and_back(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis").start()
     try:
-        sources = [filled(server.url, shard) for shard in range(3)]
+        sources = {shard: filled(server.url, shard) for shard in range(3)}
         sources[1].commit(sources[1].acquire("a"), [(3001, b"of shard 1 alone")])
-        written = export_tracker(sources, tmp_path / "all")
+        written = export_stores(sources, tmp_path / "all")
         assert [contents.records for contents in written] == [2500, 2501, 2500]
-        targets = [open_store(f"sqlite:{tmp_path / 'b'}", shard) for shard in range(3)]
-        assert import_tracker(targets, tmp_path / "all") == written
-        for shard, store in enumerate(targets):
+        targets = {shard: open_store(f"sqlite:{tmp_path / 'b'}", shard) for shard in range(3)}
+        assert import_stores(targets, tmp_path / "all") == written
+        for shard, store in targets.items():
             epoch = store.acquire("next")
             assert epoch > written[shard].epoch
             stored = store.load(epoch)
             assert stored.snapshot == (500, b"the first 500")
             assert list(stored.records)[2500:] == [(3001, b"of shard 1 alone")] * (shard == 1)
-        for store in (*sources, *targets):
+        for store in (*sources.values(), *targets.values()):
             store.close()
     finally:
         server.discard()
 
 
 def test_a_file_of_all_shards_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
-    sources = [filled(f"sqlite:{tmp_path / 'a'}", shard) for shard in range(2)]
+    sources = {shard: filled(f"sqlite:{tmp_path / 'a'}", shard) for shard in range(2)}
     running = sources[1].acquire("running", lease_ms=60_000)
     with pytest.raises(StoreError, match="belongs to running"):
-        export_tracker(sources, tmp_path / "all")
+        export_stores(sources, tmp_path / "all")
     assert not (tmp_path / "all").exists()
     sources[0].release(sources[0].acquire("another", lease_ms=60_000))  # it was given back
     sources[1].release(running)
-    export_tracker(sources, tmp_path / "all")
-    used = [open_store(f"sqlite:{tmp_path / 'b'}", 0), filled(f"sqlite:{tmp_path / 'b'}", 1)]
+    export_stores(sources, tmp_path / "all")
+    used = {0: open_store(f"sqlite:{tmp_path / 'b'}", 0), 1: filled(f"sqlite:{tmp_path / 'b'}", 1)}
     with pytest.raises(StoreError, match="shard 1 is not empty"):
-        import_tracker(used, tmp_path / "all")
+        import_stores(used, tmp_path / "all")
     assert used[0].load(used[0].acquire("x")).snapshot is None, "nothing was written"
-    with pytest.raises(StoreError, match="holds 2 shards, not 1"):
-        import_tracker(used[:1], tmp_path / "all")
-    with pytest.raises(StoreError, match="import it with --shards 2"):
-        import_shard(used[0], 0, tmp_path / "all")
-    for store in (*sources, *used):
+    with pytest.raises(StoreError, match=r"holds shards 0, 1, not shard 0: .* --shards"):
+        import_stores({0: used[0]}, tmp_path / "all")
+    for store in (*sources.values(), *used.values()):
         store.close()
 
 

@@ -12,7 +12,7 @@ import typer
 
 from tracker.cli.common import show
 from tracker.store import Store, StoreError, open_leases, open_store
-from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
+from tracker.store.archive import export_stores, import_stores
 
 StoreUrl = Annotated[
     str, typer.Option("--store", envvar="LOWMARK_STORE", help="as for `lowmark serve`")
@@ -40,42 +40,18 @@ def _opened(url: str, shard: int, *, new: bool = False, lossy: bool = False) -> 
 
 
 @contextmanager
-def _all_opened(url: str, shards: int, *, new: bool) -> Iterator[list[Store]]:
-    """The stores of all shards, as `_opened`. There must be no more of them."""
+def _all_opened(url: str, shards: range, *, new: bool) -> Iterator[dict[int, Store]]:
+    """The stores of shards by number, as `_opened`."""
     with ExitStack() as stack:
-        opened = [stack.enter_context(_opened(url, shard, new=new)) for shard in range(shards)]
-        with closing(open_leases(url)) as leases:
-            beyond = leases.read(shards)
-        if beyond is not None and beyond.epoch:
-            raise StoreError(f"there is a shard {shards} too: --shards {shards} would leave it out")
-        yield opened
+        yield {shard: stack.enter_context(_opened(url, shard, new=new)) for shard in shards}
 
 
-def _copy(
-    context: typer.Context,
-    url: str,
-    file: Path,
-    shard: int | None,
-    shards: int | None,
-    *,
-    new: bool,
-) -> None:
-    """Copies a shard, or all, to a file; or where the stores are new, from it. Shows what was copied."""
-    if shard is not None and shards is not None:
-        raise typer.BadParameter("give --shard for one of them, or --shards for all, not both")
-    if shards is None:
-        with _opened(url, shard or 0, new=new) as store:
-            found = [(import_shard if new else export_shard)(store, shard or 0, file)]
-    else:
-        with _all_opened(url, shards, new=new) as stores:
-            found = (import_tracker if new else export_tracker)(stores, file)
-    documents = [asdict(contents) for contents in found]
-    text = "\n".join(
-        f"{file}: shard {contents.shard}, a snapshot of {contents.snapshot_bytes} bytes and "
-        f"{contents.records} records"
-        for contents in found
-    )
-    show(context, documents[0] if shards is None else {"shards": documents}, text)
+def _check_all(url: str, shards: int) -> None:
+    """Raises StoreError if there are more shards."""
+    with closing(open_leases(url)) as leases:
+        beyond = leases.read(shards)
+    if beyond is not None and beyond.epoch:
+        raise StoreError(f"there is a shard {shards} too: --shards {shards} would leave it out")
 
 
 def copy_command(
@@ -92,7 +68,19 @@ def copy_command(
     file = to or from_
     if file is None or (to is not None and from_ is not None):
         raise typer.BadParameter("give --to FILE to write one, or --from FILE to fill a new store")
-    _copy(context, store, file, shard, shards, new=to is None)
+    if shard is not None and shards is not None:
+        raise typer.BadParameter("give --shard for one of them, or --shards for all, not both")
+    numbers = range(shard or 0, (shard or 0) + 1) if shards is None else range(shards)
+    with _all_opened(store, numbers, new=to is None) as stores:
+        if shards is not None:
+            _check_all(store, shards)
+        found = (import_stores if to is None else export_stores)(stores, file)
+    text = "\n".join(
+        f"{file}: shard {contents.shard}, a snapshot of {contents.snapshot_bytes} bytes and "
+        f"{contents.records} records"
+        for contents in found
+    )
+    show(context, {"shards": [asdict(contents) for contents in found]}, text)
 
 
 def accept_loss_command(context: typer.Context, store: StoreUrl, shard: Shard = 0) -> None:

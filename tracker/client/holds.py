@@ -75,14 +75,15 @@ class Hold:
 class HoldBook:
     """The holds of one joining of a node. Used while holding the node's lock."""
 
-    def __init__(self, pipeline: str, joined: Joined, commit: Commit) -> None:
+    def __init__(self, pipeline: str, joined: Callable[[], Joined], commit: Commit) -> None:
+        """joined: what the node got, and the pipeline as it has heard of it last."""
         self._pipeline, self._joined, self._commit = pipeline, joined, commit
         self.holds: dict[str, Hold] = {
-            held.name: self._hold(held.name, held.segment, held.slot) for held in joined.holds
+            held.name: self._hold(held.name, held.segment, held.slot) for held in joined().holds
         }
 
     def _hold(self, name: str, number: int, slot: int) -> Hold:
-        spec = self._joined.spec
+        spec = self._joined().spec
 
         def commit(content: TickContent) -> Future[int]:
             known = self.holds.get(name)
@@ -133,7 +134,7 @@ class HoldBook:
                 del self.holds[move.name]
 
     def _refused(self, message: str) -> RefusedError:
-        node = self._joined.key.node_id
+        node = self._joined().key.node_id
         text = f"pipeline {self._pipeline!r}, node {node!r}: {message}"
         return RefusedError(Refusal(RefusalCode.INVALID, text), of_tick=True)
 

@@ -61,6 +61,7 @@ from tracker.errors import (
 )
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_from_pb, joined_from_pb, wait_to_pb
+from tracker.wire.pipelines import spec_from_pb
 from tracker.wire.refusals import refusal_from_pb
 from tracker.wire.ticks import content_to_pb, contribution_from_pb, contribution_to_pb, key_to_pb
 
@@ -163,7 +164,7 @@ class NodeClient(Closing):
             self._window = TickWindow(self._limits[0])
             self._leaving = {}
             self._grants = {grant.front: grant for grant in joined.fronts if grant.granted}
-            self._holds = HoldBook(self.pipeline, joined, self.commit)
+            self._holds = HoldBook(self.pipeline, lambda: self.joined, self.commit)
             self._note_durable()
             if self._thread is None:
                 self._process = os.getpid()
@@ -215,7 +216,7 @@ class NodeClient(Closing):
 
     @property
     def spec(self) -> PipelineSpec:
-        """The pipeline as registered."""
+        """The pipeline as the node has heard of it last: the same object until it changes."""
         return self.joined.spec
 
     def segment(self, name: str) -> int:
@@ -694,6 +695,9 @@ class NodeClient(Closing):
                     self._keep_alive_s = response.attached.keep_alive_ms / 1000
                     self._window.attached(response.attached.last_number)
                     self._max_ticks = response.attached.max_ticks_per_message
+                    self._hear_of(response.attached.spec)
+                case "changed":
+                    self._hear_of(response.changed)
                 case "committed":
                     outcomes += self._window.committed(response.committed.number)
                     self._note_durable()
@@ -714,6 +718,12 @@ class NodeClient(Closing):
                 self._waiting_bytes -= self._bytes.pop(future)
             self._changed.notify_all()
         return outcomes
+
+    def _hear_of(self, message: pb.PipelineSpec) -> None:
+        """The pipeline is so now; `_changed` is held. A segment keeps its number for good."""
+        joined = self.joined
+        if message.name and (spec := spec_from_pb(message)) != joined.spec:
+            self._joined = replace(joined, spec=spec)
 
     def _fail(self, failure: LowmarkError) -> list[_Future]:
         """The node can commit no more; returns the futures that fail. `_changed` is held."""

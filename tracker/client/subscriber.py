@@ -72,6 +72,7 @@ class _Hearing(Generic[Processes]):
                     async for message in stream.each(call):
                         backoff.reset()
                         connection.answered(address)
+                        self._heard.hear_removed(message.removed)
                         self._heard.hear(message)
                         known = self._heard.known()
                         stream.heard()
@@ -164,7 +165,7 @@ class Subscriber(_Hearing[Connection], Closing):
         stream = _Stream()
         name = f"lowmark-updates-{self.pipeline}"
         threading.Thread(target=self._run, args=(stream,), name=name, daemon=True).start()
-        told: dict[str | None, int] = {}
+        told: dict[str | None, tuple[int, bool]] = {}
         self._updating.add(stream)
         try:
             over = self._connection.closed.is_set()
@@ -312,7 +313,7 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
 
     async def updates(self) -> AsyncIterator[Update]:
         """As `Subscriber.updates`, until `close()`."""
-        told: dict[str | None, int] = {}
+        told: dict[str | None, tuple[int, bool]] = {}
         stream = _AsyncStream()
         reading = asyncio.ensure_future(self._read(stream))
         self._updating.add(reading)

@@ -17,10 +17,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Min time of a segment (`segment` None: of the whole pipeline) has moved.
+    """Min time of a segment (`segment` None: of the whole pipeline) has moved, or the segment was removed from the
+    pipeline while it runs.
 
     min_time: a slot, exclusive: every item with a slot below it is completely processed, and none
-    can appear; time: the same as a moment (UTC), None when complete or beyond what datetime holds.
+    can appear; time: the same as a moment (UTC), None when complete or beyond what datetime holds;
+    removed: the segment takes nothing more, and is complete when what is in it is processed.
     """
 
     pipeline: str
@@ -28,6 +30,7 @@ class Update:
     min_time: int
     complete: bool
     time: datetime | None
+    removed: bool = False
 
 
 def slot_time(slot: int, slack_ns: int) -> datetime | None:
@@ -95,6 +98,7 @@ class Heard:
         self.rounds = 1
         """Slots that each time has."""
         self._slots: dict[str | None, int] = {}
+        self._removed: set[str | None] = set()
         self._lock = threading.Lock()
 
     def hear(self, message: MinTimes) -> None:
@@ -104,6 +108,11 @@ class Heard:
             for segment in message.segments:
                 self._raise(segment.segment, segment.min_time)
             self._raise(None, message.min_time)
+
+    def hear_removed(self, segments: Iterable[str]) -> None:
+        """Segments were removed from the pipeline."""
+        with self._lock:
+            self._removed.update(segments)
 
     def reached(self, segment: str | None, slot: int) -> None:
         """A process has announced that min time is at least this."""
@@ -129,19 +138,21 @@ class Heard:
         with self._lock:
             return dict(self._slots)
 
-    def news(self, told: dict[str | None, int], chosen: Iterable[str]) -> Iterator[Update]:
-        """What lies beyond `told`, which is brought up to date: of the chosen segments (of all, if
-        none is) in the order in which they were first heard, then of the pipeline. Each is the newest
+    def news(
+        self, told: dict[str | None, tuple[int, bool]], chosen: Iterable[str]
+    ) -> Iterator[Update]:
+        """What lies beyond `told` (min time, and whether removed), which is brought up to date: of the chosen segments
+        (of all, if none is) in the order in which they were first heard, then of the pipeline. Each is the newest
         when it is taken, however long the one before took."""
         wanted = set(chosen)
         for key in (*self.names(), None):
             if key is not None and wanted and key not in wanted:
                 continue
-            slot = self.get(key)
-            if slot is not None and (key not in told or slot > told[key]):
-                told[key] = slot
+            slot, removed = self.get(key), key in self._removed
+            if slot is not None and (key not in told or (slot, removed) > told[key]):
+                told[key] = slot, removed
                 time = slot_time(slot, self.slack_ns)
-                yield Update(self.pipeline, key, slot, slot == FOREVER, time)
+                yield Update(self.pipeline, key, slot, slot == FOREVER, time, removed)
 
 
 def subscribe_request(

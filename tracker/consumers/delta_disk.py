@@ -4,12 +4,12 @@ take rows that were said to be written. Stores need no such thing."""
 from __future__ import annotations
 
 import json
-import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tracker.files.local import sync_directory
+from tracker.files.local import sync
 
 
 class LocalLog:
@@ -32,13 +32,14 @@ class LocalLog:
                 self._log / f"{each:020d}.checkpoint.parquet",
             ]
         for path in (*rows, *logged):
-            _sync_file(path)
+            with suppress(FileNotFoundError):  # compacted, or cleaned up
+                sync(path)
         for directory in {path.parent for path in rows} | {
             self._log,
             self._table,
             self._table.parent,
         }:
-            sync_directory(str(directory))
+            sync(directory)
         self._synced = version
 
     def _versions(self, last: int) -> list[int]:
@@ -60,15 +61,3 @@ class LocalLog:
 def local_log(uri: str) -> LocalLog | None:
     """The log of a table that is in a local directory; None of one in a store."""
     return LocalLog(uri) if uri.startswith("file:") else None
-
-
-def _sync_file(path: Path) -> None:
-    """Of one that is not there any more, nothing."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -6,7 +6,6 @@ over, and the one before is refused at its next word.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from pathlib import Path
@@ -15,7 +14,7 @@ from uuid import uuid4
 
 from tracker.errors import StateError
 from tracker.files import STORES, FilesError, Stores, parent, scheme
-from tracker.files.local import sync_directory
+from tracker.files.local import try_lock, write_durably
 
 MAX_RECORD_BYTES = 1 << 20
 
@@ -147,14 +146,11 @@ class StateFile:
     def hold(self) -> None:
         """Takes the file for this process. Raises StateError if another process has it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+        lock = try_lock(f"{self.path}.lock")
+        if lock is None:
             raise StateError(
                 f"{self.path} is used by another process; let it end, or give this one a file of its own"
-            ) from None
+            )
         self._lock = lock
 
     def release(self) -> None:
@@ -181,14 +177,3 @@ class StateFile:
     def write(self, value: dict[str, Any]) -> None:
         """Replaces it; durable on return. Raises OSError."""
         write_durably(self.path, json.dumps(value).encode() + b"\n")
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Replaces a file as a whole; the file and its name are durable on return. Raises OSError."""
-    hidden = path.with_name(f".{path.name}.tmp")
-    with open(hidden, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(hidden, path)
-    sync_directory(str(path.parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -84,21 +85,9 @@ class LocalFiles(Files):
 
     def _place(self, path: str, data: bytes, place: Callable[[str, str], None]) -> None:
         """Writes a file beside its place, durably, and puts it there."""
-        folder, name = os.path.split(path)
-        short = name[:200].encode()[:200].decode(errors="ignore")
-        hidden = f"{folder}/.{short}.{uuid4().hex}{UNFINISHED}"
         try:
-            self._make_directory(folder)
-            try:
-                with open(hidden, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                place(hidden, path)
-            finally:
-                if os.path.lexists(hidden):
-                    os.unlink(hidden)
-            sync_directory(folder)
+            self._make_directory(os.path.dirname(path))
+            write_durably(path, data, place)
         except OSError as error:
             raise _told(error, path) from error
 
@@ -131,18 +120,65 @@ class LocalFiles(Files):
             above = os.path.dirname(path)
             self._make_directory(above)
             os.makedirs(path, exist_ok=True)
-            sync_directory(above)
+            sync(above)
         except OSError as error:
             raise _told(error, path) from None
 
 
-def sync_directory(path: str) -> None:
-    """Makes the names in a directory durable. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def write_durably(
+    path: str | os.PathLike[str], data: bytes, place: Callable[[str, str], None] = os.replace
+) -> None:
+    """Writes a file, or replaces it, as a whole: it is the old one or the new one at any moment. The file and its name
+    are durable on return. place: puts what was written beside its place there. Raises OSError."""
+    folder, name = os.path.split(os.path.abspath(path))
+    short = name[:200].encode()[:200].decode(errors="ignore")
+    hidden = f"{folder}/.{short}.{uuid4().hex}{UNFINISHED}"
+    try:
+        with open(hidden, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        place(hidden, f"{folder}/{name}")
+    finally:
+        if os.path.lexists(hidden):
+            os.unlink(hidden)
+    sync(folder)
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Makes the contents of a file, or the names in a directory, durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def try_lock(path: str | os.PathLike[str], *, make: bool = True) -> int | None:
+    """A descriptor that holds a lock on a file until it is closed, as it is when its process ends; None if another
+    process holds it. Raises FileNotFoundError if there is no such file and it is not to be made."""
+    while True:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+        fd = os.open(path, flags, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        # Whoever held it before may have removed the file: then a lock on it keeps nobody out.
+        if _is_file(fd, path):
+            return fd
+        os.close(fd)
+
+
+def _is_file(fd: int, path: str | os.PathLike[str]) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _file_size(found: os.stat_result, path: str) -> int:

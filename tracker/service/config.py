@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tracker.core.process import ProcessConfig
-from tracker.service.engine import SNAPSHOT_AFTER_RECORDS
+from tracker.service.log_length import SNAPSHOT_AFTER_RECORDS
 from tracker.service.rpc.limits import Limits
 from tracker.service.rpc.security import Security
 

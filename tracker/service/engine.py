@@ -24,12 +24,17 @@ import structlog
 from tracker.core import log as m
 from tracker.core.insight.explain import StoreState
 from tracker.core.log.steps import SEQUENCER, MembershipStep
-from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.service.failpoints import WATCHES_STEPS, failpoint
 from tracker.service.leasing import LeaseKeeper
+from tracker.service.log_length import (
+    SNAPSHOT_AFTER_DELETION_S,
+    SNAPSHOT_AFTER_RECORDS,
+    LogLength,
+)
 from tracker.service.pacing import Pace
 from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
@@ -46,11 +51,6 @@ from tracker.wire.storage import (
 log = structlog.get_logger(__name__)
 
 MAX_RECORDS_PER_COMMIT = 20_000
-SNAPSHOT_AFTER_RECORDS = 100_000
-SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
-SMALL_SNAPSHOT_AFTER_RECORDS = 3_000
-"""The least length of a log at which a small snapshot takes its place. A log of twice a snapshot's size
-takes longer to read than it does; so many records take a quarter of a second of a processor to read and apply, and more on a loaded machine."""
 MAX_TAKE_UP_S = 2.0
 """How long a call waits, while shards change, until its node can be taken up; then it is refused, and the
 node asks again."""
@@ -71,6 +71,7 @@ class Session(Protocol):
     def durable(self, number: int) -> None: ...
     def refused(self, number: int, refusal: Refusal) -> None: ...
     def granted(self, grant: m.Grant) -> None: ...
+    def changed(self, spec: PipelineSpec) -> None: ...
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ class Hooks:
 
     send: Callable[[int, m.Frame], None]
     announced: Callable[[m.Announced], None]
+    changed: Callable[[PipelineSpec], None]
     ended: Callable[[m.PipelineEnded], None]
     units_arrived: Callable[[m.UnitsArrived], None]
     members_changed: Callable[[m.MembersChanged], None]
@@ -110,12 +112,14 @@ class Engine:
         self._keeper = (
             LeaseKeeper(store, epoch, lease_ms, self._lease_ended, self.stats) if lease_ms else None
         )
-        self._snapshot_after_records = snapshot_after_records
+        self._log_length = LogLength(snapshot_after_records)
         self._doubting: asyncio.Task[None] | None = None
         self.process = Process(shard, routing, self.epoch, config)
         self._sessions: dict[Hashable, Session] = {}
         self._answers: dict[Hashable, asyncio.Future[Any]] = {}
         self._unwritten: deque[tuple[int, m.Record]] = deque()
+        self._changed: deque[tuple[int, PipelineSpec]] = deque()
+        """Pipelines as they are judged here from a record on that is not durable, by its position."""
         self._store_thread = StoreThread("lowmark-store")
         self._pace = Pace()
         self._writing: asyncio.Task[None] | None = None
@@ -129,9 +133,6 @@ class Engine:
         self._takes_up = asyncio.Event()
         self._write_began_ns: int | None = None
         self._store_error = ""
-        self._records_since_snapshot = 0
-        self._bytes_since_snapshot = 0
-        self._snapshot_bytes = 0
         self._wake: asyncio.TimerHandle | None = None
         self._stopped = False
         self._stopping = Refusal(
@@ -147,7 +148,7 @@ class Engine:
         if self._keeper is not None:
             await asyncio.to_thread(self._keeper.start)
         snapshot, records = await self._store_thread.call(self._load)
-        self._records_since_snapshot = len(records)
+        self._log_length.wrote(len(records), 0)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
         if snapshot is None and not records:
             await self.write_snapshot()  # so that the store knows with how many shards it began
@@ -322,6 +323,8 @@ class Engine:
                     if not can_wait:
                         self._awaited = position
                     failpoint("append")
+                    if (spec := _judged_from(record)) is not None:
+                        self._changed.append((position, spec))
                     if WATCHES_STEPS and _is_step(record):
                         failpoint("step-append")
                 case m.TicksDurable(session, number):
@@ -340,8 +343,8 @@ class Engine:
                     self.hooks.units_arrived(effect)
                 case m.PipelineEnded():
                     self.hooks.ended(effect)
-                    # What is kept of it goes with the next snapshot, which is due now.
-                    self._records_since_snapshot = self._snapshot_after_records
+                    self._log_length.want_snapshot(self._loop.time())
+                    self._loop.call_later(SNAPSHOT_AFTER_DELETION_S, self._snapshot_in_time)
                 case m.MembersChanged():
                     self.hooks.members_changed(effect)
                 case m.LeftTracker():
@@ -365,6 +368,14 @@ class Engine:
                 session.refused(effect.number, effect.refusal)
             case m.FrontGranted():
                 session.granted(effect.grant)
+
+    def _tell_changed(self, position: int) -> None:
+        """Nodes and subscribers hear what a pipeline has become, once it is durable that it is judged so here."""
+        while self._changed and self._changed[0][0] <= position:
+            _, spec = self._changed.popleft()
+            for session in self._sessions.values():
+                session.changed(spec)
+            self.hooks.changed(spec)
 
     def _set_room(self) -> None:
         _set(self._room_to_write, not self.process.is_behind)
@@ -419,9 +430,11 @@ class Engine:
                 await self._write(batch)
                 if not self._stopped:
                     self.post(m.Committed(batch[-1][0]))
+                    self._tell_changed(batch[-1][0])
                     self._has_committed.set()
                     self._has_committed = asyncio.Event()
                     await self._snapshot_if_due()
+            await self._snapshot_if_due()
         except Exception as error:
             self.fail(error)
         finally:
@@ -456,8 +469,7 @@ class Engine:
                 self.stats.commits.observe(time.monotonic() - start)
                 self.stats.committed_records += len(batch)
                 self.stats.committed_bytes += size
-                self._records_since_snapshot += len(batch)
-                self._bytes_since_snapshot += size
+                self._log_length.wrote(len(batch), size)
                 return
 
     def _commit(self, batch: list[tuple[int, m.Record]]) -> int:
@@ -467,23 +479,23 @@ class Engine:
         failpoint("sync-after")
         return sum(len(data) for _, data in encoded)
 
+    def _snapshot_in_time(self) -> None:
+        """Begins to write a snapshot if one is due, though nobody waits for a record."""
+        if self._writing is None and not self._stopped:
+            self._writing = self._loop.create_task(self._write_all())
+
     async def _snapshot_if_due(self) -> None:
-        is_small = self._bytes_since_snapshot >= 2 * self._snapshot_bytes
-        if (
-            self._records_since_snapshot >= self._snapshot_after_records
-            or self._bytes_since_snapshot >= SNAPSHOT_AFTER_BYTES
-            or (is_small and self._records_since_snapshot >= SMALL_SNAPSHOT_AFTER_RECORDS)
-        ):
+        if not self._stopped and self._log_length.is_due(self._loop.time()):
             await self.write_snapshot()
 
     async def write_snapshot(self) -> None:
         """Writes a snapshot, and lets the store drop the records that it stands for."""
-        self._records_since_snapshot = self._bytes_since_snapshot = 0
+        self._log_length.begin()
         snapshot = self.process.snapshot()
 
         def write() -> None:
             data = snapshot_to_bytes(snapshot)
-            self._snapshot_bytes = len(data)
+            self._log_length.wrote_snapshot(len(data))
             failpoint("snapshot-before")
             self.store.write_snapshot(self.epoch, snapshot.position, data)
             failpoint("snapshot-after")
@@ -518,6 +530,13 @@ class Engine:
 
 def _refused(refusal: Refusal) -> Refused:
     return Refused.of(refusal)
+
+
+def _judged_from(record: m.Record) -> PipelineSpec | None:
+    """What a pipeline has become whose ticks are judged so from this record on; None if it is none of these."""
+    if not isinstance(record, m.HomeEntry) or not isinstance(record.entry, m.PipelineChanged):
+        return None
+    return record.entry.spec if record.entry.activated else None
 
 
 def _is_step(record: m.Record) -> bool:

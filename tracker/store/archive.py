@@ -1,9 +1,8 @@
-"""Stores as one file, to be kept or carried to a store of another kind: a shard, or all of a tracker.
+"""Stores as one file, to be kept or carried to stores of another kind: of some shards, or of all of a tracker.
 
-The file of a shard holds a line of JSON that says what follows and in which format, the snapshot, the
-records (position and length before each), and a hash of all that. The file of a tracker holds a line that
-says how many shards it has, the same of each of them, and one hash. A file is read to its end and checked
-before anything is written.
+The file holds a line of JSON with the numbers of its shards; of each of them a line that says what follows and in
+which format, the snapshot, and the records (position and length before each); and a hash of all that. It is read to
+its end and checked before anything is written.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -24,7 +23,7 @@ from tracker.store.interface import Store, StoreError
 LEASE_MS = 60_000
 RECORDS_PER_COMMIT = 2_000
 RECORDS_PER_RENEWAL = 50_000
-_SHARD, _TRACKER = "lowmark-shard", "lowmark-tracker"
+_FILE, _SHARD = "lowmark-stores", "lowmark-shard"
 _HASH_BYTES = 32
 _HEAD = struct.Struct(">QI")  # position and length of a record
 _MOST_HEADER_BYTES = 10_000
@@ -46,49 +45,40 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class _Owned:
-    """Shards that are owned together, so that none goes on while another is read or filled, and the epoch
-    of each."""
+    """Shards that are owned together, so that none goes on while another is read or filled, by their numbers;
+    and the epoch of each."""
 
-    stores: Sequence[Store]
-    epochs: list[int]
+    stores: Mapping[int, Store]
+    epochs: dict[int, int]
 
     def renew(self) -> None:
-        for store, epoch in zip(self.stores, self.epochs, strict=True):
-            store.renew(epoch, LEASE_MS)
+        for shard, store in self.stores.items():
+            store.renew(self.epochs[shard], LEASE_MS)
 
 
 @contextmanager
-def _owned(stores: Sequence[Store], owner: str, least: Sequence[int]) -> Iterator[_Owned]:
-    """`least`: the least epoch that each store is to give."""
+def _owned(stores: Mapping[int, Store], least: Mapping[int, int]) -> Iterator[_Owned]:
+    """`least`: the least epoch that a store is to give, if it is not any."""
     with ExitStack() as held:
-        owned = _Owned(stores, [])
-        for store, least_epoch in zip(stores, least, strict=True):
-            epoch = store.acquire(owner, lease_ms=LEASE_MS, least_epoch=least_epoch)
+        owned = _Owned(stores, {})
+        for shard, store in stores.items():
+            least_epoch = least.get(shard, 1)
+            epoch = store.acquire("lowmark store copy", lease_ms=LEASE_MS, least_epoch=least_epoch)
             held.callback(store.release, epoch)
-            owned.epochs.append(epoch)
+            owned.epochs[shard] = epoch
         yield owned
 
 
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def export_shard(store: Store, shard: int, path: Path) -> Contents:
-    """Writes a shard to a file. Nobody may own the shard meanwhile. Raises StoreError: Held while
-    its process runs; or if the file is there already, or cannot be written."""
-    with _new_file(path) as file, _owned([store], "lowmark store copy", [1]) as owned:
-        return _write_shard(file, store, shard, owned.epochs[0], owned)
-
-
-def export_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
-    """Writes all shards of a tracker to one file, by their numbers. All are owned before one is read:
-    what the file holds is of one moment. Else as `export_shard`."""
-    least = [1] * len(stores)
-    with _new_file(path) as file, _owned(stores, "lowmark store copy", least) as owned:
-        file.write(_line({_TRACKER: FORMAT, "shards": len(stores)}))
-        return [
-            _write_shard(file, store, shard, owned.epochs[shard], owned)
-            for shard, store in enumerate(stores)
-        ]
+def export_stores(stores: Mapping[int, Store], path: Path) -> list[Contents]:
+    """Writes shards, by their numbers, to one file. All are owned before one is read: what the file holds is of one
+    moment. Raises StoreError: Held while a process of theirs runs; or if the file is there already, or cannot be
+    written."""
+    with _new_file(path) as file, _owned(stores, {}) as owned:
+        file.write(_line({_FILE: FORMAT, "shards": list(stores)}))
+        return [_write_shard(file, shard, owned) for shard in stores]
 
 
 class _Hashed:
@@ -125,9 +115,10 @@ def _new_file(path: Path) -> Iterator[_Hashed]:
         unfinished.unlink(missing_ok=True)
 
 
-def _write_shard(file: _Hashed, store: Store, shard: int, epoch: int, owned: _Owned) -> Contents:
+def _write_shard(file: _Hashed, shard: int, owned: _Owned) -> Contents:
     owned.renew()
-    stored = store.load(epoch)
+    epoch = owned.epochs[shard]
+    stored = owned.stores[shard].load(epoch)
     snapshot_position, snapshot = stored.snapshot or (0, b"")
     records = list(stored.records)
     contents = Contents(shard, epoch, snapshot_position, len(snapshot), len(records))
@@ -148,61 +139,39 @@ def _line(fields: dict[str, Any]) -> bytes:
 # --- reading ---------------------------------------------------------------------------------------
 
 
-def import_shard(store: Store, shard: int, path: Path) -> Contents:
-    """Fills an empty store from a file. Raises StoreError if the store is not empty, or the file is
-    damaged, of another shard or of another version; then nothing has been written."""
+def import_stores(stores: Mapping[int, Store], path: Path) -> list[Contents]:
+    """Fills empty stores from a file with just these shards. Raises StoreError if one is not empty, or the file is
+    damaged, of other shards or of another version; then nothing has been written."""
     with _whole_file(path) as file:
-        fields = _fields(file, path)
-        if _TRACKER in fields:
+        there = _fields(file, path, _FILE)
+        if there.get("shards") != list(stores):
             raise StoreError(
-                f"{path} holds all {fields['shards']} shards of a tracker; import it with "
-                f"--shards {fields['shards']}"
+                f"{path} holds {_named(there.get('shards'))}, not {_named(list(stores))}: name those that it holds, by "
+                "--shards, or --shard for one"
             )
-        contents = _contents(fields, path)
-        if contents.shard != shard:
-            raise StoreError(f"{path} holds shard {contents.shard}, not shard {shard}")
-        begin = file.tell()
-        _skip(file, contents, path)
+        begin, found = file.tell(), dict[int, Contents]()
+        for shard in stores:
+            found[shard] = contents = _contents(_fields(file, path, _SHARD), path)
+            if contents.shard != shard:
+                raise StoreError(f"{path} holds shard {contents.shard} in the place of {shard}")
+            _skip(file, contents, path)
         _check_end(file, path)
         file.seek(begin)
-        with _owned([store], "lowmark store copy", [contents.epoch + 1]) as owned:
-            _need_empty(store, owned.epochs[0], shard)
-            _fill(store, owned.epochs[0], contents, file, owned)
-        return contents
-
-
-def import_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
-    """Fills the empty stores of all shards from the file of a tracker. Raises StoreError as
-    `import_shard`; also if the file has another number of shards."""
-    with _whole_file(path) as file:
-        fields = _fields(file, path)
-        if _TRACKER not in fields:
-            raise StoreError(f"{path} holds one shard, not a tracker; import it with --shard")
-        _check_format(fields[_TRACKER], path)
-        if fields["shards"] != len(stores):
-            raise StoreError(
-                f"{path} holds {fields['shards']} shards, not {len(stores)}: a shard's records say "
-                "nothing without those of the others"
-            )
-        begin = file.tell()
-        found = []
-        for shard in range(len(stores)):
-            found.append(_contents(_fields(file, path), path))
-            if found[-1].shard != shard:
-                raise StoreError(
-                    f"{path} holds shard {found[-1].shard} in the place of shard {shard}"
-                )
-            _skip(file, found[-1], path)
-        _check_end(file, path)
-        file.seek(begin)
-        epochs = [contents.epoch + 1 for contents in found]
-        with _owned(stores, "lowmark store copy", epochs) as owned:
-            for shard, store in enumerate(stores):
-                _need_empty(store, owned.epochs[shard], shard)
-            for store, epoch, contents in zip(stores, owned.epochs, found, strict=True):
+        epochs = {shard: contents.epoch + 1 for shard, contents in found.items()}
+        with _owned(stores, epochs) as owned:
+            for shard in stores:
+                _need_empty(shard, owned)
+            for contents in found.values():
                 file.readline(_MOST_HEADER_BYTES)
-                _fill(store, epoch, contents, file, owned)
-        return found
+                _fill(contents, file, owned)
+        return list(found.values())
+
+
+def _named(shards: Any) -> str:
+    """For people, as far as these are numbers of shards."""
+    several = isinstance(shards, list) and len(shards) > 1
+    text = ", ".join(map(str, shards)) if isinstance(shards, list) else str(shards)
+    return f"shard{'s' if several else ''} {text}"
 
 
 @contextmanager
@@ -226,23 +195,20 @@ def _whole_file(path: Path) -> Iterator[BinaryIO]:
         raise StoreError(f"{path} cannot be read: {error}") from error
 
 
-def _fields(file: BinaryIO, path: Path) -> dict[str, Any]:
-    """The line that says what follows."""
+def _fields(file: BinaryIO, path: Path, kind: str) -> dict[str, Any]:
+    """The line that says what follows, without its format, which this version reads."""
     try:
         fields = json.loads(file.readline(_MOST_HEADER_BYTES))
     except (RecursionError, ValueError):
         fields = None
-    if not isinstance(fields, dict) or not fields.keys() & {_SHARD, _TRACKER}:
+    if not isinstance(fields, dict) or kind not in fields:
         raise StoreError(f"{path} is no export; name the file that `lowmark store copy --to` wrote")
+    found = fields.pop(kind)
+    check_format(str(path), found if isinstance(found, int) else 0)
     return fields
 
 
-def _check_format(found: object, path: Path) -> None:
-    check_format(str(path), found if isinstance(found, int) else 0)
-
-
 def _contents(fields: dict[str, Any], path: Path) -> Contents:
-    _check_format(fields.pop(_SHARD, None), path)
     numbers = fields.values()
     if fields.keys() != set(Contents.__slots__) or not all(
         type(number) is int and 0 <= number < _BEYOND_NUMBERS for number in numbers
@@ -269,15 +235,16 @@ def _check_end(file: BinaryIO, path: Path) -> None:
         raise StoreError(f"{path} holds something else than its head counts; export it again")
 
 
-def _need_empty(store: Store, epoch: int, shard: int) -> None:
-    stored = store.load(epoch)
+def _need_empty(shard: int, owned: _Owned) -> None:
+    stored = owned.stores[shard].load(owned.epochs[shard])
     if stored.snapshot is not None or next(stored.records, None) is not None:
         raise StoreError(
             f"the store of shard {shard} is not empty: name another directory or namespace"
         )
 
 
-def _fill(store: Store, epoch: int, contents: Contents, file: BinaryIO, owned: _Owned) -> None:
+def _fill(contents: Contents, file: BinaryIO, owned: _Owned) -> None:
+    store, epoch = owned.stores[contents.shard], owned.epochs[contents.shard]
     snapshot = file.read(contents.snapshot_bytes)
     if contents.snapshot_position:
         store.write_snapshot(epoch, contents.snapshot_position, snapshot)

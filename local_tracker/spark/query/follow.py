@@ -82,6 +82,10 @@ class BatchTicks(Protocol):
     def durable(self, batch: int) -> None:
         """A batch's tick is durable."""
 
+    def hear(self) -> None:
+        """Adopts what the pipeline has become, if the node has heard that it has changed. Raises TrackingError where
+        the query cannot go on so."""
+
 
 class Follower:
     """Commits the ticks of one query. `start()`, then `close()`; `failure` names why it gave up, `rest` why nothing is
@@ -252,6 +256,7 @@ class Follower:
         looked_at: tuple[int, str] | None = None
         try:
             while not self._stopping.is_set():
+                self._answered(self._ticks.hear)
                 # Looked up before the batches: what is over when the query has ended is all there is.
                 ended = self._ending.is_set() or (alive.is_due() and not self._is_active())
                 lists = ended or listing.is_due()

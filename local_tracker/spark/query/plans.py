@@ -9,6 +9,7 @@ batch, and of a query of which there is only the checkpoint, by the offset log.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,6 +22,8 @@ from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
 from tracker.errors import TrackingError
 from tracker.files import STORES, Stores
+
+log = logging.getLogger("lowmark.spark")
 
 _WILDCARD = re.compile(r"[*?\[{\\]")
 
@@ -58,7 +61,7 @@ class Routes:
         unknown segment, TrackingError where the pipeline has no edge for what the query does, or its plan
         has a source that is not accounted for."""
         self._location, reads, untracked = stores.location, read.reads, read.untracked
-        self.spec, self._plan = spec, plan
+        self.spec, self._plan, self._node_id = spec, plan, node_id
         self.ranges = {
             number: (given,) if isinstance(given, OffsetRanges) else tuple(given)
             for number, given in read.ranges.items()
@@ -83,8 +86,11 @@ class Routes:
             raise TrackingError(f"query {node_id!r}: {error}") from None
         self.creates = tuple(self.number(name) for name in creates)
         self.rows = {self.number(name): column for name, column in (rows or {}).items()}
-        needs_edges = bool(self.read_segments()) or not as_front
-        self._check_edges(creates if needs_edges else (), rows or {}, node_id)
+        self._needs_edges = bool(self.read_segments()) or not as_front
+        self._check_rows(rows or {})
+        self._check_creates(spec, creates)
+        self._warn_of_removed(spec, ())
+        self.delays = self._delays()
         try:
             self._check_tables_by_units()
         except UnaccountedError as error:
@@ -94,7 +100,17 @@ class Routes:
         """The number of a segment; raises LowmarkError if the pipeline has none of that name."""
         return segment_number(self.spec, segment)
 
-    def delays(self) -> dict[tuple[int, int], int]:
+    def change(self, spec: PipelineSpec, more: Iterable[int]) -> None:
+        """The pipeline has become what `spec` says: from here on batches are labelled by its edges. more: segments, by
+        number, in which the query creates beside its own. Raises TrackingError where it cannot go on so."""
+        creates = dict.fromkeys(spec.segments[number] for number in self.creates)
+        self._check_creates(spec, creates)
+        self._check_not_removed(spec, (spec.segments[number] for number in more))
+        before, self.spec = self.spec, spec
+        self._warn_of_removed(spec, before.removed)
+        self.delays = self._delays()
+
+    def _delays(self) -> dict[tuple[int, int], int]:
         """The delay, in slots, of each edge (source, target) by segment numbers."""
         delays: dict[tuple[int, int], int] = {}
         for edge in self.spec.edges:
@@ -256,18 +272,40 @@ class Routes:
             reached |= more
         return not reached.isdisjoint(self.read_segments())
 
-    def _check_edges(self, creates: Sequence[str], rows: Mapping[str, str], node_id: str) -> None:
-        spec, sources = self.spec, self.read_segments()
-        for target in creates:
+    def _check_creates(self, spec: PipelineSpec, creates: Iterable[str]) -> None:
+        """Raises TrackingError where the query could not create in a segment by what `spec` says."""
+        sources = self.read_segments()
+        self._check_not_removed(spec, creates)
+        for target in creates if self._needs_edges else ():
             if not any(edge.source in sources and edge.target == target for edge in spec.edges):
                 raise TrackingError(
-                    f"query {node_id!r} reads {sorted(sources)} and creates in {target!r}, but "
-                    f"pipeline {spec.name!r} has no edge between them; register one"
+                    f"query {self._node_id!r} reads {sorted(sources)} and creates in {target!r}, but "
+                    f"pipeline {spec.name!r} has no edge between them; declare one (lowmark pipelines apply), or start "
+                    f"the query without that segment in creates"
                 )
-        for name, column in rows.items():
-            if name not in sources and name not in creates:
+
+    def _check_not_removed(self, spec: PipelineSpec, creates: Iterable[str]) -> None:
+        for target in creates:
+            if target in spec.removed:
                 raise TrackingError(
-                    f"query {node_id!r} neither reads nor creates in {name!r}, whose rows were to be "
+                    f"query {self._node_id!r} creates in segment {target!r}, which was removed from pipeline "
+                    f"{spec.name!r} and takes nothing more; start the query without it in creates"
+                )
+
+    def _warn_of_removed(self, spec: PipelineSpec, before: Sequence[str]) -> None:
+        """What is in a segment that was removed is still to be read."""
+        for name in sorted(self.read_segments() & {*spec.removed} - {*before}):
+            log.warning(
+                "query %r reads segment %r, which was removed from pipeline %r: nothing more comes there; when it is "
+                "complete, start the query without it in reads, or stop it", self._node_id, name, spec.name,
+            )  # fmt: skip
+
+    def _check_rows(self, rows: Mapping[str, str]) -> None:
+        known = self.segments()
+        for name, column in rows.items():
+            if name not in known:
+                raise TrackingError(
+                    f"query {self._node_id!r} neither reads nor creates in {name!r}, whose rows were to be "
                     f"tracked by column {column!r}"
                 )
 

@@ -34,7 +34,15 @@ from local_tracker.spark.query.unit_slots import UnitSlots
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tracker.client import Admin, NodeClient
-from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent, Unit
+from tracker.core.model import (
+    Cells,
+    HoldMove,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    TickContent,
+    Unit,
+)
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.errors import TrackingError, UnavailableError
@@ -113,7 +121,7 @@ class QueryTicks:
         to `read`. state: what its state holds, if it does; may_create: in
         which segments, by number, beside those that the routes say."""
         self._node, self._admin = node, admin
-        self._routes, self._spec, self._delays = routes, routes.spec, routes.delays()
+        self._routes = routes
         self._log, self._outputs = checkpoint, outputs
         self._evaluations, self._twins = evaluations, twins
         self._emits, self._publishes, self._scope = emits, publishes, scope
@@ -134,6 +142,17 @@ class QueryTicks:
     @property
     def routes(self) -> Routes:
         return self._routes
+
+    @property
+    def _spec(self) -> PipelineSpec:
+        """The pipeline, as far as the query has heard of it."""
+        return self._routes.spec
+
+    def hear(self) -> None:
+        spec = self._node.spec
+        if spec is not self._spec:
+            more = {segment for output in self._outputs() for segment in output.segments}
+            self._routes.change(spec, more | {*self._may_create})
 
     @property
     def holds_state(self) -> bool:
@@ -272,7 +291,7 @@ class QueryTicks:
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
         read = self._input(record, stopping)
-        own = slots = label_slots(read.labels, self._delays, self._spec.times)
+        own = slots = label_slots(read.labels, self._routes.delays, self._spec.times)
         if self._state is not None:
             slots = self._held(record, read.labels, self._state)
         if self._emits is not None and record.times is not None:
@@ -285,18 +304,23 @@ class QueryTicks:
         return self._compose(record, read.units, slots, read.cells, numbered)
 
     def _held(
-        self, record: QueryRecord, labels: Sequence[Unit], state: StateHolds
+        self,
+        record: QueryRecord,
+        labels: Sequence[Unit],
+        state: StateHolds,
+        now: Mapping[int, int] | None = None,
     ) -> dict[int, int]:
         """Makes what the tick does to holds; returns the slots of what the batch creates, which may come of
-        anything that was held before it."""
+        anything that was held before it. now: min times by segment number, below which nothing can be held."""
         assert record.told is not None
 
         def allowed(units: Sequence[Unit]) -> dict[int, int]:
-            slots = label_slots(units, self._delays, self._spec.times)
-            return {segment: slots[segment] for segment in record.creates if segment in slots}
+            slots = label_slots(units, self._routes.delays, self._spec.times)
+            least = slots if now is None else now
+            return {s: max(slots[s], least[s]) for s in record.creates if s in slots}
 
         state.tick(record.batch, labels, allowed, record.told)
-        return state.labels(label_slots(labels, self._delays, self._spec.times))
+        return state.labels(label_slots(labels, self._routes.delays, self._spec.times))
 
     def _created_records(
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
@@ -337,7 +361,9 @@ class QueryTicks:
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
         """The least slot that a batch may create in, by segment, from what it consumed; waits, and
         raises, as `tick` does."""
-        return label_slots(self._input(record, stopping).labels, self._delays, self._spec.times)
+        return label_slots(
+            self._input(record, stopping).labels, self._routes.delays, self._spec.times
+        )
 
     def check_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> None:
         """Raises ComposeError or RowsError where the rows of created files cannot be tracked: for
@@ -419,7 +445,8 @@ class QueryTicks:
 
     def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
         """A batch that read nothing creates at the min time of the moment, which may move on, where it is not
-        held; one that read what is late holds nothing for that."""
+        held; one that read what is late holds nothing for that; and one that read nothing late creates where it may
+        along an edge that is new."""
         if self._by_moment(record.batch):
             return self._without_created(record, refusal)
         if refusal.code != RefusalCode.BELOW_MIN_TIME or self._emits is not None:
@@ -431,7 +458,9 @@ class QueryTicks:
             content = self._without_late(record, self._state, now)
             if content is not None:
                 return content
-        if record.had_input or not record.created:
+        if record.had_input:
+            return self._from_where_it_may(record, now)
+        if not record.created:
             return None
         held = {} if self._state is None else self._state.labels({})
         return self._compose(record, (), now | held, Cells.empty())
@@ -450,6 +479,27 @@ class QueryTicks:
             return None
         slots = dict(now) | self._held(record, in_time, state)
         return self._compose(record, read.units, slots, read.cells, numbered, now)
+
+    def _from_where_it_may(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
+        """The tick of a batch that read nothing late, and may not create as low as that: by an edge that has come, or
+        become shorter, while the pipeline runs. None where it read what is late. now: min times, by segment number."""
+        assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
+        _, read, numbered = self._last
+        if any(unit.slot < now[unit.segment] for unit in read.labels):
+            return None
+        slots = label_slots(read.labels, self._routes.delays, self._spec.times)
+        if self._state is not None:
+            slots = self._held(record, read.labels, self._state, now)
+        raised = {segment: max(slot, now[segment]) for segment, slot in slots.items()}
+        made = {s for unit in record.created for s in unit.segments}
+        made |= {*record.creates, *numbered.lowest_slots()}
+        if all(raised[segment] == slots[segment] for segment in made & raised.keys()):
+            return None  # it is refused for what else it creates
+        log.info(
+            "batch %d of query %s creates from slots %s on, in place of %s: what it read is older than what was announced "
+            "there before the pipeline was changed", record.batch, self._query_id, raised, slots,
+        )  # fmt: skip
+        return self._compose(record, read.units, raised, read.cells, numbered, now)
 
     def _by_moment(self, batch: int) -> bool:
         """Whether records that a batch has written came from no input."""

@@ -369,6 +369,7 @@ class CommitTicksResponse(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     GRANT_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attached(self) -> Global___Attached:
         """Answer to attach: the number of the last durable or accepted tick."""
@@ -385,6 +386,10 @@ class CommitTicksResponse(_message.Message):
     def grant(self) -> Global___FrontGrant:
         """A front may label from a slot on."""
 
+    @_builtins.property
+    def changed(self) -> _types_pb2.PipelineSpec:
+        """The pipeline has become this while it runs, and the home judges ticks by it."""
+
     def __init__(
         self,
         *,
@@ -392,12 +397,13 @@ class CommitTicksResponse(_message.Message):
         committed: Global___TicksCommitted | None = ...,
         refused: Global___TickRefused | None = ...,
         grant: Global___FrontGrant | None = ...,
+        changed: _types_pb2.PipelineSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "committed", b"committed", "grant", b"grant", "message", b"message", "refused", b"refused"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "changed", b"changed", "committed", b"committed", "grant", b"grant", "message", b"message", "refused", b"refused"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "committed", b"committed", "grant", b"grant", "message", b"message", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "changed", b"changed", "committed", b"committed", "grant", b"grant", "message", b"message", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "committed", "refused", "grant"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "committed", "refused", "grant", "changed"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -412,6 +418,7 @@ class Attached(_message.Message):
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
     KEEP_ALIVE_MS_FIELD_NUMBER: _builtins.int
     MAX_TICKS_PER_MESSAGE_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
     """Number of the key's last tick that the home has accepted; send on from the next."""
     keep_alive_ms: _builtins.int
@@ -420,16 +427,21 @@ class Attached(_message.Message):
     """
     max_ticks_per_message: _builtins.int
     """How many ticks a message of kind ticks may have."""
+    @_builtins.property
+    def spec(self) -> _types_pb2.PipelineSpec:
+        """The pipeline as it is now: it may have changed since the node joined."""
+
     def __init__(
         self,
         *,
         last_number: _builtins.int = ...,
         keep_alive_ms: _builtins.int = ...,
         max_ticks_per_message: _builtins.int = ...,
+        spec: _types_pb2.PipelineSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "max_ticks_per_message", b"max_ticks_per_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "max_ticks_per_message", b"max_ticks_per_message", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

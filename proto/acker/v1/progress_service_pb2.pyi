@@ -101,6 +101,7 @@ class SubscribeResponse(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     SLACK_NS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     min_time: _builtins.int
@@ -115,6 +116,12 @@ class SubscribeResponse(_message.Message):
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SegmentTime]:
         """Segments whose min time is new."""
 
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the segments that the subscriber hears of, those of which it has not heard yet that they were removed from the
+        pipeline.
+        """
+
     def __init__(
         self,
         *,
@@ -124,10 +131,11 @@ class SubscribeResponse(_message.Message):
         complete: _builtins.bool = ...,
         slack_ns: _builtins.int = ...,
         rounds: _builtins.int = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "pipeline", b"pipeline", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "pipeline", b"pipeline", "removed", b"removed", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
 from tracker.wire.grpc_options import MAX_TICK_BYTES, MAX_TICKS_PER_MESSAGE
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
+from tracker.wire.pipelines import spec_to_pb
 from tracker.wire.refusals import invalid, refusal_to_pb, segment_number
 from tracker.wire.ticks import (
     content_from_pb,
@@ -51,6 +52,7 @@ class TickStream:
         """With more unanswered ticks, it is looked which of them are durable by now."""
         self._attached: int | None = None
         self._durable: int | None = None
+        self._changed = False
         self._others: list[node_pb.CommitTicksResponse] = []
         self._news = asyncio.Event()
 
@@ -111,6 +113,12 @@ class TickStream:
         assert self.spec is not None
         self._add(node_pb.CommitTicksResponse(grant=grant_to_pb(grant, self.spec)))
 
+    def changed(self, spec: PipelineSpec) -> None:
+        """A pipeline has become what `spec` says. A node that does not read gets the newest."""
+        if self.spec is not None and spec.name == self.spec.name:
+            self.spec, self._changed = spec, True
+            self._news.set()
+
     def _add(self, message: node_pb.CommitTicksResponse) -> None:
         self._others.append(message)
         if len(self._others) > MAX_UNANSWERED:
@@ -136,9 +144,13 @@ class TickStream:
                 last_number=self._attached,
                 keep_alive_ms=self.spec.keep_alive_ms,
                 max_ticks_per_message=MAX_TICKS_PER_MESSAGE,
+                spec=spec_to_pb(self.spec),
             )
             messages.append(node_pb.CommitTicksResponse(attached=attached))
-            self._attached = None
+            self._attached, self._changed = None, False
+        if self._changed and self.spec is not None:
+            messages.append(node_pb.CommitTicksResponse(changed=spec_to_pb(self.spec)))
+            self._changed = False
         if self._durable is not None:
             committed = node_pb.TicksCommitted(number=self._durable)
             messages.append(node_pb.CommitTicksResponse(committed=committed))
@@ -270,13 +282,14 @@ class NodeServicer:
                 loop.call_soon(self._take_status, request.status, stream)
             elif what == "attach" and stream.spec is None:
                 engine.check_lease()
-                stream.spec = engine.process.spec(request.attach.pipeline)
-                stream.counts = engine.stats.pipelines[stream.spec.name]
-                rate = self._quotas.ticks_of(stream.spec.name)
+                name = engine.process.spec(request.attach.pipeline).name
+                stream.counts = engine.stats.pipelines[name]
+                rate = self._quotas.ticks_of(name)
                 key = key_from_pb(request.attach.key)
-                home = engine.process.routing.home(stream.spec.name, key.node_id)
+                home = engine.process.routing.home(name, key.node_id)
                 if home == engine.process.shard:
                     await engine.taken_up()
+                stream.spec = engine.process.spec(name)  # from here on it hears of changes
                 engine.add_session(stream, stream)
                 engine.post(m.AttachSession(stream, request.attach.pipeline, key))
             else:

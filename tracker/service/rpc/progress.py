@@ -160,7 +160,7 @@ class Hub:
     def telling(self, spec: PipelineSpec) -> Telling:
         """What the subscribers of a pipeline are sent."""
         telling = self._tellings.get(spec.name)
-        if telling is None or telling.segments < len(spec.segments):
+        if telling is None or telling.spec is not spec:
             telling = self._tellings[spec.name] = Telling(spec)
         return telling
 

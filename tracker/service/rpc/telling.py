@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
@@ -18,11 +18,12 @@ comes back has heard any."""
 @dataclass(frozen=True, slots=True)
 class Known:
     """What one stream has heard of a pipeline. chosen: the segments that it hears of, by number; min_times: of each of
-    them, None before the first; least: of the whole pipeline."""
+    them, None before the first; least: of the whole pipeline; removed: those of them that it knows to be removed."""
 
     chosen: tuple[int, ...]
     min_times: tuple[int | None, ...]
     least: int | None
+    removed: frozenset[int] = frozenset()
 
     def with_segments(self, number: int) -> Known:
         """The same, and that nothing is known of those segments, up to so many, which have come since."""
@@ -30,7 +31,7 @@ class Known:
         if not new:
             return self
         nothing = (None,) * len(new)
-        return Known((*self.chosen, *new), (*self.min_times, *nothing), self.least)
+        return replace(self, chosen=(*self.chosen, *new), min_times=(*self.min_times, *nothing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,10 @@ class Telling:
     """The newest state of one pipeline, and the messages that tell it."""
 
     def __init__(self, spec: PipelineSpec) -> None:
-        self._spec = spec
+        self.spec = spec
+        self._removed = frozenset(map(spec.segments.index, spec.removed))
         self._state: tuple[Sequence[int], int] | None = None
         self._made: dict[Known, Message] = {}
-
-    @property
-    def segments(self) -> int:
-        """How many segments the pipeline has, as far as is known here."""
-        return len(self._spec.segments)
 
     @property
     def kept(self) -> int:
@@ -70,7 +67,7 @@ class Telling:
         return message
 
     def _message(self, known: Known, min_times: Sequence[int], least: int) -> Message:
-        spec, fresh, now = self._spec, [], []
+        spec, fresh, now = self.spec, [], []
         for segment, heard in zip(known.chosen, known.min_times, strict=True):
             reached = min_times[segment]
             if heard is None or reached > heard:
@@ -78,7 +75,8 @@ class Telling:
                 heard = reached
             now.append(heard)
         least = least if known.least is None else max(least, known.least)
-        after = Known(known.chosen, tuple(now), least)
+        removed = self._removed.intersection(known.chosen)
+        after = Known(known.chosen, tuple(now), least, removed)
         if after == known:
             return Message(None, known)
         response = progress_pb.SubscribeResponse(
@@ -88,5 +86,6 @@ class Telling:
             complete=least == FOREVER,
             slack_ns=spec.slack_ns,
             rounds=spec.rounds,
+            removed=[spec.segments[segment] for segment in sorted(removed - known.removed)],
         )
         return Message(response.SerializeToString(), after)

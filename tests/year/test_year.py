@@ -1,0 +1,96 @@
+"""The parts of `make year`: tables are found by what holds them, and growth is told from what is full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.check.history import history_of
+from tests.check.rules import violations
+from tests.year.__main__ import live
+from tests.year.lives import Scale
+from tests.year.tables import Kept
+
+Line = dict[str, Any]
+
+SIZES = dict.fromkeys(
+    (
+        "resident_bytes", "tables_bytes", "snapshot_bytes", "store_bytes", "log_records_most",
+        "snapshot_s", "start_s", "start_records",
+    ),
+    1.0,
+)  # fmt: skip
+
+
+@dataclass
+class Row:
+    names: list[str]
+
+
+@dataclass
+class Table:
+    rows: dict[int, Row] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
+
+
+Row.__module__ = Table.__module__ = "tracker.of_a_test"
+
+
+def test_what_is_in_a_container_counts_for_the_field_that_holds_it() -> None:
+    shared = Row(["a", "b"])
+    kept = Kept([Table({1: shared, 2: Row(["c"]), 3: shared}, [1 << 40, 1 << 41])])
+    entries = {name: (each.entries, each.most) for name, each in kept.tables.items()}
+    assert entries == {"Table.rows": (3, 3), "Table.numbers": (2, 2), "Row.names": (3, 2)}
+    assert kept.objects == {"Table": 1, "Row": 2}
+    assert kept.size_bytes > 500
+
+
+def mark(number: int, entries: int, *, objects: int = 1, did: int = 0, **sizes: float) -> Line:
+    return {
+        "kind": "mark", "at_ns": number, "number": number, "tables": {"T.kept": (entries, entries, 0)},
+        "objects": {"T": objects}, "sizes": SIZES | sizes, "did": {"come": did or number},
+    }  # fmt: skip
+
+
+def judged(*marks: Line, **bounds: int) -> list[str]:
+    header = {"kind": "header", "at_ns": 0, "pipeline": "p", "segments": [], "edges": []}
+    bounds = {name.replace("__", "."): most for name, most in bounds.items()}
+    return violations(history_of(enumerate([header | {"bounds": bounds}, *marks], 1)))
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "found"),
+    [
+        (mark(3, 1_000), mark(12, 1_100), ""),
+        (mark(3, 1_000), mark(12, 1_300), "grown: T.kept had 1,000 entries"),
+        (mark(3, 1_000, objects=10), mark(12, 2_000, objects=20), ""),
+        (mark(3, 10), mark(12, 60), ""),
+        (mark(3, 10), mark(12, 10, store_bytes=1e9), "grown: store_bytes was 1 at mark 3"),
+        (mark(3, 10), mark(12, 10, did=3), "nothing to check: come has not happened since mark 3"),
+        (mark(3, 10), mark(11, 10), "nothing to check: marks 3 and 12 are not both there"),
+    ],
+)
+def test_growth_is_told_from_noise(early: Line, late: Line, found: str) -> None:
+    assert [each.startswith(found) for each in judged(early, late)] == [True] * bool(found)
+
+
+def test_a_table_that_fills_for_longer_has_a_bound() -> None:
+    marks = mark(3, 100), mark(12, 1_000)
+    assert judged(*marks, T__kept=1_000) == []
+    assert judged(*marks, T__kept=999) == [
+        "grown: T.kept has 1000 entries in one place, its bound is 999"
+    ]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_pipelines_and_nodes_come_and_go(tmp_path: Path, shards: int) -> None:
+    """So short that nothing is to be judged."""
+    scale = Scale(12, 180, 300, busy=4, crowded=1, changing=1, deleted=1)
+    lines = live(tmp_path, scale, shards)
+    assert [line["number"] for line in lines[1:]] == [*range(1, 13)]
+    did = lines[-1]["did"]
+    assert min(did[what] for what in ("left", "retired", "deleted", "restarted", "changed")) > 0
+    assert lines[-1]["sizes"]["snapshot_bytes"] > 0
