@@ -67,7 +67,7 @@ class ControlPlane:
             advertise_address=LOOPBACK, secure_port=self.port, endpoint_reconciler_type="none",
             tls_cert_file=self._pair.cert, tls_private_key_file=self._pair.key,
             token_auth_file=directory / "tokens.csv", authorization_mode="RBAC",
-            service_account_issuer="https://kubernetes.default.svc",
+            service_account_issuer="https://issuer.example",
             service_account_key_file=self._pair.key,
             service_account_signing_key_file=self._pair.key,
             service_cluster_ip_range="10.96.0.0/16",
