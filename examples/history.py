@@ -5,6 +5,8 @@ loses nothing that it has written; `merge` joins them by time. All moments are n
 CLOCK_MONOTONIC, which all processes of one machine share. The lines, by `kind`:
 
     header     pipeline, segments [name], edges [[source, target, delay]], fronts {name: segment}
+    changed    asked_ns, segments, edges: what the pipeline has become, answered at at_ns; min_times {segment: slot}: what
+               had been announced by then
     created    segment, slot, item: an item is in flight from this moment (at_ns) on, or from earlier
     consumed   segment, item: the item is completely processed, durably, by this moment (at_ns)
     tick       node, number, handed_ns, acknowledged_ns, created and consumed [[segment, slot, count]],
@@ -65,6 +67,17 @@ class Recorder:
             fronts=dict(fronts),
             slack_ns=spec.slack_ns,
             start_slot=spec.start_slot,
+        )
+
+    def changed(self, spec: PipelineSpec, asked_ns: int, min_times: Mapping[str, int]) -> None:
+        """A change of the pipeline was answered a moment ago. min_times: the largest of each segment that any process
+        of the tracker reports since."""
+        self.write(
+            "changed",
+            asked_ns=asked_ns,
+            segments=list(spec.segments),
+            edges=[[edge.source, edge.target, edge.delay] for edge in spec.edges],
+            min_times=dict(min_times),
         )
 
     def created(self, segment: str, slot: int, item: str, at_ns: int | None = None) -> None:

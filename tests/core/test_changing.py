@@ -4,11 +4,21 @@ meanwhile or after, for the old graph nor the new one."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from tests.core.driver import Cluster, HandNode
-from tracker.core.log import PipelineChanged, PipelineCompleted, RegisterPipeline, RestartPipeline
-from tracker.core.model import Edge, PipelineSpec, RefusalCode, SilentFront
+from tests.core.driver import Cluster, HandNode, Lossy, refused
+from tracker.core.log import (
+    Entries,
+    FrameArrived,
+    KeyClosed,
+    PipelineChanged,
+    PipelineCompleted,
+    RegisterPipeline,
+    RestartPipeline,
+    RetireNode,
+)
+from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER
 
 IN, A, B, NEW = range(4)
@@ -222,6 +232,32 @@ def test_one_home_that_judges_by_a_change_does_not_end_it() -> None:
     assert cluster.agreed(SPEC) == (160, 160, 150)
 
 
+def test_it_counts_until_the_cut_holds_what_homes_logged_before_they_judged_by_the_change() -> None:
+    """Every home judges by it, and a shard has not applied what one had let a node create before that."""
+    cluster = Lossy(3)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    home, owner = (shard for shard in range(3) if shard != registrar)
+    slot = next(iter(cluster.slots_of(owner, 150)))
+    front = cluster.front(SPEC, "front", promise=100, f=IN)
+    front.commit(created=[(IN, slot, 7)], heartbeats={"f": 400})
+    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
+    cluster.held.add((registrar, home))
+    without = replace(SPEC, edges=(Edge("in", "a"), Edge("a", "b")))
+    cluster.handle(registrar, RegisterPipeline("r", without, True))
+    cluster.settle()
+    cluster.lost = {(home, owner, Entries)}
+    worker.commit(consumed=[(IN, slot, 7)], created=[(B, slot, 9)])
+    cluster.held.clear()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    state = cluster.pipeline(registrar)
+    assert state.graph_change.activated == {0, 1, 2} and state.graph_change.is_under_way
+    assert cluster.processes[registrar].min_times("p")[B] <= slot
+    cluster.lost = set()
+    cluster.reconnect()
+    assert cluster.agreed(SPEC) == (400, 400, slot)
+
+
 def test_a_segment_that_is_removed_is_drained(shards: int) -> None:
     cluster, _, reader = begun(shards)
     reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])
@@ -237,12 +273,83 @@ def test_a_segment_that_is_removed_is_drained(shards: int) -> None:
     assert apply(cluster, WITHOUT_A) == apply(cluster, answer) == answer, "again changes nothing"
 
 
+def test_what_is_open_in_a_removed_segment_may_be_given_up(shards: int) -> None:
+    cluster, _, reader = begun(shards)
+    reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])
+    lost, other = Cells.of([(A, 150, 9, 1)]), Cells.of([(IN, 160, 8, 1)])
+    gives_up = partial(cluster.ask_home, "", RetireNode)
+    refused(gives_up(lost, 1), RefusalCode.INVALID, "segments that were removed")
+    apply(cluster, replace(WITHOUT_A, segments=(*WITHOUT_A.segments, "new")))
+    refused(gives_up(other, 1), RefusalCode.INVALID, "segment number 0")
+    assert cluster.agreed(SPEC)[:3] == (160, 150, 150)
+    assert gives_up(lost, 1) is None is gives_up(lost, 2)
+    assert cluster.agreed(SPEC)[:3] == (160, FOREVER, 160)
+    assert cluster.agreed(SPEC)[3] < FOREVER, (
+        "a source that is new waits for its front all the same"
+    )
+    reader.commit(consumed=[(A, 150, 9)], created=[(B, 170, 1)])
+    assert cluster.agreed(SPEC)[B] == 160, "what was given up is late"
+
+
 def test_what_was_late_rules_nothing_out_that_a_reader_makes_of_it() -> None:
     cluster, _, reader = begun(1)
     reader.commit(consumed=[(IN, 150, 7)])
     apply(cluster, CUT)
     reader.commit(consumed=[(IN, 90, 77)], created=[(A, 300, 5)])
     assert cluster.agreed(SPEC) == (160, 160, 180)
+
+
+# --- what else changes ----------------------------------------------------------------------------
+
+
+def test_a_pipeline_that_becomes_open_waits_for_more_fronts(shards: int) -> None:
+    cluster, front, reader = begun(shards)
+    opened = replace(SPEC, open=True)
+    assert apply(cluster, opened) == opened
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    front.commit(leaves=("f",))
+    assert cluster.agreed(SPEC) == (400, 400, 400)
+    assert cluster.front(opened, "other", g=IN).grants[-1].slot == 400
+
+
+def test_one_that_is_open_no_more_is_complete_when_its_fronts_have_left_or_were_evicted(
+    shards: int,
+) -> None:
+    """It is the operator's word that no other front comes, nor one that was evicted while it was open."""
+    spec = replace(SPEC, open=True, silent_front=SilentFront.EVICT, evict_after_ms=500)
+    cluster, _, reader = begun(shards, spec)
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    cluster.pass_time(1_500)
+    assert any(entry.evicted for entry in cluster.logged(KeyClosed))
+    assert cluster.agreed(spec) == (400, 400, 400)
+    apply(cluster, replace(spec, open=False))
+    assert cluster.agreed(spec) == (FOREVER,) * 3
+
+
+def test_none_becomes_open_of_which_a_segment_is_complete() -> None:
+    cluster, front, reader = begun(2)
+    reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])
+    reader.commit(consumed=[(IN, 160, 8)])
+    front.commit(leaves=("f",))
+    assert cluster.agreed(SPEC)[IN] == FOREVER
+    refusal = apply(cluster, replace(SPEC, open=True))
+    assert refusal.code is RefusalCode.COMPLETE and "segment 'in' is complete" in refusal.message
+
+
+def test_nodes_that_are_to_say_more_often_that_they_live_attach_again_and_have_the_time_for_it(
+    shards: int,
+) -> None:
+    cluster, front, _ = begun(shards)
+    cluster.pass_time(5_000)
+    apply(cluster, replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=400))
+    assert front.ended.code is RefusalCode.NOT_READY and "attach again" in front.ended.message
+    cluster.pass_time(cluster.config.reconnect_ms)
+    assert not any(entry.evicted for entry in cluster.logged(KeyClosed))
+    front.attach()
+    cluster.pass_time(300)
+    front.commit(heartbeats={"f": 500})
+    cluster.pass_time(2_000)
+    assert any(entry.evicted for entry in cluster.logged(KeyClosed))
 
 
 # --- what is decided ------------------------------------------------------------------------------
@@ -253,12 +360,8 @@ def test_what_cannot_change_while_it_runs_is_refused_with_what_to_do() -> None:
     wrong = {
         "slack_ns is for good": replace(SPEC, slack_ns=20),
         "rounds is for good": replace(SPEC, rounds=2, slack_ns=SPEC.slack_ns),
-        "open is for good": replace(SPEC, open=True),
         "time is for good": replace(SPEC, time=type(SPEC.time)("number")),
         "`start: slot:0`": replace(SPEC, start_slot=8),
-        "evict_after cannot become shorter": replace(
-            SPEC, silent_front=SilentFront.EVICT, evict_after_ms=50
-        ),
         "feeds it": replace(SPEC, segments=("a", "b"), edges=(Edge("a", "b"),)),
     }
     for message, spec in wrong.items():
@@ -288,11 +391,11 @@ def test_one_change_of_the_graph_at_a_time_and_limits_at_any() -> None:
     registrar = cluster.routing.registrar("p")
     cluster.held.add((registrar, 1 - registrar))
     cluster.handle(registrar, RegisterPipeline("first", GROWN, True))
-    for _ in ("not durable", "durable here"):
+    for waits in ("it is not known everywhere", "have not adopted it"):
         cluster.handle(registrar, RegisterPipeline("next", CUT, True))
         refusal = cluster.answers("next")[-1]
         assert refusal.code is RefusalCode.NOT_READY and "is under way" in refusal.message
-        assert "have not adopted it" in refusal.message
+        assert waits in refusal.message
         cluster.commit(registrar)
     roomy = replace(GROWN, max_nodes=50)
     cluster.handle(registrar, RegisterPipeline("limits", roomy, True))
@@ -341,6 +444,23 @@ def test_a_change_outlives_restarts_and_newcomers_activate_it(snapshot: bool) ->
     cluster.settle()
     assert not any(pipeline.graph_change.is_under_way for pipeline in cluster.pipelines())
     assert reader.joined.spec == SPEC
+
+
+def test_a_newcomer_takes_what_names_a_new_segment_before_the_change_is_durable_there() -> None:
+    """Nobody waits for it: the homes may judge by the change, and log what is new, before it has heard of it."""
+    cluster, _, _ = begun(1)
+    number = cluster.begin_to_join()
+    cluster.settle()
+    newcomer = cluster.bootstrap(number, 0)
+    cluster.held.update({(0, number), (number, 0)})
+    apply(cluster, GROWN)
+    cluster.node(GROWN, "other", "front").commit(joins={"g": NEW})
+    for frame in cluster.links.pop((0, number)):
+        newcomer.check_frame(frame)
+        cluster.handle(number, FrameArrived(frame))
+    cluster.reconnect()
+    cluster.settle()
+    assert cluster.pipeline(number).shard.fronts["other", "g"].segment == NEW
 
 
 def test_a_home_that_comes_back_logs_that_it_judges_by_a_change_before_it_does() -> None:

@@ -108,7 +108,7 @@ class Changes:
     # --- what changes -----------------------------------------------------------------------------
 
     def _draw(self, spec: PipelineSpec) -> PipelineSpec | None:
-        kinds = [self._grown, self._shortcut, self._with_source]
+        kinds = [self._grown, self._shortcut, self._with_source, self._opened_or_closed]
         if (
             self.sim.plan_of(self.name).kind == "plain"
         ):  # what others have handed over may lie anywhere
@@ -180,6 +180,12 @@ class Changes:
         edges = tuple(e for e in spec.edges if e.target != gone)
         return replace(spec, edges=edges, removed=(*spec.removed, gone))
 
+    def _opened_or_closed(self, spec: PipelineSpec) -> PipelineSpec:
+        """Who is evicted while it is open is not waited for when that ends; in which order a process hears of both may be
+        any."""
+        declares = spec.fronts or spec.front_count
+        return spec if spec.evicts or not declares else replace(spec, open=not spec.open)
+
     def _shortcut(self, spec: PipelineSpec) -> PipelineSpec:
         """By a way between segments that are there, be it shorter than any before."""
         there = self._there(spec)
@@ -226,6 +232,8 @@ class Changes:
         world = self.world
         more = range(self._segments, len(world.spec.segments))
         self.sim.counts["segments_added"] += len(more)
+        self.sim.counts["pipelines_opened"] += world.opening
+        world.changed_everywhere()
         self.sim.counts["segments_removed"] += bool(asked.removed)
         # A new generation may begin below what was announced in the one before.
         decided = self._decided if world is self._decided_in else []

@@ -101,7 +101,7 @@ class AnnouncementChecker:
         `logged`: by segment, in which generation the shard has made each of them durable."""
         said = self._said.setdefault((shard, epoch), list(self._start))
         self.grow(max((segment for segment, _ in min_times), default=-1) + 1)
-        if self.world.spec.open and any(slot == FOREVER for _, slot in min_times):
+        if not self.world.may_be_called_complete(s for s, slot in min_times if slot == FOREVER):
             raise Failure("false", f"shard {shard} said that an open pipeline is complete")
         newest = said
         if epoch != self._newest[shard]:

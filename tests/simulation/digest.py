@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import struct
 import sys
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -89,6 +90,8 @@ class Encoding:
             self._put((b"s%d:" if kind is str else b"b%d:") % len(data := _bytes(value)) + data)
         elif kind is float:
             self._put(b"d" + struct.pack("<d", value))
+        elif kind is array:
+            self.encode(("array", value.typecode, value.tobytes()))
         elif kind is np.ndarray:
             self.encode(("array", value.dtype.str, value.shape, value.tobytes()))
         elif isinstance(value, Enum):

@@ -117,14 +117,16 @@ class Ledger:
         self, said: dict[str, dict[int, dict[int, int]]], entry: DepartureSummarized | ShardLeft
     ) -> None:
         """What a shard that leaves has announced, the others say from then on. Of a segment that is complete,
-        and of all where they are in a later generation, they say what was announced of the whole pipeline."""
+        of one that it did not know yet, and of all where they are in a later generation, they say what was announced of
+        the whole pipeline."""
         for words in entry.pipelines:
             least = min(words.announced)
+            known = said.setdefault(words.pipeline, {})
             for segment, slot in enumerate(words.announced):
-                known = said.setdefault(words.pipeline, {}).setdefault(segment, {})
                 if slot < FOREVER:
-                    known[slot] = words.generation
-                known.setdefault(least, words.generation)
+                    known.setdefault(segment, {})[slot] = words.generation
+            for segment in range(MOST_SEGMENTS):
+                known.setdefault(segment, {}).setdefault(least, words.generation)
 
     def _take_entry(self, shard: int, record: HomeEntry) -> None:
         log, entry = self._logs[shard], record.entry

@@ -336,7 +336,7 @@ class Simulator(Processes):
             return
         if node.finished:
             checker = self.checkers[node.world.spec.name]
-            if node.world.spec.open or max(checker.highest) < 2**62:
+            if max(checker.highest) < 2**62:
                 self.count("ids_used_again")
                 node.come_again(batches=1)
         elif not self.healed:

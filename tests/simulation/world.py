@@ -14,7 +14,7 @@ time, unless it is late, until an operator gives it up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.core.graphs import NumberedEdge, numbered_edges, spread
@@ -82,6 +82,10 @@ class World:
     joined: set[str] = field(default_factory=set)
     complete: set[int] = field(default_factory=set)
     """The segments that a process has called complete: whoever joins them from then on is shut out."""
+    opening: bool = False
+    """Whether it is becoming open, and some process may not know."""
+    complete_before: frozenset[int] = frozenset()
+    """The segments that were called complete before it became open."""
     edges: list[NumberedEdge] = field(init=False)
     ways_out: list[list[tuple[int, int, int]]] = field(init=False)
     """By segment (to which one, by which delay, no lower than which slot)."""
@@ -133,11 +137,21 @@ class World:
     def change(self, spec: PipelineSpec) -> None:
         """It is durable that the pipeline is another one. Nobody creates along what is new yet."""
         new = range(len(self.spec.segments), len(spec.segments))
+        self.opening = spec.open and not self.spec.open
         self.spec = spec
         self.go_by(self.edges)
         targets = {target for _, target, _ in numbered_edges(spec)}
         if not spec.open:
             self.waiting.update(segment for segment in new if segment not in targets)
+
+    def changed_everywhere(self) -> None:
+        """Every process knows what it has become."""
+        if self.opening:
+            self.opening, self.complete_before = False, frozenset(self.complete)
+
+    def may_be_called_complete(self, segments: Iterable[int]) -> bool:
+        """Whether a process may say so of these: of an open pipeline's, if it said so before it became open."""
+        return not self.spec.open or self.opening or self.complete_before.issuperset(segments)
 
     def use_what_is_new(
         self, before: list[NumberedEdge], decided: Sequence[int], announced: Sequence[int]

@@ -7,11 +7,13 @@ would end in a wrong answer that nobody reports (promise 6), or in a query that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
@@ -23,6 +25,7 @@ from tests.spark.conftest import Pipelines, TrackedIn
 from tests.spark.support import SCHEMA, Pipeline
 from tests.waits import HANG_S
 from tracker.client import NodeClient
+from tracker.core.model import Edge
 from tracker.errors import TrackingError
 
 
@@ -168,12 +171,14 @@ class Written:
 
     def __init__(self, spark: SparkSession, tracked: Tracked, pipeline: Pipeline) -> None:
         self.publishes = True
+        self.more: Callable[[DataFrame, int], None] = lambda frame, batch: None
         self._tracked, self._pipeline = tracked, pipeline
         publish = tracked.writer(str(pipeline.directory / "out"))
 
         def each_batch(frame: DataFrame, batch: int) -> None:
             if self.publishes:
                 publish(frame, batch)
+            self.more(frame, batch)
 
         self._writer = (
             files(spark, pipeline)
@@ -216,6 +221,28 @@ def test_a_batch_may_publish_nothing_where_that_is_said(
     query.processAllAvailable()
     query.stop()
     assert query.last_durable_batch == 0
+
+
+def test_a_query_that_runs_on_may_not_publish_for_a_segment_that_is_newer(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse", "after")
+    tracked = tracked_in(pipeline)
+    written = Written(spark, tracked, pipeline)
+    query = written.start()
+    spec = pipeline.admin.pipeline(pipeline.name).spec
+    edges = (*spec.edges, Edge("parse", "newer"))
+    pipeline.admin.apply(replace(spec, segments=(*spec.segments, "newer"), edges=edges))
+    newer = pipeline.directory / "newer"
+    publish = tracked.writer(str(newer), creates=["newer"])
+    pipeline.publish(1)
+    query.processAllAvailable()  # the writer is another query's
+    written.more = publish
+    pipeline.publish(2)
+    with pytest.raises(StreamingQueryException, match="has no segment 'newer'"):
+        query.processAllAvailable()
+    assert not list(newer.glob("*.parquet"))
+    written.start().processAllAvailable()
 
 
 # --- who it is ------------------------------------------------------------------------------------

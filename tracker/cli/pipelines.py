@@ -22,6 +22,7 @@ from tracker.client import PipelineInfo
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import PipelineSpec
 from tracker.errors import Code, InvalidError
+from tracker.view.explanations import cell_json, ranges_text
 from tracker.view.pipelines import time_and_slot_text
 
 
@@ -33,6 +34,9 @@ def pipelines_apply(
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show what would change, and change nothing")
+    ] = False,
+    drop_open: Annotated[
+        bool, typer.Option("--drop-open", help="give up what is open in segments that are removed")
     ] = False,
     succeeds: Annotated[
         str | None,
@@ -46,9 +50,9 @@ def pipelines_apply(
     nothing.
 
     A pipeline that is there becomes what its file says: segments and edges, limits, fronts. A segment that the file
-    does not name any more is removed: it takes nothing more, and is drained. What cannot change while the pipeline
-    runs is refused, with what to do instead: slack, rounds and what slots count change by a pipeline of another name
-    that succeeds the one that is there. That is waited for for a while; what is open of it then is shown.
+    does not name any more is removed: it takes nothing more, and is drained, or dropped. What cannot change while the
+    pipeline runs is refused, with what to do instead: slack, rounds and what slots count change by a pipeline of another
+    name that succeeds the one that is there. That is waited for for a while; what is open of it then is shown.
     """
     files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
     if not files:
@@ -58,7 +62,7 @@ def pipelines_apply(
         raise typer.BadParameter(f"{file} has {len(specs)} pipelines, and one succeeds another")
     with connect(context) as admin:
         for spec in specs:
-            applied = admin.apply(spec, dry_run=dry_run, succeeds=succeeds)
+            applied = admin.apply(spec, dry_run=dry_run, drop_open=drop_open, succeeds=succeeds)
             changes, start_slot = applied.changes, applied.spec.start_slot
             outcome = "registered" if applied.created else "unchanged"
             if succeeds and applied.created:
@@ -66,10 +70,16 @@ def pipelines_apply(
                 outcome += f" to succeed {succeeds}, from {begins} on; write `start: slot:{start_slot}` into its file"
             if changes:
                 outcome = "changed " + ", ".join(_change_text(*each) for each in changes.items())
+            names = applied.spec.segments
+            if dropped := applied.dropped:
+                items = sum(cell.items for cell in dropped)
+                slots = ranges_text((cell.slot for cell in dropped), applied.spec)
+                outcome += f"; given up: {items} items, open at {slots}"
             if dry_run:
                 outcome = f"would be {outcome}"
             document = {
                 "pipeline": spec.name, "created": applied.created, "changes": changes, "dry_run": dry_run,
+                "dropped": [cell_json(cell, names) for cell in dropped],
                 "start_slot": start_slot,
             }  # fmt: skip
             show(context, document, f"pipeline {spec.name}: {outcome}")

@@ -21,7 +21,7 @@ from tracker.client.updates import slot_at, slot_until
 from tracker.core.home.registration import changed_fields
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
-from tracker.core.insight.explain import PipelineExplanation
+from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell, PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model import Cells, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
@@ -39,6 +39,8 @@ PAGE_PIPELINES = 200
 """How many are asked for at a time."""
 SHARD_TIMEOUT_S = 5.0
 """How long one shard may take for its part of an explanation."""
+MAX_DROPS = 1_000
+"""How often what is open in a removed segment is listed and written off, up to MAX_EXPLAINED_CELLS of each shard."""
 MAX_ASKED_AT_ONCE = 16
 """Shards that are asked for their parts at the same time."""
 
@@ -68,11 +70,13 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A pipeline as it is now, or would be; whether it is new; and what it was before, if it has changed."""
+    """A pipeline as it is now, or would be; whether it is new; what it was before, if it has changed; and what was
+    given up in segments that are removed."""
 
     spec: PipelineSpec
     created: bool
     before: PipelineSpec | None
+    dropped: tuple[OpenCell, ...] = ()
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
@@ -98,20 +102,47 @@ class Admin(Closing):
         return spec_from_pb(answer.spec), answer.created
 
     def apply(
-        self, spec: PipelineSpec, *, dry_run: bool = False, succeeds: str | None = None
+        self,
+        spec: PipelineSpec,
+        *,
+        dry_run: bool = False,
+        drop_open: bool = False,
+        succeeds: str | None = None,
     ) -> Applied:
         """Registers a pipeline, or lets one that is there become this one while it runs: its limits, also lower ones
-        (what is over them stays), its segments and edges. Segments that are not named any more are removed: they take
-        nothing more. dry_run: nothing changes. succeeds: the name of a pipeline in whose place a new one comes, where
-        what is to change cannot: unless it has a start of its own, it begins where that one is complete, which is
-        waited for as long as the timeout of this object (with dry_run it is not). Raises RefusedError where it cannot
-        become so while it runs, with what to do instead, and with what is open of a pipeline that is to be
-        succeeded."""
+        (what is over them stays), its segments and edges, and the rest. Segments that are not named any more are removed:
+        they take nothing more, and what is open there is waited for. dry_run: nothing changes. drop_open: what is open in
+        removed segments is written off, and returned; UnavailableError where a shard does not say what that is: repeat
+        it. succeeds: the name of a pipeline in whose place a new one comes, where what is to change cannot: unless it has
+        a start of its own, it begins where that one is complete, which is waited for as long as the timeout of this object
+        (with dry_run it is not). Raises RefusedError where it cannot become so while it runs, with what to do instead, and
+        with what is open of a pipeline that is to be succeeded."""
         if succeeds is not None:
             spec = succeeding(self, spec, succeeds, 0.0 if dry_run else self._timeout_s)
         answer = self._register(spec, change=True, check_only=dry_run)
         before = spec_from_pb(answer.before) if answer.HasField("before") else None
-        return Applied(spec_from_pb(answer.spec), answer.created, before)
+        now = spec_from_pb(answer.spec)
+        dropped = self._drop_open(now, dry_run) if drop_open and before is not None else ()
+        return Applied(now, answer.created, before, tuple(dropped))
+
+    def _drop_open(self, spec: PipelineSpec, dry_run: bool) -> Iterator[OpenCell]:
+        """Writes off what is open in segments that are removed, until nothing is: what a home had accepted before it knew
+        of the change may still come."""
+        for name in spec.removed:
+            for _ in range(1 if dry_run else MAX_DROPS):
+                found = self.explain(spec.name, name, max_cells=MAX_EXPLAINED_CELLS)
+                if found.silent_shards:
+                    raise UnavailableError(
+                        f"pipeline {spec.name!r}: what is open in {name!r} is not dropped, shards do not answer: "
+                        f"{'; '.join(found.silent_shards.values())}; repeat it"
+                    )
+                cells = [cell for part in found.parts for cell in part.cells]
+                if not cells:
+                    break
+                if not dry_run:
+                    rows = ((cell.segment, cell.slot, cell.checksum, cell.items) for cell in cells)
+                    self.retire(spec.name, "", Cells.of(rows))
+                yield from cells
 
     def _register(self, spec: PipelineSpec, **how: bool) -> Any:
         request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec), **how)

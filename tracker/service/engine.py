@@ -30,7 +30,11 @@ from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.service.failpoints import WATCHES_STEPS, failpoint
 from tracker.service.leasing import LeaseKeeper
-from tracker.service.log_length import SNAPSHOT_AFTER_RECORDS, LogLength
+from tracker.service.log_length import (
+    SNAPSHOT_AFTER_DELETION_S,
+    SNAPSHOT_AFTER_RECORDS,
+    LogLength,
+)
 from tracker.service.pacing import Pace
 from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
@@ -339,8 +343,8 @@ class Engine:
                     self.hooks.units_arrived(effect)
                 case m.PipelineEnded():
                     self.hooks.ended(effect)
-                    # What is kept of it goes with the next snapshot, which is due now.
-                    self._log_length.want_snapshot()
+                    self._log_length.want_snapshot(self._loop.time())
+                    self._loop.call_later(SNAPSHOT_AFTER_DELETION_S, self._snapshot_in_time)
                 case m.MembersChanged():
                     self.hooks.members_changed(effect)
                 case m.LeftTracker():
@@ -429,8 +433,8 @@ class Engine:
                     self._tell_changed(batch[-1][0])
                     self._has_committed.set()
                     self._has_committed = asyncio.Event()
-                    if self._log_length.is_due:
-                        await self.write_snapshot()
+                    await self._snapshot_if_due()
+            await self._snapshot_if_due()
         except Exception as error:
             self.fail(error)
         finally:
@@ -474,6 +478,15 @@ class Engine:
         self.store.commit(self.epoch, encoded)
         failpoint("sync-after")
         return sum(len(data) for _, data in encoded)
+
+    def _snapshot_in_time(self) -> None:
+        """Begins to write a snapshot if one is due, though nobody waits for a record."""
+        if self._writing is None and not self._stopped:
+            self._writing = self._loop.create_task(self._write_all())
+
+    async def _snapshot_if_due(self) -> None:
+        if not self._stopped and self._log_length.is_due(self._loop.time()):
+            await self.write_snapshot()
 
     async def write_snapshot(self) -> None:
         """Writes a snapshot, and lets the store drop the records that it stands for."""

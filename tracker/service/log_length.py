@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
 SMALL_SNAPSHOT_AFTER_RECORDS = 3_000
 """The least length of a log at which a small snapshot takes its place. A log of twice a snapshot's size
 takes longer to read than it does; so many records take a quarter of a second of a processor to read and apply, and more on a loaded machine."""
+SNAPSHOT_AFTER_DELETION_S = 20.0
+"""What was kept of a deleted pipeline goes with a snapshot so long after it; pipelines that are deleted one after the
+other go with one."""
 
 
 class LogLength:
@@ -18,7 +23,7 @@ class LogLength:
         self._bytes = 0
         """Of those that this process has written."""
         self._snapshot_bytes = 0
-        self._is_wanted = False
+        self._wanted_s = math.inf
         self._after_records = snapshot_after_records
 
     def wrote(self, records: int, size_bytes: int) -> None:
@@ -26,16 +31,15 @@ class LogLength:
         self.records += records
         self._bytes += size_bytes
 
-    def want_snapshot(self) -> None:
-        """One is due now: what it stands for holds much that is gone."""
-        self._is_wanted = True
+    def want_snapshot(self, now_s: float) -> None:
+        """A pipeline was deleted, of which the snapshot holds much that is gone."""
+        self._wanted_s = min(self._wanted_s, now_s + SNAPSHOT_AFTER_DELETION_S)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether a snapshot is due."""
+    def is_due(self, now_s: float) -> bool:
+        """Whether a snapshot is due. now_s: of any monotonic clock."""
         is_small = self._bytes >= 2 * self._snapshot_bytes
         return (
-            self._is_wanted
+            now_s >= self._wanted_s
             or self.records >= self._after_records
             or self._bytes >= SNAPSHOT_AFTER_BYTES
             or (is_small and self.records >= SMALL_SNAPSHOT_AFTER_RECORDS)
@@ -44,7 +48,7 @@ class LogLength:
     def begin(self) -> None:
         """A snapshot of all that is committed by now is being written."""
         self.records = self._bytes = 0
-        self._is_wanted = False
+        self._wanted_s = math.inf
 
     def wrote_snapshot(self, size_bytes: int) -> None:
         """It has this size."""

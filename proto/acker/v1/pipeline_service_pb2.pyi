@@ -404,6 +404,8 @@ class PipelineState(_message.Message):
     LATE_ITEMS_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    IS_CHANGING_FIELD_NUMBER: _builtins.int
+    CHANGE_AWAITS_FIELD_NUMBER: _builtins.int
     min_time: _builtins.int
     """The least min time of its segments, exclusive."""
     complete: _builtins.bool
@@ -416,6 +418,8 @@ class PipelineState(_message.Message):
     """Items that operators have written off."""
     generation: _builtins.int
     """How often it was restarted."""
+    is_changing: _builtins.bool
+    """Whether a change of its segments or edges is under way."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentState]:
         """One for each, in the order in which they are registered."""
@@ -427,6 +431,10 @@ class PipelineState(_message.Message):
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeState]:
         """By node: its last tick that the asked process has applied."""
+
+    @_builtins.property
+    def change_awaits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Then the shards that are not known to judge by it; none where it waits for the stable cut."""
 
     def __init__(
         self,
@@ -440,10 +448,12 @@ class PipelineState(_message.Message):
         late_items: _builtins.int = ...,
         written_off_items: _builtins.int = ...,
         generation: _builtins.int = ...,
+        is_changing: _builtins.bool = ...,
+        change_awaits: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "complete", b"complete", "fronts", b"fronts", "generation", b"generation", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "change_awaits", b"change_awaits", "complete", b"complete", "fronts", b"fronts", "generation", b"generation", "is_changing", b"is_changing", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -462,7 +462,6 @@ class PipelineSnapshot(_message.Message):
     LEFT_FIELD_NUMBER: _builtins.int
     GRAPH_CHANGE_FIELD_NUMBER: _builtins.int
     ACTIVATED_FIELD_NUMBER: _builtins.int
-    CHANGING_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
@@ -470,8 +469,6 @@ class PipelineSnapshot(_message.Message):
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
     """Which change of its segments and edges was the last; 0 if there was none."""
-    changing: _builtins.bool
-    """Whether it is under way."""
     changes: _builtins.int
     """How often it was changed."""
     @_builtins.property
@@ -592,14 +589,13 @@ class PipelineSnapshot(_message.Message):
         left: _abc.Iterable[_peer_service_pb2.SegmentSlot] | None = ...,
         graph_change: _builtins.int = ...,
         activated: _abc.Iterable[_builtins.int] | None = ...,
-        changing: _builtins.bool = ...,
         before: _types_pb2.PipelineSpec | None = ...,
         changed: _types_pb2.PipelineSpec | None = ...,
         changes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "changing", b"changing", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "graph_change", b"graph_change", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "graph_change", b"graph_change", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -637,7 +633,9 @@ Global___Vacancy: _TypeAlias = Vacancy  # noqa: Y015
 
 @_typing.final
 class HistorySnapshot(_message.Message):
-    """A segment's history in one of its steps."""
+    """A segment's history in one of its steps. What lies evenly is stored as zeros: of min times, and of moments, by how much
+    each one's distance from the one before differs from that one's, beginning with two at 0; modulo 2^64.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -76,7 +76,7 @@ class Confirmations:
     def _answer_registrations(self, everywhere: int) -> None:
         for name, (number, requests) in list(self.registrations.items()):
             pipeline = self._pipelines.get(name)
-            if number <= everywhere and pipeline is not None and pipeline.is_activated:
+            if number <= everywhere and pipeline is not None and not pipeline.change_awaits:
                 del self.registrations[name]
                 spec = pipeline.spec
                 self._effects.extend(Answer(request, spec) for request in requests)

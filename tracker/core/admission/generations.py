@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
+from tracker.core.admission.silence import Silence
 from tracker.core.cut.stable import StableCut
 from tracker.core.log import (
     Effect,
@@ -19,6 +20,8 @@ from tracker.core.log import (
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import ShardLeft
 from tracker.core.membership.shards import Shards
+from tracker.core.model import Refusal, RefusalCode
+from tracker.core.pipeline.change import is_less_patient
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines, deleted
 from tracker.core.reporting.reporter import Reporter
@@ -36,6 +39,7 @@ class Generations:
     _nodes: Nodes
     _confirmations: Confirmations
     _sessions: Sessions
+    _silence: Silence
     _effects: list[Effect]
 
     def begin_pipeline(self, entry: PipelineRegistered, now_ns: int) -> None:
@@ -66,6 +70,20 @@ class Generations:
         self._pipelines.mark(name)
         self._reporter.want_whole_reports(now_ns)
 
+    def change_pipeline(self, entry: PipelineChanged, home: int, now_ns: int) -> None:
+        """A pipeline becomes another one, or a home judges by what it has become. Nodes that have to say more often that
+        they live are told so when they attach again, and have the time for it."""
+        name = entry.pipeline
+        before = self._pipelines[name].spec
+        self._pipelines.change(entry.number, entry.spec)
+        if entry.activated:
+            self._pipelines.activated(name, home, entry.number)
+        if is_less_patient(before, self._pipelines[name].spec):
+            changed = f"pipeline {name!r} has changed: its nodes say more often that they live; attach again"
+            self._sessions.end_all(name, Refusal(RefusalCode.NOT_READY, changed))
+            self._silence.begin_anew(now_ns)
+        self._pipelines.mark(name)
+
     def end_pipeline(self, name: str, restart: Restart) -> None:
         """A pipeline was deleted: its nodes and subscribers hear of it, and nothing more is taken of it. A repeated
         deletion, or one of an older generation, is nothing."""
@@ -86,18 +104,13 @@ class Generations:
         ready = [name for name in known.unactivated if known[name].may_activate]
         if not ready or not self._shards.counts:
             return
-        pending = [*self._journal.pending_entries()]
-        if any(isinstance(entry, ShardLeft) for entry in pending):
+        if any(isinstance(entry, ShardLeft) for entry in self._journal.pending_entries()):
             return  # that is its last entry
-        logged = {
-            (entry.pipeline, entry.number)
-            for entry in pending
-            if isinstance(entry, PipelineChanged) and entry.activated
-        }
         for name in ready:
             pipeline = known[name]
             number = pipeline.graph_change.number
-            if (name, number) not in logged:
+            pending = self._journal.pending_of(PipelineChanged, name)
+            if not any(entry.activated and entry.number == number for entry in pending):
                 self._journal.append_home(PipelineChanged(number, pipeline.spec, activated=True))
                 pipeline.activate()
 

@@ -24,7 +24,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
-from tracker.core.model import NodeKey, Refusal, RefusalCode, Refused
+from tracker.core.model import Cells, NodeKey, Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.names import unprintable
 from tracker.core.model.slots import LOWEST_SLOT
@@ -179,14 +179,28 @@ class Nodes:
         self.close_key(event.pipeline, event.key)
         self._journal.answer_last(event.request)
 
+    @staticmethod
+    def _check_removed(pipeline: Pipeline, cells: Cells) -> None:
+        """Raises Refused(INVALID) where some of the cells are in no segment that was removed."""
+        spec = pipeline.spec
+        for segment in map(int, {*cells.segments.tolist()}):
+            if segment >= len(spec.segments) or spec.segments[segment] not in spec.removed:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"pipeline {spec.name!r}: cells of segment number {segment} cannot be written off for no node: that is for "
+                    f"segments that were removed, which are {spec.removed[:20]}; name the node that is gone",
+                )
+
     def retire(self, event: RetireNode) -> None:
         """Closes a node's key for an operator, and passes on what is to be written off because of it.
         Of a node that is gone already, which was evicted, say, its fronts have left by this."""
         pipeline = self._homes.at_home(event.pipeline, event.node_id)
         home = pipeline.home
+        if not event.node_id:
+            self._check_removed(pipeline, event.write_off)
         key = home.newest.get(event.node_id)
         vacant = pipeline.shard.vacancies.knows(event.node_id)
-        if key is None and event.node_id not in home.nodes and not vacant:
+        if event.node_id and key is None and event.node_id not in home.nodes and not vacant:
             raise Refused(
                 RefusalCode.UNKNOWN_NODE,
                 f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot be retired: none of this "

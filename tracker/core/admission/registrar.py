@@ -94,6 +94,18 @@ def _check_not_complete(pipeline: Pipeline, known: PipelineSpec, spec: PipelineS
             )
 
 
+def _check_may_open(pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec) -> None:
+    """Raises Refused(COMPLETE) where a pipeline is to wait for more fronts, and no front could feed some segment, as far
+    as has been heard here."""
+    for name, floor in zip(known.segments, pipeline.floors(), strict=False):
+        if floor == FOREVER and name not in spec.removed:
+            raise Refused(
+                RefusalCode.COMPLETE,
+                f"pipeline {spec.name!r} cannot become open: segment {name!r} is complete, which stays true, and no front "
+                "could feed it; register another pipeline",
+            )
+
+
 def _ending(name: str) -> Refused:
     return Refused(
         RefusalCode.NOT_READY,
@@ -226,9 +238,8 @@ class Registrar:
     def _newest(self, pipeline: Pipeline) -> tuple[int, PipelineSpec]:
         """How often a pipeline was changed, durably or not, and what it has become."""
         newest = pipeline.changes, pipeline.spec
-        for entry in self._journal.pending_entries():
-            if isinstance(entry, PipelineChanged) and entry.pipeline == pipeline.spec.name:
-                newest = max(newest, (entry.number, entry.spec), key=itemgetter(0))
+        for entry in self._journal.pending_of(PipelineChanged, pipeline.spec.name):
+            newest = max(newest, (entry.number, entry.spec), key=itemgetter(0))
         return newest
 
     def _check_change(self, pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec) -> None:
@@ -238,15 +249,19 @@ class Registrar:
         self._check_limits(spec)
         self._check_segments(spec, len(spec.segments) - len(known.segments))
         check_change(known, spec)
-        if not changes_graph(known, spec):
-            return
-        if all(slot == FOREVER for slot in pipeline.announced):
+        opens = spec.open and not known.open
+        if (opens or changes_graph(known, spec)) and all(s == FOREVER for s in pipeline.announced):
             raise Refused(
                 RefusalCode.COMPLETE,
-                f"pipeline {spec.name!r} is complete, which stays true; register another one, under another name",
+                f"pipeline {spec.name!r} is complete, which stays true; register another one that goes on from it: lowmark "
+                f"pipelines apply --succeeds {spec.name}",
             )
+        if opens:
+            _check_may_open(pipeline, known, spec)
+        if not changes_graph(known, spec):
+            return
         if pipeline.graph_change.is_under_way or changes_graph(pipeline.spec, known):
-            away = sorted({*pipeline.combiner.views} - pipeline.graph_change.activated)
+            away = [*pipeline.change_awaits]
             waits = f"shards {away} have not adopted it" if away else "it is not known everywhere"
             raise Refused(
                 RefusalCode.NOT_READY,
@@ -315,10 +330,7 @@ class Registrar:
 
     def _pending(self, kind: type[Said], name: str) -> Said | None:
         """The newest entry of a kind that is of a pipeline and not durable yet."""
-        for entry in self._journal.pending_entries():
-            if isinstance(entry, kind) and entry.pipeline == name:
-                return entry
-        return None
+        return next(self._journal.pending_of(kind, name), None)
 
     def _check_ended(self, name: str) -> None:
         """Raises Refused(FULL) where as many deleted pipelines as are remembered are not over everywhere."""

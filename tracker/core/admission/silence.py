@@ -50,7 +50,11 @@ class Silence:
         before, self._handled_ns = self._handled_ns, now_ns
         most_ns = _LATE_WAKE * self._config.evict_check_ms * MS
         if before is None or now_ns - before > most_ns or not takes_ticks:
-            self._deaf_until_ns = now_ns
+            self.begin_anew(now_ns)
+
+    def begin_anew(self, now_ns: int) -> None:
+        """Until now nodes could not be heard: they are listened to from here on before any is judged."""
+        self._deaf_until_ns = now_ns
 
     def _store_stands(self, now_ns: int) -> bool:
         """Whether nothing has become durable for some time that should have: then nobody can join."""
@@ -68,7 +72,7 @@ class Silence:
         self.check_ns = now_ns + self._config.evict_check_ms * MS
         if not self._homes.takes_up_nodes or self._store_stands(now_ns):
             # Some shard may still have to hear what a node's former home logged of it; nobody can join.
-            self._deaf_until_ns = now_ns
+            self.begin_anew(now_ns)
         could_hear = before_ns is not None and self._deaf_until_ns <= before_ns
         for name in self._pipelines.evicting:
             pipeline = self._pipelines[name]

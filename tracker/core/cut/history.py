@@ -7,6 +7,7 @@ fine one for the recent past and a coarse one for the rest; each forgets its old
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,8 +42,7 @@ class Steps:
     def __init__(self, step: int, most: int, since: int) -> None:
         """since: nothing is remembered of slots up to this one."""
         self.step, self.most, self.since = step, most, since
-        self.slots: list[int] = []
-        self.at_ms: list[int] = []
+        self.slots, self.at_ms = array("q"), array("q")
 
     def record(self, slot: int, at_ms: int) -> None:
         last = self.slots[-1] if self.slots else self.since
@@ -51,7 +51,7 @@ class Steps:
         self.slots.append(slot)
         self.at_ms.append(at_ms)
         if len(self.slots) > self.most:
-            # A tenth at once: deleting from the front of a list costs its length.
+            # A tenth at once: deleting from the front costs the length.
             gone = max(1, self.most // 10)
             self.since = self.slots[gone - 1]
             del self.slots[:gone], self.at_ms[:gone]
@@ -102,12 +102,13 @@ class History:
 @dataclass(frozen=True, slots=True)
 class HistorySnapshot:
     """One segment's history in one of its steps (by their order): when which min time was announced,
-    as (slot, unix time in milliseconds); nothing is remembered of slots up to `since`."""
+    as arrays of int64: slots, and as many unix times in milliseconds; nothing is remembered of slots up to `since`."""
 
     segment: int
     tier: int
     since: int
-    steps: tuple[tuple[int, int], ...]
+    slots: array[int]
+    at_ms: array[int]
 
 
 def _saved(histories: list[History]) -> Iterator[HistorySnapshot]:
@@ -116,14 +117,13 @@ def _saved(histories: list[History]) -> Iterator[HistorySnapshot]:
     for segment, history in enumerate(histories):
         for number, tier in enumerate(history.tiers):
             if tier.slots or tier.since != first:
-                steps = tuple(zip(tier.slots, tier.at_ms, strict=True))
-                yield HistorySnapshot(segment, number, tier.since, steps)
+                yield HistorySnapshot(segment, number, tier.since, tier.slots[:], tier.at_ms[:])
 
 
 def _restore(histories: list[History], saved: HistorySnapshot) -> None:
     tier = histories[saved.segment].tiers[saved.tier]
     tier.since = saved.since
-    tier.slots, tier.at_ms = ([step[n] for step in saved.steps] for n in (0, 1))
+    tier.slots, tier.at_ms = saved.slots[:], saved.at_ms[:]
 
 
 HISTORIES = d.each(HistorySnapshot, _saved, _restore)

@@ -282,6 +282,7 @@ class HomePipeline:
         remembered = [i for i, known in self.nodes.items() if known.evicted and not known.held]
         for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
             del self.nodes[node_id]
+            self.drop_staged(node_id, unless=lambda _: False)
         return node
 
     def has_left(self, node_id: str) -> bool:

@@ -41,7 +41,8 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class PipelineDescription:
-    """A pipeline's state; mirrors the contract's PipelineState."""
+    """A pipeline's state; mirrors the contract's PipelineState. `is_changing`: whether a change of its segments or edges
+    is under way; `change_awaits`: the shards that are then not known to judge by it; none where it waits for the cut."""
 
     min_time: int
     complete: bool
@@ -52,6 +53,8 @@ class PipelineDescription:
     late_items: int
     written_off_items: int = 0
     generation: int = 0
+    is_changing: bool = False
+    change_awaits: tuple[int, ...] = ()
 
 
 class ShardRole(Enum):

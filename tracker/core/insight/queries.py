@@ -233,6 +233,8 @@ def _describe(state: Pipeline, now_ns: int) -> PipelineDescription:
             if not known.closed
         ),
         generation=state.generation,
+        is_changing=state.graph_change.is_under_way,
+        change_awaits=state.change_awaits,
         late_items=shown_items(sum(low.late_items for view in views for low in view.lows.values())),
         written_off_items=shown_items(
             sum(low.written_off_items for view in views for low in view.lows.values())

@@ -121,7 +121,8 @@ class WrittenOff:
     """An operator gives up what is open in some cells, because of a node that is gone (rule 9). A cell
     is cleared where its checksum is still the one given here, the one that the operator was shown;
     any other holds items of somebody else and stays. None is: the operator says that the node is gone,
-    which was evicted before. Sent to another shard, it holds that shard's cells alone. at_ms: when, in unix time, for people. It is of one generation, and nothing in a later
+    which was evicted before. node_id: empty where the cells are of a segment that was removed. Sent to another shard, it
+    holds that shard's cells alone. at_ms: when, in unix time, for people. It is of one generation, and nothing in a later
     one."""
 
     pipeline: str

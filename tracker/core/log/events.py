@@ -57,8 +57,9 @@ class LeaveNode:
 @dataclass(slots=True, eq=False)
 class RetireNode:
     """An operator closes a node's key, its fronts with it, and writes off the given cells (none: what
-    is open is waited for). May be repeated. Answered by `Answer(request, None)` when every shard has
-    applied it. at_ms: when, in unix time, for people."""
+    is open is waited for). node_id: empty where it is no node that is gone, but a segment: then all cells
+    are of segments that were removed. May be repeated. Answered by `Answer(request, None)` when every shard
+    has applied it. at_ms: when, in unix time, for people."""
 
     request: Hashable
     pipeline: str

@@ -9,10 +9,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
-from tracker.core.log import Append, Effect, Entry, HomeEntry, PipelineChanged, Record
+from tracker.core.log import (
+    Append,
+    Effect,
+    Entry,
+    HomeEntry,
+    PipelineChanged,
+    PipelineDeleted,
+    PipelineRestarted,
+    Record,
+)
 from tracker.core.log.records import may_change_min_times
 from tracker.core.model import durable as d
+
+OfOne = TypeVar("OfOne", PipelineChanged, PipelineRestarted, PipelineDeleted)
 
 MAX_LOOKED_THROUGH = 64
 """Records that are not durable, as many as are looked through for an announcement: with more of them another group
@@ -74,12 +86,11 @@ class Journal:
             may_change_min_times(record, pipeline) for _, record, _ in self.pending
         )
 
-    def has_pending_change(self, pipeline: str) -> bool:
-        """Whether this home has decided that a pipeline becomes another one, and that is not durable."""
-        return any(
-            isinstance(entry, PipelineChanged) and entry.pipeline == pipeline
-            for entry in self.pending_entries()
-        )
+    def pending_of(self, kind: type[OfOne], pipeline: str) -> Iterator[OfOne]:
+        """Those of a kind that are of one pipeline, newest first."""
+        for entry in self.pending_entries():
+            if isinstance(entry, kind) and entry.pipeline == pipeline:
+                yield entry
 
     def commit(self, position: int) -> Iterator[tuple[Record, Hashable | None]]:
         """The records that are durable by now and have not taken effect, one after the other."""

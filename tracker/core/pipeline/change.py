@@ -17,9 +17,8 @@ from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER
 
-_FOR_GOOD = ("open", "slack_ns", "rounds", "time")
+_FOR_GOOD = ("slack_ns", "rounds", "time")
 """What of a pipeline cannot change while it runs, beside its name and start."""
-_LAGS = "it ends when the stable cut has come far enough, which is heard again"
 
 
 @dataclass(eq=False)
@@ -31,16 +30,17 @@ class GraphChange:
     activated: set[int] = d.survives(d.SORTED)
     """The homes that judge by it, by what is applied here. A shard that joins later activates it, too: some process
     may count that one before it hears of the change."""
-    is_under_way: bool = d.survives({"changing": d.AS_IT_IS}, default=False, may_lag=_LAGS)
-    before: PipelineSpec | None = d.survives(default=None, may_lag=_LAGS)
-    """What the pipeline was, until the change is over."""
+    before: PipelineSpec | None = d.survives(
+        default=None, may_lag="it ends when the stable cut has come far enough"
+    )
+    """What the pipeline was, until the change is over; None where none is under way."""
     _counts_from: Mapping[int, int] = d.forgotten("it may be found later", dict)
     """How much of each home's log was applied here when the last home had activated it; empty until then."""
 
     def begin(self, number: int, before: PipelineSpec) -> None:
         """A change is applied. The one before is over at its registrar, so that every home has activated it, and every
         shard has applied that."""
-        self.number, self.before, self.is_under_way = number, before, True
+        self.number, self.before = number, before
         self.activated, self._counts_from = set(), {}
 
     def activate(self, home: int, number: int) -> None:
@@ -58,9 +58,14 @@ class GraphChange:
         behind = (cut.get(home, 0) < number for home, number in self._counts_from.items())
         return bool(self._counts_from) and not any(behind)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether what was before still counts."""
+        return self.before is not None
+
     def end(self) -> None:
         """Only what is declared counts from here on."""
-        self.is_under_way, self.before = False, None
+        self.before = None
 
 
 def numbered(known: PipelineSpec, asked: PipelineSpec) -> PipelineSpec:
@@ -92,7 +97,8 @@ def check_change(known: PipelineSpec, asked: PipelineSpec) -> None:
             raise _refused(
                 known,
                 f"its {name} is for good: it is {_text(getattr(known, name))}, and "
-                f"{_text(getattr(asked, name))} is asked; register another pipeline",
+                f"{_text(getattr(asked, name))} is asked; register another pipeline that begins where this one is complete: "
+                f"lowmark pipelines apply --succeeds {known.name}",
             )
     if known.start_slot != asked.start_slot:
         raise _refused(
@@ -105,12 +111,11 @@ def check_change(known: PipelineSpec, asked: PipelineSpec) -> None:
             known,
             f"segment {back[0]!r} was removed, and a name is not given twice: name the new one otherwise",
         )
-    if (asked.keep_alive_ms or FOREVER) < (known.keep_alive_ms or FOREVER):
-        raise _refused(
-            known,
-            f"its nodes say that they live every {known.keep_alive_ms} ms (0: never), and would be evicted where "
-            f"they had to every {asked.keep_alive_ms} ms: evict_after cannot become shorter while they run",
-        )
+
+
+def is_less_patient(known: PipelineSpec, asked: PipelineSpec) -> bool:
+    """Whether nodes have to say more often that they live than they were told when they attached their streams."""
+    return (asked.keep_alive_ms or FOREVER) < (known.keep_alive_ms or FOREVER)
 
 
 def united(spec: PipelineSpec, before: PipelineSpec | None) -> SegmentGraph:

@@ -222,10 +222,14 @@ class Pipeline:
         return all(view.changes >= number for view in self.combiner.views.values())
 
     @property
-    def is_activated(self) -> bool:
-        """Whether every home judges by the last change, as far as is applied here."""
+    def change_awaits(self) -> tuple[int, ...]:
+        """The shards that are not known to judge by the change that is under way, by number."""
         change = self.graph_change
-        return not change.is_under_way or change.activated >= self.combiner.views.keys()
+        return (
+            tuple(sorted(self.combiner.views.keys() - change.activated))
+            if change.is_under_way
+            else ()
+        )
 
     def activate(self) -> None:
         """This home judges by the last change from here on."""

@@ -317,10 +317,7 @@ class LogApplier:
             case PipelineRestarted():
                 self._generations.begin_generation(entry.pipeline, entry.restart, now_ns)
             case PipelineChanged():
-                self._pipelines.change(entry.number, entry.spec)
-                if entry.activated:
-                    self._pipelines.activated(entry.pipeline, home, entry.number)
-                self._pipelines.mark(entry.pipeline)
+                self._generations.change_pipeline(entry, home, now_ns)
             case PipelineCompleted():
                 segments = range(self._pipelines[entry.pipeline].graph.size)
                 everything = tuple((segment, FOREVER) for segment in segments)

@@ -99,9 +99,11 @@ class Process(Queries):
         nodes = Nodes(journal, shards, pipelines, homes, confirmations, config, effects)
         ticks = TickJudge(shards, replication)
         sessions = Sessions(journal, pipelines, homes, nodes, ticks, effects)
+        self._silence = silence = Silence(journal, shards, pipelines, homes, nodes, config)
         generations = Generations(
-            journal, shards, pipelines, cut, reporter, nodes, confirmations, sessions, effects
-        )
+            journal, shards, pipelines, cut, reporter, nodes, confirmations, sessions, silence,
+            effects,
+        )  # fmt: skip
         hand_over = HandOver(
             journal, shards, pipelines, reporter, nodes, generations, config, effects
         )
@@ -121,9 +123,8 @@ class Process(Queries):
         self._registrar = Registrar(
             journal, shards, pipelines, homes, confirmations, config, effects
         )
-        self._silence = Silence(journal, shards, pipelines, homes, nodes, config)
         self._receiver = Receiver(journal, shards, pipelines, replication, reporter, progress)
-        self._timers = Timers(pipelines, replication, reporter, self._silence, config, effects)
+        self._timers = Timers(pipelines, replication, reporter, silence, config, effects)
         self._frame_check = FrameCheck(shards, pipelines, replication)
         self._recovery = Recovery(
             journal, shards, pipelines, cut, replication, confirmations, nodes, sessions,

@@ -15,6 +15,7 @@ from tracker.core.log import (
     FrameBody,
     FrontsGranted,
     Pinned,
+    PipelineChanged,
     PipelineCompleted,
     PipelineReport,
     ReportWanted,
@@ -364,7 +365,7 @@ class Reporter:
         if registrar is not None and registrar.says_complete(pipeline.graph.size):
             return True
         if self._homes.decides_on(name):
-            if self._journal.has_pending_change(name):
+            if any(self._journal.pending_of(PipelineChanged, name)):
                 return False  # it is another pipeline by then, and looked at again
             pipeline.announced = [FOREVER] * pipeline.graph.size
             pipeline.unpublished.clear()

@@ -229,7 +229,8 @@ class ShardPipeline:
         """Clears the cells of an operator's write-off that hold just what the operator was shown. They
         are touched as by a tick, so that each is held until the entry is inside M (rule 6). The node is
         gone by the operator's word, and so are fronts of it that were evicted before."""
-        self.vacancies.retired(entry.node_id)
+        if entry.node_id:
+            self.vacancies.retired(entry.node_id)
         if not len(entry.cells):
             return
         for segment, slot, checksum, _ in entry.cells.rows():

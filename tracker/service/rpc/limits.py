@@ -112,6 +112,10 @@ class Quotas:
             return None
         return self._ticks.setdefault(pipeline, Bucket(self.limits.max_ticks_per_s))
 
+    def forget(self, pipeline: str) -> None:
+        """It was deleted."""
+        self._ticks.pop(pipeline, None)
+
 
 def client_of(context: Context) -> str:
     """The name of the call's token, or else the address it came from, without the port."""
