@@ -149,3 +149,40 @@ def test_the_command_shows_what_would_change_and_changes_it(
     assert said["changes"]["removed"] == [[], ["third"]] and not said["created"]
     file.write_text(FILE)
     assert "a name is not given twice" in apply()
+
+
+def test_a_segment_that_is_removed_is_shown_until_it_is_drained(running: EmbeddedTracker) -> None:
+    def said(*words: str) -> str:
+        environment = {"LOWMARK_TARGET": running.target, "COLUMNS": "250"}
+        result = CliRunner().invoke(app, [*words, "--pipeline", "two"], env=environment)
+        assert not result.exit_code, result.output
+        return result.stdout
+
+    with (
+        NodeClient(running.target, "two", "n") as node,
+        NodeClient(running.target, "two", "reader") as reader,
+        Admin(running.target) as admin,
+    ):
+        joined_front(node)
+        reader.join(HANG_S)
+        done(node.commit(create(10, 7)))
+        tick = consume(10, 7)
+        done(reader.commit(replace(tick, created=create(12, 9, 1).created)))
+        done(node.commit(promise(50)))
+        admin.apply(replace(TWO_SEGMENTS, segments=("first",), edges=()))
+        until(lambda: admin.pipeline("two").state.segments[0].min_time == 50)
+        assert "second: removed, and drains; min time" in said("explain")
+        assert "removed, and drains; nobody has ever consumed from segment second" in said("status")
+        assert (
+            "segment second was removed, and is complete when what is in it and before it is "
+            "processed: 1 items are open there in 1 slots"
+        ) in said("watch", "--once")
+        (cause,) = json.loads(said("explain", "--json"))["segments"][1]["causes"]
+        assert cause["advice"].startswith(
+            "the segment was removed: let a query consume what is in it"
+        )
+        done(reader.commit(consume(12, 9, 1)))
+        until(lambda: admin.pipeline("two").state.segments[1].min_time == FOREVER)
+        assert "second: removed, and complete" in said("explain")
+        for words in (("status",), ("watch", "--once")):
+            assert "first" in said(*words) and "second" not in said(*words)

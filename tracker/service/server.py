@@ -84,6 +84,7 @@ class TrackerServer:
         """Whether its shard has left the tracker: nothing is to be served any more."""
         self._store = store
         self._hub = Hub(config.limits.max_subscribers)
+        self._quotas = Quotas(config.limits)
         self._hub.elsewhere = -1 if config.shard == SEQUENCER else SEQUENCER
         self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         self._health = health.aio.HealthServicer()
@@ -98,6 +99,7 @@ class TrackerServer:
     def _end_pipeline(self, effect: PipelineEnded) -> None:
         """A pipeline was deleted: whoever listens to it or samples it lets go of it."""
         self._hub.ended(effect.pipeline)
+        self._quotas.forget(effect.pipeline)
         self.sampler.forget(effect.pipeline)
 
     async def start(self) -> None:
@@ -210,7 +212,7 @@ class TrackerServer:
             options=(*SERVER_OPTIONS, *connection_age(self.config.limits.max_connection_age_ms)),
         )
         engine, addresses = self.engine, self._addresses
-        quotas = Quotas(self.config.limits)
+        quotas = self._quotas
         calls = None if self._access is None else self._access.calls
         peers = Peers(addresses, by_certificate=bool(self.config.security.tls_ca), calls=calls)
         self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
