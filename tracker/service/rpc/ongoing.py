@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 
 from tracker.service.rpc.errors import Context
-from tracker.service.rpc.wrapping import Handler, wrapped
+from tracker.service.rpc.wrapping import Interceptor, Wrapped, wrapped
 
 
-class Ongoing(grpc.aio.ServerInterceptor):
+class Ongoing(Interceptor):
     """Counts calls. It is outside of `EndRefused`, which makes a coroutine of every handler."""
 
     def __init__(self) -> None:
@@ -24,13 +23,8 @@ class Ongoing(grpc.aio.ServerInterceptor):
         async with self._changed:
             await self._changed.wait_for(lambda: not self._count)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        return None if handler is None else wrapped(handler, self._counted, self._counted)
+    def intercepted(self, call: grpc.HandlerCallDetails, handler: Wrapped) -> Wrapped:
+        return wrapped(handler, self._counted, self._counted)
 
     def _counted(self, serve: Any) -> Any:
         async def served(said: Any, context: Context) -> Any:
