@@ -23,6 +23,7 @@ from local_tracker.worker import route, starting
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline, HandedOver, connect, receive_frame
 from local_tracker.worker.starting import READY
+from tests.cluster.children import Running
 from tests.local_tracker.fakes import one_cell
 from tests.waits import HANG_S, until
 from tracker.client import Admin, Subscriber
@@ -152,6 +153,25 @@ def test_a_plain_worker_moves_min_time(running: EmbeddedTracker, worker: None) -
     assert end_started() == [0]
 
 
+def test_one_that_no_worker_has_started_waits_until_its_pipeline_is_registered(
+    tmp_path: Path,
+) -> None:
+    """A cluster starts it beside what registers the pipeline."""
+    address = f"unix:{tmp_path}/lt"
+    with tracker.embedded() as embedded:
+        local = Running(
+            "local_tracker.agent", "--target", embedded.target, "--pipeline", "p",
+            "--node-id", "n", "--mode", "eager", "--socket", address, errors=tmp_path / "log",
+        )  # fmt: skip
+        with local:
+            local.until_logs("'p' is not registered")
+            embedded.register(PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), open=True))
+            handle = Handle(address, "p", HANG_S)
+            assert handle.welcome().segments == ("a", "b")
+            handle.close()
+            assert local.stop() == 0
+
+
 def test_a_refused_step_says_what_the_tracker_says(running: EmbeddedTracker, worker: None) -> None:
     with acks.step():
         acks.consume("a", 5, 1)
@@ -242,6 +262,7 @@ def test_a_forked_worker_has_a_connection_of_its_own(
         code = f"""
 import os
 from local_tracker.worker.handle import Handle
+from tests.cluster.children import Running
 from tests.local_tracker.fakes import one_cell
 from tracker.core.model import Cells
 handle = Handle("unix:{tmp_path}/s", "p", {HANG_S})
