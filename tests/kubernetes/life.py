@@ -17,6 +17,7 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.nodes import NODES, Addresses
 from tests.kubernetes.releases import Record, Release
 from tests.waits import until
+from tracker.core.insight.describe import ShardRole
 
 SPACE, NAME = "life", "demo-lowmark"
 MOST_PODS = 3
@@ -88,6 +89,11 @@ class Life(System):
         }
         for step, change in changes.items():
             assert change(), f"{step} failed"
+            with self.tracker.admin() as admin:
+                owners = len(admin.routing().of(ShardRole.OWNER))
+            release.record.write(
+                "shards", release=SPACE, step=step, wanted=release.values["shards"], owners=owners
+            )
             gone_on_s = self.goes_on(GO_ON_S)
             print(f"{SPACE}: {step}: goes on after {gone_on_s:.1f} s", flush=True)
         self.leave()
