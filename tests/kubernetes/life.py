@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.chart.pods import loopback_addresses
 from tests.chart.release import Pods, client_environment, values_of_release
-from tests.cluster.children import now_slot
+from tests.cluster.children import Running, now_slot
 from tests.faults.nodes import PIPELINE
 from tests.faults.system import System
 from tests.kubernetes.control_plane import ControlPlane
@@ -41,6 +41,11 @@ class Life(System):
         super().__init__(
             directory, Pods(self.addresses, 7070), shards=MOST_PODS, standbys=0, store="sqlite"
         )
+        # It hands over to the pod of its node.
+        self.worker = self._nodes_process("worker", f"tcp:{local[0]}:7077", "worker", "join")
+
+    def _clients(self) -> list[Running]:
+        return [process for process in super()._clients() if process is not self.local_tracker]
 
     def go(self, plane: ControlPlane, record: Record, chart: Path) -> None:
         """All steps, until one fails."""
@@ -48,7 +53,7 @@ class Life(System):
             shards=1, standbys=0, store={"kind": "sqlite"}, metrics={"enabled": False},
             dashboard={"enabled": False},
         )  # fmt: skip
-        values["localTrackers"] = {"enabled": True, "pipeline": PIPELINE}
+        values["localTrackers"] = {"enabled": True, "pipeline": PIPELINE, "mode": "eager"}
         release = Release(plane, record, SPACE, values, chart)
         if not release.install():
             return
@@ -85,7 +90,7 @@ class Life(System):
             assert change(), f"{step} failed"
             gone_on_s = self.goes_on(GO_ON_S)
             print(f"{SPACE}: {step}: goes on after {gone_on_s:.1f} s", flush=True)
-        self.finish()
+        self.leave()
 
     def _drain(self, release: Release) -> bool:
         """Evictions as of whoever drains nodes: one is within the budget, the next beyond, until the first is back."""

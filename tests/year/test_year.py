@@ -10,6 +10,7 @@ import pytest
 
 from tests.check.history import history_of
 from tests.check.rules import violations
+from tests.year import full
 from tests.year.__main__ import live
 from tests.year.lives import Scale
 from tests.year.tables import Kept
@@ -94,3 +95,11 @@ def test_pipelines_and_nodes_come_and_go(tmp_path: Path, shards: int) -> None:
     did = lines[-1]["did"]
     assert min(did[what] for what in ("left", "retired", "deleted", "restarted", "changed")) > 0
     assert lines[-1]["sizes"]["snapshot_bytes"] > 0
+
+
+def test_full_histories_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["full", "--pipelines", "2", "--segments", "1"])
+    full.main()
+    assert "histories full: snapshot" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,6 +122,15 @@ class Recovered:
     records: int
 
 
+def started(paths: Sequence[Path], smaller: Mapping[str, int]) -> dict[str, float]:
+    """What other processes take to start with these stores, one after the other in one process. smaller: as they were
+    written by."""
+    command = [sys.executable, "-m", "tests.year.start", json.dumps(smaller), *map(str, paths)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
 class Tracker(Deployment):
     """A tracker at work. ended: sessions that the tracker has ended; refusals: how many, by their codes."""
 
@@ -213,17 +222,7 @@ class Tracker(Deployment):
             for store in self.stores:
                 for path in store.files:
                     shutil.copy(path, directory)
-            databases = sorted(Path(directory).glob("*.sqlite"))
-            command = [
-                sys.executable,
-                "-m",
-                "tests.year.start",
-                json.dumps(self._smaller),
-                *map(str, databases),
-            ]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-        found: dict[str, float] = json.loads(done.stdout)
-        return found
+            return started(sorted(Path(directory).glob("*.sqlite")), self._smaller)
 
     def restart(self) -> None:
         """Every process is killed and started again, one after the other."""
