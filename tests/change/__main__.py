@@ -34,7 +34,7 @@ NAME = "change"
 SECONDS = 60.0
 SABOTAGES = ("early", "lost", "halved", "straggler")
 MOST_PAUSE_S = 1.0
-"""By how much longer nothing may be announced while something happens, than while nothing does."""
+"""By how much longer nothing may be announced while something happens to the tracker, than while nothing does."""
 SHOWN = 10
 
 
@@ -121,7 +121,7 @@ def main() -> int:
     if pause.seconds - otherwise.seconds > MOST_PAUSE_S:
         problems.append(
             f"nothing was announced for {pause.seconds:.2f} s while {', '.join(pause.meanwhile)}, "
-            f"and for {otherwise.seconds:.2f} s while nothing happened"
+            f"and for {otherwise.seconds:.2f} s while nothing happened to the tracker"
         )
     for problem in problems[:SHOWN]:
         print(problem)

@@ -138,7 +138,8 @@ def _differs(table: str, rows: Iterable[int], belong: set[int]) -> list[str]:
 def longest_pause(
     history: Iterable[Mapping[str, Any]], happened: Sequence[Any], *, meanwhile: bool
 ) -> Pause:
-    """Of all subscribers, between the first and the last that happened. meanwhile: while something happened, else while nothing did."""
+    """Of all subscribers, between the first and the last that happened. meanwhile: while something happened to the tracker, else
+    while nothing did."""
     heard: dict[str, list[int]] = defaultdict(list)
     for line in history:
         if line["kind"] == "heard" and line["segment"] == PULSE and line["min_time"] < FOREVER:
@@ -148,7 +149,9 @@ def longest_pause(
         for before, after in pairwise(sorted(moments)):
             if not (happened and happened[0].from_ns <= after and before <= happened[-1].to_ns):
                 continue
-            what = tuple(h.what for h in happened if h.from_ns < after and before < h.to_ns)
+            what = tuple(
+                h.what for h in happened if h.to_tracker and h.from_ns < after and before < h.to_ns
+            )
             if bool(what) == meanwhile and (after - before) / 1e9 > longest.seconds:
                 longest = Pause((after - before) / 1e9, what)
     return longest

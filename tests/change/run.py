@@ -36,11 +36,12 @@ ADD_AT, FIRST_AT, KILL_AT, REMOVE_AT, LAST_AT = 0.08, 0.25, 0.35, 0.5, 0.7
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What was done to the system, and between which moments (nanoseconds of CLOCK_MONOTONIC)."""
+    """What was done, and between which moments (nanoseconds of CLOCK_MONOTONIC). to_tracker: to the tracker, else to queries."""
 
     what: str
     from_ns: int
     to_ns: int
+    to_tracker: bool = True
 
 
 @contextmanager
@@ -232,10 +233,10 @@ class Changing(Demo):
         done = self._done.get(timeout=HANG_S)
         if "stopped_ns" in done:
             self.stopped_ns.append(done["stopped_ns"])
-        self._note(f"the driver takes the step {name}", from_ns)
+        self._note(f"the driver takes the step {name}", from_ns, to_tracker=False)
 
-    def _note(self, what: str, from_ns: int) -> None:
-        self.happened.append(Happened(what, from_ns, time.monotonic_ns()))
+    def _note(self, what: str, from_ns: int, *, to_tracker: bool = True) -> None:
+        self.happened.append(Happened(what, from_ns, time.monotonic_ns(), to_tracker))
         print(f"{what}: {(self.happened[-1].to_ns - from_ns) / 1e9:.1f} s", flush=True)
 
     # --- the end ----------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ def test_the_longest_pause_of_any_subscriber_counts_where_something_happens() ->
     happened = [
         Happened("added", 1 * 10**9, 2 * 10**9),
         Happened("killed", 5 * 10**9, 6 * 10**9),
+        Happened("restarted", 2 * 10**9, 5 * 10**9, to_tracker=False),
         Happened("removed", 9 * 10**9, 10 * 10**9),
     ]
     heard = [beat("a", at) for at in (0, 1, 2, 4.5, 5.2, 7, 8, 10)]

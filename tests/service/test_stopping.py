@@ -56,6 +56,7 @@ async def test_a_process_that_stops_waits_for_no_connection_without_a_call() -> 
     async with serving(config(grace_s=3600.0)) as served:
         host, port = served.server.address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))  # as a standby's
+        assert await reader.read(1)  # it is let in, and has been greeted
         await served.stop()
         await reader.read()  # to its end
         writer.close()
