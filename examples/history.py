@@ -5,6 +5,8 @@ loses nothing that it has written; `merge` joins them by time. All moments are n
 CLOCK_MONOTONIC, which all processes of one machine share. The lines, by `kind`:
 
     header     pipeline, segments [name], edges [[source, target, delay]], fronts {name: segment}
+    changed    asked_ns, segments, edges: what the pipeline has become, answered at at_ns; min_times {segment: slot}: what
+               had been announced by then
     created    segment, slot, item: an item is in flight from this moment (at_ns) on, or from earlier
     consumed   segment, item: the item is completely processed, durably, by this moment (at_ns)
     tick       node, number, handed_ns, acknowledged_ns, created and consumed [[segment, slot, count]],
@@ -67,6 +69,17 @@ class Recorder:
             start_slot=spec.start_slot,
         )
 
+    def changed(self, spec: PipelineSpec, asked_ns: int, min_times: Mapping[str, int]) -> None:
+        """A change of the pipeline was answered a moment ago. min_times: the largest of each segment that any process
+        of the tracker reports since."""
+        self.write(
+            "changed",
+            asked_ns=asked_ns,
+            segments=list(spec.segments),
+            edges=[[edge.source, edge.target, edge.delay] for edge in spec.edges],
+            min_times=dict(min_times),
+        )
+
     def created(self, segment: str, slot: int, item: str, at_ns: int | None = None) -> None:
         self.write("created", at_ns, segment=segment, slot=slot, item=item)
 
@@ -76,9 +89,8 @@ class Recorder:
     def heard(self, subscriber: str, segment: str | None, min_time: int) -> None:
         self.write("heard", subscriber=subscriber, segment=segment, min_time=min_time)
 
-    def final(self, process: str, state: PipelineDescription, *, incarnations: bool = True) -> None:
-        """What a process of the tracker says of the pipeline at the end. incarnations: whether ticks were
-        written down by key (`node#incarnation`), not by node id."""
+    def final(self, process: str, state: PipelineDescription) -> None:
+        """What a process of the tracker says of the pipeline at the end."""
         segments = {
             segment.segment: {
                 "min_time": segment.min_time,
@@ -87,10 +99,7 @@ class Recorder:
             }
             for segment in state.segments
         }
-        nodes = {
-            str(node.key) if incarnations else node.key.node_id: node.node_time
-            for node in state.nodes
-        }
+        nodes = {str(node.key): node.node_time for node in state.nodes}
         self.write(
             "final", process=process, segments=segments, late_items=state.late_items, nodes=nodes
         )
@@ -99,14 +108,14 @@ class Recorder:
         self.write("expected", min_times=dict(min_times))
 
     def tick(
-        self, node_id: str, number: int, handed_ns: int, content: TickContent, segments: list[str]
+        self, node: str, number: int, handed_ns: int, content: TickContent, segments: list[str]
     ) -> None:
-        """A tick that has just been acknowledged."""
+        """A tick that has just been acknowledged. node: its node's key, in text."""
         now_ns = time.monotonic_ns()
         self.write(
             "tick",
             now_ns,
-            node=node_id,
+            node=node,
             number=number,
             handed_ns=handed_ns,
             acknowledged_ns=now_ns,
@@ -134,7 +143,8 @@ def recording_ticks(recorder: Recorder) -> Iterator[None]:
         def acknowledged(done: Future[int]) -> None:
             if not done.cancelled() and done.exception() is None:
                 segments = list(node.spec.segments)
-                recorder.tick(node.node_id, done.result(), handed_ns, content, segments)
+                key = str(node.joined.key)
+                recorder.tick(key, done.result(), handed_ns, content, segments)
 
         future.add_done_callback(acknowledged)
         return future

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,28 +67,33 @@ def slot_of_file(raw: Mapping[str, Any]) -> int:
     return slot
 
 
-def start_queries(spark: SparkSession, tracked: Tracked, places: Places) -> list[TrackedQuery]:
-    """The three queries, each a node of the pipeline."""
+def writing(places: Places, name: str, frame: DataFrame) -> DataStreamWriter:
+    """A query, with its name, its checkpoint and how often it looks for more."""
+    return (
+        frame.writeStream.queryName(name)
+        .option("checkpointLocation", str(places.checkpoint(name)))
+        .trigger(processingTime=TRIGGER)
+    )
 
-    def writing(name: str, frame: DataFrame) -> DataStreamWriter:
-        return (
-            frame.writeStream.queryName(name)
-            .option("checkpointLocation", str(places.checkpoint(name)))
-            .trigger(processingTime=TRIGGER)
-        )
 
+def start_parse(spark: SparkSession, tracked: Tracked, places: Places) -> TrackedQuery:
+    """The first query."""
     raw = queries.raw_flights(spark, str(places.raw))
     parsed = queries.parsed(raw, tracked_parser(places.malformed, slot_of_file))
-    parse = tracked.start(
-        writing("parse", parsed).format("parquet").option("path", str(places.parsed)),
+    return tracked.start(
+        writing(places, "parse", parsed).format("parquet").option("path", str(places.parsed)),
         node_id="parse", reads="parse", creates=["enrich"],
     )  # fmt: skip
+
+
+def enriched(spark: SparkSession, places: Places) -> DataFrame:
+    """What the second query writes."""
     flights = queries.flights_in(spark, str(places.parsed), queries.FLIGHT_SCHEMA)
-    enriched = queries.enriched(spark, flights)
-    enrich = tracked.start(
-        writing("enrich", enriched).format("parquet").option("path", str(places.enriched)),
-        node_id="enrich", reads="enrich", creates=["aggregate"],
-    )  # fmt: skip
+    return queries.enriched(spark, flights)
+
+
+def start_aggregate(spark: SparkSession, tracked: Tracked, places: Places) -> TrackedQuery:
+    """The last query."""
     write_totals = tracked.writer(str(places.totals))
 
     def publish(totals: DataFrame, batch: int) -> None:
@@ -95,20 +101,30 @@ def start_queries(spark: SparkSession, tracked: Tracked, places: Places) -> list
 
     flights = queries.flights_in(spark, str(places.enriched), queries.ENRICHED_SCHEMA)
     totals = queries.aggregated(flights)
-    aggregate = tracked.start(
-        writing("aggregate", totals).outputMode("update").foreachBatch(publish),
+    return tracked.start(
+        writing(places, "aggregate", totals).outputMode("update").foreachBatch(publish),
         node_id="aggregate", reads="aggregate",
     )  # fmt: skip
-    return [parse, enrich, aggregate]
+
+
+def start_queries(spark: SparkSession, tracked: Tracked, places: Places) -> list[TrackedQuery]:
+    """The three queries, each a node of the pipeline."""
+    parse = start_parse(spark, tracked, places)
+    writer = writing(places, "enrich", enriched(spark, places))
+    enrich = tracked.start(
+        writer.format("parquet").option("path", str(places.enriched)),
+        node_id="enrich", reads="enrich", creates=["aggregate"],
+    )  # fmt: skip
+    return [parse, enrich, start_aggregate(spark, tracked, places)]
 
 
 def witnessed(places: Places) -> list[WitnessedQuery]:
     """The queries as the witness sees them."""
     parse, enrich, aggregate = (places.checkpoint(query) for query in QUERIES)
     return [
-        WitnessedQuery("parse", parse, FileSource(parse), FileSink(places.parsed), "enrich"),
+        WitnessedQuery("parse", parse, FileSource(parse), {"enrich": FileSink(places.parsed)}),
         WitnessedQuery(
-            "enrich", enrich, FileSource(enrich), FileSink(places.enriched), "aggregate"
+            "enrich", enrich, FileSource(enrich), {"aggregate": FileSink(places.enriched)}
         ),
         WitnessedQuery("aggregate", aggregate, FileSource(aggregate)),
     ]
@@ -118,7 +134,7 @@ class ProgressTeller(StreamingQueryListener):
     """Says how many rows each query has read."""
 
     def __init__(self) -> None:
-        self._rows = dict.fromkeys(QUERIES, 0)
+        self._rows: Counter[str] = Counter()
 
     def onQueryStarted(self, event: Any) -> None: ...
 
@@ -143,12 +159,13 @@ def wait_until_idle(running: list[TrackedQuery]) -> None:
         time.sleep(IDLE_POLL_S)
 
 
-def ended_by_parent() -> threading.Event:
-    """Set when standard input is closed, by the parent or by its end."""
+def ended_by_parent(heard: Callable[[str], None] = lambda _: None) -> threading.Event:
+    """Set when standard input is closed, by the parent or by its end. heard: is given each line that comes before."""
     ended = threading.Event()
 
     def wait() -> None:
-        sys.stdin.read()
+        for line in sys.stdin:
+            heard(line)
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
@@ -161,10 +178,11 @@ def run_queries(
     start: Callable[[], list[TrackedQuery]],
     watched: Sequence[WitnessedQuery],
     recorder: Recorder,
+    heard: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Runs the queries that `start` starts, before the witness, until standard input is closed. Returns 1 if
-    one of them has ended by itself."""
-    ended = ended_by_parent()
+    """Runs the queries that `start` starts, before the witness, until standard input is closed. heard: is given each line
+    that comes there; it may change the list that `start` has returned. Returns 1 if one of them has ended by itself."""
+    ended = ended_by_parent(heard)
     spark.streams.addListener(ProgressTeller())
     tracked.track(acks)
     witness = Witness(recorder, watched)
@@ -174,8 +192,8 @@ def run_queries(
         witness.start()
         tell("ready")
         while status == 0 and not ended.wait(WATCH_INTERVAL_S):
-            for query in running:
-                if not query.isActive:
+            for query in list(running):
+                if not query.isActive and query in running:
                     tell("failed", query=query.name, reason=str(query.exception()))
                     status = 1
         wait_until_idle(running)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from examples.history import Recorder
+from lowmark.nodes import unit_name
 
 POLL_INTERVAL_S = 0.1
 
@@ -52,14 +53,13 @@ class WitnessedSink(Protocol):
 
 @dataclass
 class WitnessedQuery:
-    """A query: the segment it reads, its checkpoint, its source, and where others read on: its sink, and
-    their segment."""
+    """A query: the segment it reads, its checkpoint, its source, and where others read on: its sinks, by their
+    segments."""
 
     segment: str
     checkpoint: Path
     source: WitnessedSource
-    sink: WitnessedSink | None = None
-    creates: str | None = None
+    creates: Mapping[str, WitnessedSink] = field(default_factory=dict)
     next_batch: int = 0
     last_offset: str | None = None
 
@@ -120,6 +120,18 @@ class FileSink:
         return [name for name in names if self._batches.setdefault(name, batch) == batch]
 
 
+class PublishedSink:
+    """Files that a query publishes within `foreachBatch`, by the manifests beside them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def created(self, batch: int) -> list[str]:
+        manifests = self._directory.glob(f"_lowmark/*/{batch:08}.json")
+        placed = [file for each in manifests for _, file in json.loads(each.read_text())["files"]]
+        return [unit_name(str(self._directory / file)) for file in placed]
+
+
 class Witness:
     """Writes down what the queries do, as `created` and `consumed` lines, in a thread of its own."""
 
@@ -164,10 +176,10 @@ class Witness:
         slots = self._slots_of(query, [*taken.whole, *taken.parts])
         if slots is None:
             return False  # written by a batch that is not written down yet
-        if query.sink is not None and query.creates is not None:
-            for name in query.sink.created(batch):
-                self._slots[query.creates, name] = min(slots.values())
-                self._recorder.created(query.creates, min(slots.values()), name, committed_ns)
+        for segment, sink in query.creates.items():
+            for name in sink.created(batch):
+                self._slots[segment, name] = min(slots.values())
+                self._recorder.created(segment, min(slots.values()), name, committed_ns)
         for name in taken.whole:
             self._slots.pop((query.segment, name), None)
             self._recorder.consumed(query.segment, name, committed_ns)

@@ -36,8 +36,8 @@ def witnessed(site: Site) -> list[WitnessedQuery]:
         return site.objects(site.checkpoint(query))
 
     return [
-        WitnessedQuery("parse", checkpoint("parse"), topic, parsed, "enrich"),
-        WitnessedQuery("enrich", checkpoint("enrich"), parsed, enriched, "aggregate"),
+        WitnessedQuery("parse", checkpoint("parse"), topic, {"enrich": parsed}),
+        WitnessedQuery("enrich", checkpoint("enrich"), parsed, {"aggregate": enriched}),
         WitnessedQuery("aggregate", checkpoint("aggregate"), enriched),
     ]
 

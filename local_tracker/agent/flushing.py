@@ -23,7 +23,6 @@ from local_tracker.worker.protocol import MAX_CELLS, Deadline, pack_cells
 from tracker.core.model import TickContent
 from tracker.errors import Code, HandOverError
 
-"""Code of an error: it is not known whether a step is durable."""
 MAX_GATHERED_CELLS = 16 * MAX_CELLS
 _RETRY_S = 0.2
 _LEAD = 2

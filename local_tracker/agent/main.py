@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from tracker.errors import Code, HandOverError
 
 LOOK_INTERVAL_S = 0.5
 """How often a local tracker looks whether its socket is still there."""
+LOOK_FOR_PIPELINE_S = 1.0
+"""How often a local tracker that no worker has started asks whether its pipeline is registered."""
 STOP_GRACE_S = 10.0
 """How long requests and the last flush may take when the local tracker is to end."""
 
@@ -218,11 +221,21 @@ def _serve_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:
 
 
 def _uplink(options: Options, spool: Spool | None) -> Uplink:
+    """What a worker has started fails where the pipeline is not registered, and the worker hears of it. Else that is
+    waited for: a cluster starts this beside what registers the pipeline, which may wait until all are up."""
     if is_local_tracker(options.target):
         sender = options.node_id if spool is None else spool.identity
         return LocalTrackerUplink(options.target, options.pipeline, sender)
     known = None if spool is None else f"{options.spool}.known"
-    return TrackerUplink(options.target, options.pipeline, options.node_id, known)
+    while True:
+        try:
+            return TrackerUplink(options.target, options.pipeline, options.node_id, known)
+        except HandOverError as error:
+            heard = options.ready_descriptor >= 0 or options.follow_pid
+            if heard or error.code is not Code.REFUSED_UNKNOWN_PIPELINE:
+                raise
+            log.warning("%s; waiting until it is", error)
+        time.sleep(LOOK_FOR_PIPELINE_S)
 
 
 def _report(options: Options, message: bytes) -> None:

@@ -59,7 +59,7 @@ def run_pod_in(stage: Stage, directory: Path) -> list[str]:
 
 def _make_credentials(stage: Stage, rendered: Rendered, host: Host) -> None:
     """Runs the job. Raises RuntimeError with what it said if it fails."""
-    assert host.api is not None
+    assert isinstance(host.api, ClusterApi)
     host.api.apply(rendered)
     job = other_pod(rendered, "Job", rendered.one("Job")["metadata"]["name"], "127.0.0.1", host)
     variables = [f"{name}={value}" for name, value in host.api.environment.items()]

@@ -11,6 +11,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -38,15 +39,27 @@ def loopback_addresses(count: int) -> list[str]:
     return [f"{net}.{10 + number}" for number in range(count)]
 
 
+class OwnApi(Protocol):
+    """By which a pod asks its cluster: the environment that finds it, its authority's file, and tokens."""
+
+    ca: str
+
+    @property
+    def environment(self) -> dict[str, str]: ...
+
+    def token_of(self, account: str) -> str: ...
+
+
 @dataclass
 class Host:
     """What the pods share. directory: where volumes lie; names: a name in DNS, and its address;
-    secrets: by name, the values of their keys; api: the cluster's, if it has one."""
+    secrets: by name, the values of their keys; api: the cluster's, if it has one; node: the name."""
 
     directory: Path
     names: dict[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    api: ClusterApi | None = None
+    api: OwnApi | None = None
+    node: str = "this-node"
 
     def resolved(self, text: str) -> str:
         """With addresses instead of names: longest first, so that none is taken for a part of another."""
@@ -94,7 +107,7 @@ class Pod:
         path = source["fieldRef"]["fieldPath"]
         if match := re.fullmatch(r"metadata\.labels\['(.+)'\]", path):
             return self.labels[match[1]]
-        return {"metadata.name": self.name, "spec.nodeName": "this-node"}[path]
+        return {"metadata.name": self.name, "spec.nodeName": self.host.node}[path]
 
     def located(self, text: str) -> str:
         """As the process is to see it: its own address for all addresses, names resolved, paths of
@@ -222,7 +235,7 @@ def names_of_all(rendered: Rendered, host: Host, addresses: list[str]) -> None:
 def install(rendered: Rendered, host: Host) -> list[str]:
     """Helm puts a release's secrets into the cluster, and the job that fills them runs to its end; what became
     of each. Raises AssertionError if it fails."""
-    assert host.api is not None
+    assert isinstance(host.api, ClusterApi)
     host.api.apply(rendered)
     (name,) = (
         o["metadata"]["name"]
@@ -247,7 +260,9 @@ def other_pod(rendered: Rendered, kind: str, name: str, address: str, host: Host
 
 
 def asked(pod: Pod, probe: Object) -> bool:
-    """One gRPC probe as a kubelet makes it: in the clear, at the pod's address, within its time."""
+    """One probe as a kubelet makes it, by TCP or gRPC: in the clear, at the pod's address, within its time."""
+    if "tcpSocket" in probe:
+        return _accepts(pod, probe)
     grpc_probe = probe["grpc"]
     request = health_pb2.HealthCheckRequest(service=grpc_probe.get("service", ""))
     with grpc.insecure_channel(f"{pod.address}:{grpc_probe['port']}") as channel:
@@ -257,6 +272,16 @@ def asked(pod: Pod, probe: Object) -> bool:
         except grpc.RpcError:
             return False
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _accepts(pod: Pod, probe: Object) -> bool:
+    ports = {port["name"]: port["containerPort"] for port in pod.container["ports"]}
+    where = (pod.address, ports[probe["tcpSocket"]["port"]])
+    try:
+        socket.create_connection(where, float(probe.get("timeoutSeconds", 1))).close()
+    except OSError:
+        return False
+    return True
 
 
 class Kubelet:
@@ -309,7 +334,7 @@ class Kubelet:
         probe, failures = self.pod.container["livenessProbe"], 0
         while not self.ended.is_set():
             failures = 0 if self._probe("livenessProbe") else failures + 1
-            if failures >= probe["failureThreshold"] and not self.ended.is_set():
+            if failures >= probe.get("failureThreshold", 3) and not self.ended.is_set():
                 self.failure = f"{self.pod.name} would have been killed: it did not live"
                 return
             self.ended.wait(probe["periodSeconds"])

@@ -76,10 +76,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "local trackers of no pipeline": ({"localTrackers": {"enabled": True}}, "localTrackers.pipeline"),
     "a sidecar of no pipeline": ({"sidecar": {"enabled": True}}, "sidecar.pipeline"),
-    "a spool that goes with the pod": (
-        {"localTrackers": {"enabled": True, "pipeline": "p", "mode": "eager"}},
-        "spoolHostPath: its spool must outlive the pod",
-    ),
     "no time to end": (
         {"tracker": {"preStopSleepSeconds": 30}}, "at least 10 seconds longer",
     ),

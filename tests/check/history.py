@@ -32,6 +32,22 @@ class Item:
     consumed_ns: int
 
 
+Edges = tuple[tuple[str, str, int], ...]
+"""(source, target, delay in slots) each."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A pipeline that was changed while it ran. edges: of then; floors: by segment the min time that had been announced
+    when the change was answered."""
+
+    asked_ns: int
+    answered_ns: int
+    segments: tuple[str, ...]
+    edges: Edges
+    floors: dict[str, int]
+
+
 @dataclass(frozen=True)
 class Heard:
     """A min time (exclusive) that a subscriber heard; `segment` is None for the whole pipeline."""
@@ -100,7 +116,10 @@ class History:
 
     pipeline: str = ""
     segments: tuple[str, ...] = ()
-    edges: tuple[tuple[str, str, int], ...] = ()
+    """All that there were, also those that changes added."""
+    edges: Edges = ()
+    """Before the first change."""
+    changes: list[Change] = field(default_factory=list)
     created: list[tuple[str, str, int, int]] = field(default_factory=list)
     """(segment, item, slot, moment)"""
     consumed: list[tuple[str, str, int]] = field(default_factory=list)
@@ -165,7 +184,10 @@ def history_of(lines: Iterable[tuple[int, dict[str, Any]]]) -> History:
             raise MalformedHistory(f"line {number}: {error!r} in {line}") from None
     if not history.pipeline:
         raise MalformedHistory("it has no line of kind 'header'")
+    more = (segment for change in history.changes for segment in change.segments)
+    history.segments = tuple(dict.fromkeys((*history.segments, *more)))
     _check_segments(history)
+    history.changes.sort(key=lambda change: change.answered_ns)
     history.heard.sort(key=lambda heard: heard.at_ns)
     return history
 
@@ -175,10 +197,15 @@ def _take(history: History, line: dict[str, Any]) -> None:
         case "header":
             history.pipeline = str(line["pipeline"])
             history.segments = tuple(line["segments"])
-            history.edges = tuple((s, t, int(delay)) for s, t, delay in line["edges"])
+            history.edges = _edges(line)
             history.released_by = line.get("released_by")
             if "bounds" in line:
                 history.measures = Measures({k: int(most) for k, most in line["bounds"].items()})
+        case "changed":
+            floors = {name: int(slot) for name, slot in line["min_times"].items()}
+            moments = int(line["asked_ns"]), int(line["at_ns"])
+            change = Change(*moments, tuple(line["segments"]), _edges(line), floors)
+            history.changes.append(change)
         case "created":
             slot, at_ns = int(line["slot"]), int(line["at_ns"])
             history.created.append((line["segment"], line["item"], slot, at_ns))
@@ -221,6 +248,10 @@ def _take(history: History, line: dict[str, Any]) -> None:
             raise ValueError(f"unknown kind {other!r}")
 
 
+def _edges(line: dict[str, Any]) -> Edges:
+    return tuple((source, target, int(delay)) for source, target, delay in line["edges"])
+
+
 def _check_segments(history: History) -> None:
     known = set(history.segments)
     named = {segment for segment, *_ in history.created}
@@ -229,6 +260,7 @@ def _check_segments(history: History) -> None:
     named |= {segment for segment, *_ in history.emitted}
     named |= {heard.segment for heard in history.heard if heard.segment is not None}
     named |= {history.released_by} if history.released_by is not None else set()
-    named |= {end for source, target, _ in history.edges for end in (source, target)}
+    edges = (*history.edges, *(edge for change in history.changes for edge in change.edges))
+    named |= {end for source, target, _ in edges for end in (source, target)}
     if unknown := named - known:
         raise MalformedHistory(f"it names segments that its header has not: {sorted(unknown)}")

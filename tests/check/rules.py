@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
-from tests.check.graph import distances
+from tests.check.graph import Graphs, distances
 from tests.check.growth import grown
-from tests.check.history import FOREVER, NEVER_NS, Heard, History, Item, Tick
+from tests.check.history import FOREVER, NEVER_NS, Edges, Heard, History, Item, Tick
 from tests.check.rows import ROW_RULES
 
 Violations = Iterator[str]
@@ -23,12 +23,15 @@ Violations = Iterator[str]
 def false_completions(history: History) -> Violations:
     """No false completion: when (segment, t) is heard, no item whose slot plus the shortest delay to
     that segment is below t is unprocessed, or is still to come, or is still only in a query's state."""
-    items = [*history.items(), *history.states()]
-    bounded = {segment: _bounded(history, items, segment) for segment in history.segments}
+    items, graphs = [*history.items(), *history.states()], Graphs(history)
+    known: dict[tuple[str, Edges], tuple[list[int], list[int], list[int]]] = {}
     for heard in history.heard:
         segments = history.segments if heard.segment is None else (heard.segment,)
         for segment in segments:
-            bounds, last_done, which = bounded[segment]
+            key = segment, graphs.edges(heard, segment)
+            if key not in known:
+                known[key] = _bounded(items, *key)
+            bounds, last_done, which = known[key]
             below = bisect_left(bounds, heard.min_time)
             if below and last_done[below - 1] > heard.at_ns:
                 culprit = items[which[below - 1]]
@@ -40,11 +43,11 @@ def false_completions(history: History) -> Violations:
 
 
 def _bounded(
-    history: History, items: list[Item], segment: str
+    items: list[Item], segment: str, edges: Edges
 ) -> tuple[list[int], list[int], list[int]]:
     """Of the items that can be in a segment: the least slot that each can have there, ascending, and
     for each prefix the moment when all of it was done and which item that was."""
-    way = distances(history.segments, history.edges)
+    way = distances({segment, *(end for edge in edges for end in edge[:2])}, edges)
     reaching = sorted(
         (item.slot + way[item.segment, segment], number)
         for number, item in enumerate(items)

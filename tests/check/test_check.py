@@ -21,6 +21,7 @@ from tests.check.sound import (
     emitted,
     final,
     heard,
+    line,
     sound_run,
     tick,
 )
@@ -99,6 +100,43 @@ def test_an_item_that_is_never_processed_makes_every_later_announcement_false() 
     found = check(without("consumed", item="a'"))
     assert any(repr("a'") in v for v in found if v.startswith("false completion"))
     assert any(v.startswith("lost completion: item") for v in found)
+
+
+# --- a pipeline that changes ----------------------------------------------------------------------
+
+
+def grown(*more: Line) -> list[Line]:
+    """The sound run, whose pipeline had no edge when it began; at 15 it was asked to have it, which was answered at 25,
+    when `sum` had been announced up to 6."""
+    lines = [*sound_run(), *more]
+    lines[0]["edges"] = []
+    change = line("changed", 25, asked_ns=15, segments=["read", "sum"], edges=[["read", "sum", 1]],
+                  min_times={"read": 5, "sum": 6})  # fmt: skip
+    return [*lines, change]
+
+
+UNDER_CHANGE = {
+    "a new edge does not count while the change is under way": (heard(19, "sum", 6), False),
+    "a new edge counts from the answer on": (heard(29, "sum", 7), True),
+    "what was announced before is heard again": (heard(29, "sum", 6), False),
+    "an item in the segment itself counts always": (heard(24, "sum", 7), True),
+}
+
+
+@pytest.mark.parametrize(("said", "is_false"), UNDER_CHANGE.values(), ids=UNDER_CHANGE)
+def test_a_new_edge_counts_for_what_is_announced_since(said: Line, *, is_false: bool) -> None:
+    assert ("false completion" in kinds(grown(said))) == is_false
+
+
+@pytest.mark.parametrize(("asked_ns", "is_false"), [(25, False), (30, True)])
+def test_an_edge_that_is_gone_counts_until_it_is_asked_for(
+    asked_ns: int, *, is_false: bool
+) -> None:
+    items = ("created", "consumed")
+    kept = [each for each in sound_run() if each["kind"] not in items or each["segment"] == "read"]
+    gone = line("changed", 35, asked_ns=asked_ns, segments=["read", "sum"], edges=[], min_times={})
+    # The item of slot 6 in `read` is in flight until 30, and could reach `sum` in slot 7.
+    assert ("false completion" in kinds([*kept, heard(29, "sum", 8), gone])) == is_false
 
 
 # --- what is only in a query's state --------------------------------------------------------------

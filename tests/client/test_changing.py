@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.dashboard.query import DashboardQuery
 from tracker.errors import RefusedError
 from tracker.view.causes import advice, cause_text
 from tracker.view.model import standings_of
@@ -149,3 +152,67 @@ def test_the_command_shows_what_would_change_and_changes_it(
     assert said["changes"]["removed"] == [[], ["third"]] and not said["created"]
     file.write_text(FILE)
     assert "a name is not given twice" in apply()
+
+
+def test_a_segment_that_is_removed_is_shown_until_it_is_drained(running: EmbeddedTracker) -> None:
+    def said(*words: str) -> str:
+        environment = {"LOWMARK_TARGET": running.target, "COLUMNS": "250"}
+        result = CliRunner().invoke(app, [*words, "--pipeline", "two"], env=environment)
+        assert not result.exit_code, result.output
+        return result.stdout
+
+    with (
+        NodeClient(running.target, "two", "n") as node,
+        NodeClient(running.target, "two", "reader") as reader,
+        Admin(running.target) as admin,
+    ):
+        joined_front(node)
+        reader.join(HANG_S)
+        done(node.commit(create(10, 7)))
+        tick = consume(10, 7)
+        done(reader.commit(replace(tick, created=create(12, 9, 1).created)))
+        done(node.commit(promise(50)))
+        admin.apply(replace(TWO_SEGMENTS, segments=("first",), edges=()))
+        until(lambda: admin.pipeline("two").state.segments[0].min_time == 50)
+        assert "second: removed, and drains; min time" in said("explain")
+        assert "removed, and drains; nobody has ever consumed from segment second" in said("status")
+        assert (
+            "segment second was removed, and is complete when what is in it and before it is "
+            "processed: 1 items are open there in 1 slots"
+        ) in said("watch", "--once")
+        (cause,) = json.loads(said("explain", "--json"))["segments"][1]["causes"]
+        assert cause["advice"].startswith(
+            "the segment was removed: let a query consume what is in it"
+        )
+        done(reader.commit(consume(12, 9, 1)))
+        until(lambda: admin.pipeline("two").state.segments[1].min_time == FOREVER)
+        assert "second: removed, and complete" in said("explain")
+        for words in (("status",), ("watch", "--once")):
+            assert "first" in said(*words) and "second" not in said(*words)
+
+
+def test_a_change_under_way_is_shown_with_what_it_waits_for(running: EmbeddedTracker) -> None:
+    text = re.compile(
+        r"a change of its segments and edges is under way: shards? 0.* not known to judge by it"
+    )
+
+    def change() -> None:
+        with Admin(running.target, HANG_S) as admin:
+            admin.apply(GROWN)
+
+    running.kill_shard(0)  # the pipeline is registered at the other one
+    changing = threading.Thread(target=change)
+    with Admin(running.target) as admin:
+        changing.start()
+        until(lambda: admin.pipeline("two").state.is_changing)
+        assert admin.pipeline("two").state.change_awaits == (0,)
+        for words in (["status"], ["explain"], ["watch", "--once"]):
+            environment = {"LOWMARK_TARGET": running.target, "COLUMNS": "300"}
+            shown = CliRunner().invoke(app, [*words, "--pipeline", "two"], env=environment)
+            assert text.search(shown.stdout)
+        (said,) = DashboardQuery(lambda: Admin(running.target)).look("two")["changes"]
+        assert text.fullmatch(said)
+        running.start_shard(0)
+        changing.join(HANG_S)
+        until(lambda: not admin.pipeline("two").state.is_changing)
+        assert admin.pipeline("two").state.change_awaits == ()

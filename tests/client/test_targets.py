@@ -9,6 +9,7 @@ import pytest
 import tracker
 from tests.waits import until
 from tracker.client import AsyncSubscriber, Subscriber, targets
+from tracker.client.connection import MAX_OLDER_CHANNELS
 from tracker.client.targets import MAX_LEARNED, Targets
 from tracker.core.model import PipelineSpec
 
@@ -71,3 +72,19 @@ def test_a_subscriber_that_was_given_one_process_finds_the_others(
                 assert subscriber._connection._others._learned == [second]
 
         asyncio.run(alone())
+
+
+def test_a_client_lets_go_of_processes_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that lives for long meets many addresses: owners move, and so do pods."""
+    for name in ("LEARN_AFTER_S", "LEARN_INTERVAL_S"):
+        monkeypatch.setattr(targets, name, 0.0)
+    with tracker.embedded() as running:
+        running.register(PipelineSpec("p", ("in",), fronts=("f",)))
+        with Subscriber(running.target, "p") as subscriber:
+            connection = subscriber._connection
+            for port in range(1, 3 * MAX_OLDER_CHANNELS):
+                connection.channel(f"127.0.0.1:{port}")
+                subscriber.min_time()
+                until(lambda: connection._channels.keys() <= {running.target})
+            subscriber.min_time()
+            assert len(connection._gone) <= MAX_OLDER_CHANNELS + 1

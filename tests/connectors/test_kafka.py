@@ -140,36 +140,6 @@ def world(
 
 
 @pytest.mark.long
-def test_a_topic_is_read_to_its_end(world: World) -> None:
-    world.produce(1, 2, 3)
-    with world.front() as front:
-        query = world.start()
-        world.produce(4, partition=1)
-        until(lambda: front.ends == {f"{world.topic}/0": 3, f"{world.topic}/1": 1})
-        query.processAllAvailable()
-        front.leave()
-    world.assert_complete()
-    assert world.copied() == [1, 2, 3, 4]
-    query.stop()
-
-
-@pytest.mark.long
-def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
-    with world.front() as front, Subscriber(world.target, world.name) as subscriber:
-        world.start().stop()
-        world.produce(1)
-        until(lambda: front.ends.get(f"{world.topic}/0") == 1)
-        assert front.wait_durable(HANG_S)
-        front.leave()
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
-        query = world.start()
-        query.processAllAvailable()
-        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
-        query.stop()
-    assert world.copied() == [1]
-
-
-@pytest.mark.long
 def test_a_partition_is_added_while_the_query_runs(world: World) -> None:
     with world.front() as front:
         world.produce(1)
@@ -238,39 +208,6 @@ def test_a_group_shares_the_partitions_of_a_topic(world: World) -> None:
 
 
 @pytest.mark.long
-def test_a_topic_that_a_tracked_query_writes_is_read_to_its_end(world: World) -> None:
-    world.produce(1, 2, 3)
-    with world.front() as front:
-        forward, copy = world.forward(), world.start_second()
-        for number in range(4, 8):
-            world.produce(number, partition=number % 2)
-            forward.processAllAvailable()
-        copy.processAllAvailable()
-        front.leave()
-        world.assert_complete()
-    assert world.copied() == [1, 2, 3, 4, 5, 6, 7]
-    forward.stop()
-    copy.stop()
-
-
-@pytest.mark.long
-def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
-    world.produce(1)
-    with world.front() as front, Subscriber(world.target, world.name) as subscriber:
-        forward = world.forward()
-        forward.processAllAvailable()
-        forward.stop()
-        front.leave()
-        assert subscriber.wait_until(FOREVER, segment="parse", timeout_s=HANG_S)
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
-        copy = world.start_second()
-        copy.processAllAvailable()
-        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
-        copy.stop()
-    assert world.copied() == [1]
-
-
-@pytest.mark.long
 def test_what_nobody_wrote_in_a_batch_keeps_no_reader_waiting(world: World) -> None:
     world.produce(1)
     with world.front() as front:
@@ -285,24 +222,6 @@ def test_what_nobody_wrote_in_a_batch_keeps_no_reader_waiting(world: World) -> N
         world.assert_complete()
     assert world.copied() == [1, 2, 9]
     forward.stop()
-    copy.stop()
-
-
-@pytest.mark.long
-def test_the_next_run_goes_on_behind_the_manifests(world: World) -> None:
-    with world.front() as front:
-        copy = world.start_second()
-        for number in range(3):
-            world.produce(number)
-            forward = world.forward(
-                Tracked(world.spark, world.target, world.name, topics=world.topics)
-            )
-            forward.processAllAvailable()
-            forward.stop()
-        copy.processAllAvailable()
-        front.leave()
-        world.assert_complete()
-    assert world.copied() == [0, 1, 2]
     copy.stop()
 
 
@@ -448,13 +367,6 @@ def test_the_example_comes_to_its_end(
     assert sorted(row.amount for row in stored) == [5, 10, 15, 20, 25]
     price.stop()
     store.stop()
-
-
-def test_a_topic_without_a_segment_is_refused(world: World) -> None:
-    with pytest.raises(
-        TrackingError, match=f"topic '{world.topic}' of source 0 is not accounted for"
-    ):
-        world.tracked.start(world.copy(), node_id="copy", reads={"other": "parse"})
 
 
 @pytest.mark.long

@@ -326,6 +326,19 @@ def test_one_that_is_open_no_more_is_complete_when_its_fronts_have_left_or_were_
     assert cluster.agreed(spec) == (FOREVER,) * 3
 
 
+def test_completion_behind_the_change_that_allows_it_is_taken_in_one_frame() -> None:
+    cluster, front, reader = begun(2, replace(SPEC, open=True))
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    front.commit(leaves=("f",))
+    registrar = cluster.routing.registrar("p")
+    cluster.held.add((registrar, 1 - registrar))
+    cluster.handle(registrar, RegisterPipeline("r", SPEC, True))
+    cluster.pass_time(1)
+    assert cluster.logged(PipelineCompleted)
+    cluster.reconnect()
+    assert cluster.agreed(SPEC) == (FOREVER,) * 3
+
+
 def test_none_becomes_open_of_which_a_segment_is_complete() -> None:
     cluster, front, reader = begun(2)
     reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])

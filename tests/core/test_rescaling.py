@@ -25,7 +25,13 @@ from tracker.core.log import (
     Told,
 )
 from tracker.core.log.steps import FIRST_SEQUENCER as SEQUENCER
-from tracker.core.log.steps import SequencerBegun, SequencerMoved, ShardLeaving, ShardLeft
+from tracker.core.log.steps import (
+    LateEntry,
+    SequencerBegun,
+    SequencerMoved,
+    ShardLeaving,
+    ShardLeft,
+)
 from tracker.core.membership.membership import Membership
 from tracker.core.model import (
     Batch,
@@ -530,6 +536,18 @@ def test_the_sequencer_leaves_and_another_one_decides_from_then_on() -> None:
     load.follow_all()
     load.step()
     load.finish()
+
+
+def test_what_a_shard_has_listed_goes_to_the_sequencer_that_there_is_when_it_leaves() -> None:
+    cluster = Cluster(3, config=CONFIG)
+    load = Load(cluster)
+    load.step()
+    cluster.rescale(2, without=(0,), evacuate=True)
+    cluster.crash(0)
+    cluster.pipeline(2).shard.late[0] = LateEntry(0, 5, 1, 10)
+    cluster.rescale(1, evacuate=True)
+    assert cluster.gone == {0, 2}
+    assert cluster.pipeline(1).shard.late == {0: LateEntry(0, 5, 1, 10)}
 
 
 def test_the_new_sequencers_steps_wait_until_the_last_one_of_the_old_has_come() -> None:

@@ -6,6 +6,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.dashboard.scene import SEGMENTS, Scene, Showing, register_many, scene
 from tests.dashboard.test_overview import Counting
 from tests.docs.pages import ROOT
 from tests.waits import HANG_S, until
+from tracker.client import Admin
 from tracker.client.ports import free_ports
 from tracker.client.state_names import name_of
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind
@@ -84,6 +86,28 @@ def test_it_is_chosen_by_keyboard_and_kept_in_the_address(browser: Browser, here
     page.press("End")
     page.until(f"{focused} === 'segment totals'")
     page.close()
+
+
+def test_a_segment_that_was_removed_is_shown_until_it_is_drained(browser: Browser) -> None:
+    with scene() as here, Admin(here.tracker.target) as admin:
+        here.items("alerts", [100])
+        here.promise()
+        page = browser.page(here.url, WIDE, 800)
+        page.until(f"document.querySelectorAll('.segment').length === {len(SEGMENTS)}")
+        assert page.run("document.querySelector('#under-way').hidden")
+        spec = admin.pipeline("clicks").spec
+        edges = tuple(edge for edge in spec.edges if edge.target != "alerts")
+        admin.apply(replace(spec, segments=SEGMENTS[:-1], edges=edges))
+        page.until_says("segment alerts was removed", "#under-way")
+        page.until_says("1 items are open there", "#under-way")
+        page.until(
+            "document.querySelector('.segment.removed .state').textContent.endsWith(', removed')"
+        )
+        here.consume("alerts", [100])
+        page.until(f"document.querySelectorAll('.segment').length === {len(SEGMENTS) - 1}")
+        page.until("document.querySelector('#under-way').hidden")
+        assert page.complaints() == []
+        page.close()
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -146,8 +146,8 @@ class Logs:
         self._write(self.checkpoint / "commits" / str(batch), ["v1", "{}"])
 
     def query(self, segment: str, creates: str | None = None) -> WitnessedQuery:
-        sink = FileSink(self.output) if creates else None
-        return WitnessedQuery(segment, self.checkpoint, FileSource(self.checkpoint), sink, creates)
+        sinks = {creates: FileSink(self.output)} if creates else {}
+        return WitnessedQuery(segment, self.checkpoint, FileSource(self.checkpoint), sinks)
 
     @staticmethod
     def _write(path: Path, lines: list[str]) -> None:

@@ -131,7 +131,9 @@ def test_what_a_batch_wrote_into_a_table_has_the_oldest_day_of_which_it_read(
     (checkpoint / "offsets/0").write_text("\n".join(["v1", "{}", offset(p0=3, p1=1)]))
     (checkpoint / "commits/0").write_text("v1\n{}")
     recorder = Recorder(tmp_path / "history.jsonl")
-    query = WitnessedQuery("parse", checkpoint, TopicSource(FLIGHTS_OF), DeltaLog(table), "enrich")
+    query = WitnessedQuery(
+        "parse", checkpoint, TopicSource(FLIGHTS_OF), {"enrich": DeltaLog(table)}
+    )
     Witness(recorder, [query]).look()
     recorder.close()
     lines = read(tmp_path / "history.jsonl")

@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.restart_time import CELLS_PER_TICK, fill
 from tests.cluster.children import Running, now_slot
 from tests.cluster.network import open_network
+from tests.cluster.tracker import Tracker
 from tests.faults.nodes import PIPELINE
 from tests.faults.system import System
 from tests.waits import HANG_S, until
@@ -35,17 +36,16 @@ def kill_owner(system: System, shard: int) -> float:
     return gap_s
 
 
-def standby_watches(system: System) -> None:
+def standby_watches(tracker: Tracker) -> None:
     """Waits until the process that owns no shard is connected to all that do: it can hear of a death."""
 
     def watches() -> bool:
-        tracker = system.tracker
         owners = [tracker.owner_of(shard) for shard in range(len(tracker.shards))]
         addresses = {(shard, owner.address) for shard, owner in enumerate(owners) if owner}
         (waiting, *more) = [process for process in tracker.servers if process not in owners]
         return not more and len(addresses) == len(owners) and addresses <= watched(waiting)
 
-    until(watches, lambda: f"no standby watches all owners: {system.errors()}")
+    until(watches, lambda: f"no standby watches all owners: {tracker.errors()}")
 
 
 def watched(process: Running) -> set[tuple[int, str]]:
@@ -65,7 +65,7 @@ def take_overs(directory: Path, store: str, rounds: int) -> list[float]:
         system.start()
         gaps = []
         for number in range(rounds):
-            standby_watches(system)
+            standby_watches(system.tracker)
             system.goes_on()
             gaps.append(kill_owner(system, number % 2))
             print(f"takeover ({store}): went on after {gaps[-1]:.2f} s", flush=True)

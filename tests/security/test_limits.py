@@ -18,7 +18,7 @@ from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.client.refusals import refusal_of
 from tracker.core.model import RefusalCode
 from tracker.service.config import ServerConfig
-from tracker.service.rpc.limits import Bucket, Limits
+from tracker.service.rpc.limits import Bucket, Limits, Quotas
 
 
 @contextmanager
@@ -104,6 +104,14 @@ def test_a_rate_gives_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 1.0
     assert [bucket.take() for _ in range(8)] == [0.0] * 8, "two were owed"
     assert bucket.take() > 0
+
+
+def test_the_rate_of_a_pipeline_that_was_deleted_is_not_kept() -> None:
+    quotas = Quotas(Limits(max_ticks_per_s=1))
+    rate = quotas.ticks_of("p")
+    assert quotas.ticks_of("p") is rate
+    quotas.forget("p")
+    assert quotas.ticks_of("p") is not rate
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:

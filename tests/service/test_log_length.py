@@ -15,6 +15,8 @@ from tracker.service.log_length import (
     SNAPSHOT_AFTER_RECORDS,
     LogLength,
 )
+from tracker.service.server import TrackerServer
+from tracker.store import MemoryStore
 
 
 @pytest.mark.parametrize(
@@ -49,13 +51,24 @@ def test_pipelines_that_are_deleted_one_after_the_other_go_with_one_snapshot() -
     assert not length.is_due(1_000.0)
 
 
+@pytest.mark.parametrize("killed", [False, True])
 async def test_a_process_that_rests_lets_go_of_a_deleted_pipeline(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
+    """Also one that was killed before it had."""
+    store, soon_s = MemoryStore(), 0.01
     for module in (engine, log_length):
-        monkeypatch.setattr(module, "SNAPSHOT_AFTER_DELETION_S", 0.01)
-    async with serving(config()) as served:
+        monkeypatch.setattr(module, "SNAPSHOT_AFTER_DELETION_S", 3600.0 if killed else soon_s)
+    async with serving(config(), store) as served:
         request = pipeline_pb.DeletePipelineRequest(pipeline="p", drop_open=True)
         before = served.server.engine.stats.snapshots
         await served.pipelines.DeletePipeline(request, timeout=HANG_S)
-        await until_async(lambda: served.server.engine.stats.snapshots > before)
+        if not killed:
+            await until_async(lambda: served.server.engine.stats.snapshots > before)
+    if killed:
+        for module in (engine, log_length):
+            monkeypatch.setattr(module, "SNAPSHOT_AFTER_DELETION_S", soon_s)
+        server = TrackerServer(config(), store)
+        await server.start()
+        await until_async(lambda: server.engine.stats.snapshots > 0)
+        await server.stop()

@@ -67,6 +67,8 @@ GONE_SHARE = 0.3
 """How often a worker tries to create where no way leads any more, or nothing can come any more along a new one."""
 NOWHERE = 10_000
 """No pipeline has so many segments."""
+WAITS_IN_PEACE = 20
+"""How often a visitor is refused before it gives up."""
 _TABLES = ("max_nodes", "max_open_cells", "max_open_units", "max_staged")
 TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON)
 CHANGED = (RefusalCode.INVALID, RefusalCode.BELOW_MIN_TIME, RefusalCode.UNKNOWN_SEGMENT)
@@ -1163,6 +1165,9 @@ class VisitorNode(Node):
     """Joins, does nothing, and leaves: it takes the place of another one for a while."""
 
     gave_up = False
+    refused_in_peace = 0
+    """How often it was refused for want of room since all faults are over; an answer may be to an earlier call than the
+    last one, by which it has joined."""
 
     @property
     def settled(self) -> bool:
@@ -1174,7 +1179,9 @@ class VisitorNode(Node):
     def note_refusal(self, refusal: Refusal) -> None:
         super().note_refusal(refusal)
         if self.sim.healed and refusal.code is RefusalCode.FULL and self.key is None:
-            self.gave_up, self.alive = True, False  # it has waited long enough
+            self.refused_in_peace += 1
+            if self.refused_in_peace >= WAITS_IN_PEACE:
+                self.gave_up, self.alive = True, False  # it has waited long enough
 
 
 def is_resolved(sim: Simulator, world: World, item: Item) -> bool:

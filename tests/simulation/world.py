@@ -84,8 +84,10 @@ class World:
     """The segments that a process has called complete: whoever joins them from then on is shut out."""
     opening: bool = False
     """Whether it is becoming open, and some process may not know."""
+    ever_complete: set[int] = field(default_factory=set)
+    """The segments that a process has called complete in any generation."""
     complete_before: frozenset[int] = frozenset()
-    """The segments that were called complete before it became open."""
+    """Those before it became open."""
     edges: list[NumberedEdge] = field(init=False)
     ways_out: list[list[tuple[int, int, int]]] = field(init=False)
     """By segment (to which one, by which delay, no lower than which slot)."""
@@ -147,11 +149,15 @@ class World:
     def changed_everywhere(self) -> None:
         """Every process knows what it has become."""
         if self.opening:
-            self.opening, self.complete_before = False, frozenset(self.complete)
+            self.opening, self.complete_before = False, frozenset(self.ever_complete)
 
     def may_be_called_complete(self, segments: Iterable[int]) -> bool:
-        """Whether a process may say so of these: of an open pipeline's, if it said so before it became open."""
-        return not self.spec.open or self.opening or self.complete_before.issuperset(segments)
+        """Whether a process may say so of these: of an open pipeline's, if it said so before it became open, or if they lead
+        to such a one, so that no front could label anything there."""
+        if not self.spec.open or self.opening:
+            return True
+        before = self.complete_before
+        return all(s in before or any(self.leads(s, each) for each in before) for s in segments)
 
     def use_what_is_new(
         self, before: list[NumberedEdge], decided: Sequence[int], announced: Sequence[int]
@@ -184,6 +190,8 @@ class World:
         """What there is after a restart: nothing."""
         world = self.successor(self.spec, self.generation + 1)
         world.first_slot = first_slot
+        world.opening, world.complete_before = self.opening, self.complete_before
+        world.ever_complete = self.ever_complete
         world.gone, world.floors = self.gone, self.floors
         world.go_by(self.edges)
         return world
@@ -338,6 +346,7 @@ class World:
             if state.segment in segments and front not in known and not state.granted:
                 state.shut_out = True
         self.complete |= segments
+        self.ever_complete |= segments
         self.version += 1
 
     def vacant_segments(self) -> set[int]:

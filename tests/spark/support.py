@@ -18,12 +18,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 import pyspark
 
 from local_tracker import acks
-from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from tests.cluster.children import Running
 from tests.spark_matrix.places import LocalPlace, Place
@@ -222,28 +220,9 @@ def sink_rows(checkpoint: str, out: str) -> Callable[[], list[int]]:
     def rows() -> list[int]:
         log = CheckpointLog(checkpoint)
         names = [n for batch in log.committed() for n in SinkLog(out).created(batch)]
-        return _slots(names, pq.read_table)
+        return [slot for n in names for slot in pq.read_table(location(n))["slot"].to_pylist()]
 
     return rows
-
-
-def published_rows(checkpoint: str, out: str) -> Callable[[], list[int]]:
-    """Slots of the rows in the JSON files that the batches of a writer have published."""
-
-    def rows() -> list[int]:
-        log = CheckpointLog(checkpoint)
-        names = [
-            name
-            for batch in log.committed()
-            for name in PublishedBatches(out).units(log.query_id, batch)
-        ]
-        return _slots([n for n in names if os.path.getsize(location(n))], pa_json.read_json)
-
-    return rows
-
-
-def _slots(names: Iterable[str], read: Callable[[str], pa.Table]) -> list[int]:
-    return [slot for name in names for slot in read(location(name))["slot"].to_pylist()]
 
 
 # --- acks of user code ----------------------------------------------------------------------------

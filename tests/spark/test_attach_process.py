@@ -5,8 +5,6 @@ The command runs where PySpark cannot be imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
@@ -14,9 +12,9 @@ from pyspark.sql.streaming import DataStreamWriter
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.session.tracked import Tracked
 from tests.spark.conftest import Pipelines
-from tests.spark.support import SCHEMA, Attach, Pipeline, Witness, sink_rows
+from tests.spark.support import SCHEMA, Attach, Pipeline
 from tests.waits import HANG_S
-from tracker.client import NodeClient, Subscriber
+from tracker.client import NodeClient
 from tracker.core.model import Cells, TickContent
 from tracker.core.model.ack_values import unit_value
 
@@ -24,13 +22,6 @@ from tracker.core.model.ack_values import unit_value
 @pytest.fixture
 def pipeline(pipelines: Pipelines) -> Pipeline:
     return pipelines("parse", "after")
-
-
-@pytest.fixture
-def attach(pipeline: Pipeline) -> Iterator[Attach]:
-    made = Attach(pipeline.target, pipeline.name, pipeline.directory)
-    yield made
-    made.discard()
 
 
 def once(pipeline: Pipeline, *more: str) -> str:
@@ -57,42 +48,6 @@ def run(writer: DataStreamWriter) -> None:
     """Until it has read all that there is."""
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-
-
-def await_done(pipeline: Pipeline, slot: int) -> None:
-    with Subscriber(pipeline.target, pipeline.name) as subscriber:
-        assert subscriber.wait_until(slot, "parse", timeout_s=HANG_S), pipeline.describe()
-
-
-def test_a_query_is_followed_by_a_process_that_is_killed(
-    spark: SparkSession, pipeline: Pipeline, attach: Attach
-) -> None:
-    directory = pipeline.directory
-    out, checkpoint = str(directory / "out"), str(directory / "cp")
-    with Witness(pipeline, {"parse": sink_rows(checkpoint, out)}):
-        for slot in (10, 20):
-            pipeline.publish(slot)
-        run(plain(spark, pipeline))  # before it is followed
-        attach.start()
-        for slot in (30, 40):
-            pipeline.publish(slot)
-        query = plain(spark, pipeline).start()  # while
-        query.processAllAvailable()
-        await_done(pipeline, 41)
-        attach.kill()
-        for slot in (50, 60):
-            pipeline.publish(slot)
-        query.processAllAvailable()  # nobody follows
-        query.stop()
-        assert pipeline.describe().segments[0].min_time <= 50
-        attach.start()
-        await_done(pipeline, 61)
-        assert attach.stop() == 0, attach.errors()
-        assert attach.lines[-1] == (attach.run, "parse: committed up to batch 5")
-        consume_downstream(pipeline, checkpoint, out)
-        pipeline.leave()
-        pipeline.assert_finished()
-    assert sorted(sink_rows(checkpoint, out)()) == sorted(pipeline.slots)
 
 
 def test_followed_and_tracked_by_turns_counts_once(spark: SparkSession, pipeline: Pipeline) -> None:

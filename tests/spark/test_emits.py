@@ -17,132 +17,17 @@ from local_tracker.spark.query.logs import SinkLog
 from local_tracker.spark.session import tracked_query
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
-from tests.cluster.children import now_slot
 from tests.docs.pages import ROOT, blocks
 from tests.waits import HANG_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER, slot_of
-from tracker.core.model.units import slot_in_name
 from tracker.errors import TrackingError
 from tracker.service.rpc.nodes import MAX_RESOLVE_WAIT_MS
 
 SLACK_NS = 10_000_000
 SEGMENTS = ("windows", "report")
-
-
-class Query:
-    """Counts rows by the second that they tell, and emits a second when later ones have come."""
-
-    def __init__(self, spark: SparkSession, target: str, pipeline: str, directory: Path) -> None:
-        self._tracked = Tracked(spark, target, pipeline)
-        self._spark, self._directory = spark, directory
-
-    def start(self, **more: Any) -> TrackedQuery:
-        counted = (
-            self._spark.readStream.schema("second long")
-            .parquet(str(self._directory / "in"))
-            .select(F.timestamp_seconds("second").alias("at"))
-            .withWatermark("at", "1 second")
-            .groupBy("at")
-            .count()
-        )
-        writer = (
-            counted.writeStream.format("parquet")
-            .outputMode("append")
-            .option("path", str(self._directory / "out"))
-            .option("checkpointLocation", str(self._directory / "cp"))
-        )
-        return self._tracked.start(
-            writer, node_id="windows", reads="windows", creates=["report"],
-            options=TrackingOptions(emits="emitted"), **more,
-        )  # fmt: skip
-
-
-@pytest.fixture
-def registered(target: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = request.node.name
-    with Admin(target) as admin:
-        edge = Edge("windows", "report")
-        spec = PipelineSpec(
-            name, SEGMENTS, (edge,), fronts=("input", "emitted"), start_slot=now_slot()
-        )
-        admin.register(spec)
-        yield name
-
-
-def test_what_is_emitted_from_state(
-    spark: SparkSession, target: str, registered: str, tmp_path: Path
-) -> None:
-    query = Query(spark, target, registered, tmp_path)
-    with (
-        Subscriber(target, registered) as subscriber,
-        FileFront(target, registered, "input", "windows", tmp_path / "in") as front,
-        NodeClient(target, registered, "reader") as reader,
-    ):
-        reader.join(HANG_S)
-        running = query.start()
-        for first in (100, 110, 120):
-            front.write([{"second": first + n} for n in range(3)])
-            front.wait_durable(HANG_S)
-            running.processAllAvailable()
-        told = read(reader, tmp_path, running, 0)
-        # Nothing is open any more and no batch runs: its driver goes on promising.
-        assert subscriber.wait_until(now_slot(), "report", timeout_s=HANG_S)
-        running.stop()
-        held = subscriber.min_time("report")
-        # The state outlives the driver, and so does what the reader may not be told before.
-        front.write([{"second": 130}])
-        front.leave()
-        assert subscriber.wait_until(held, "windows", timeout_s=HANG_S)
-        assert not subscriber.wait_until(FOREVER, "report", timeout_s=0)
-        running = query.start()
-        running.processAllAvailable()
-        read(reader, tmp_path, running, told)
-        assert subscriber.wait_until(now_slot(), "report", timeout_s=HANG_S)
-        running.stop(leave=True)
-        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
-    counted = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(at as long)", "count")
-    emitted = sorted((row[0], row[1]) for row in counted.collect())
-    assert emitted == [(first + n, 1) for first in (100, 110, 120) for n in range(3)]
-
-
-def read(reader: NodeClient, directory: Path, running: TrackedQuery, first: int) -> int:
-    """Consume what was emitted from batch `first` on, by its slots, which must fit the batches; returns
-    the first batch that is not over."""
-    report = SEGMENTS.index("report")
-    units: list[Unit] = []
-    labels: list[int] = []
-    batches = [batch for batch in running.checkpoint.committed() if batch >= first]
-    for batch in batches:
-        names = SinkLog(str(directory / "out")).created(batch)
-        slots = reader.resolve_units("report", names, MAX_RESOLVE_WAIT_MS)
-        assert set(slots) == set(names), f"batch {batch} was not told"
-        timestamp = slot_of(running.checkpoint.offsets(batch).timestamp_ms * 1_000_000, SLACK_NS)
-        assert all(slot >= timestamp for slot in slots.values())
-        consumed = [n for group in running.checkpoint.consumed(batch).values() for n in group]
-        oldest = [slot for name in consumed if (slot := slot_in_name(name)) is not None]
-        assert all(slot >= max(oldest) for slot in slots.values() if oldest)
-        assert len(set(slots.values())) <= 1, "a batch has one label"
-        labels += sorted(set(slots.values()))
-        units += [Unit(report, name, slot) for name, slot in slots.items()]
-    assert units, "nothing was emitted"
-    assert labels == sorted(labels)
-    cells = Cells.of((report, unit.slot, unit_value(unit.name), 1) for unit in units)
-    reader.commit(TickContent(consumed=cells, units_consumed=tuple(units))).result(HANG_S)
-    return batches[-1] + 1
-
-
-def test_rows_with_slots_of_their_own_are_not_emitted(
-    spark: SparkSession, target: str, registered: str, tmp_path: Path
-) -> None:
-    (tmp_path / "in").mkdir()
-    query = Query(spark, target, registered, tmp_path)
-    with pytest.raises(TrackingError, match=r"by rows in 'report'.* and emits"):
-        query.start(rows={"report": "at"})
-
-
 WINDOW_S = 10
 (PROGRAM,) = (b.text for b in blocks(ROOT / "docs/spark-reference.md") if b.info == "python event")
 
@@ -170,11 +55,14 @@ class Windows:
         assert isinstance(query, TrackedQuery)
         return query
 
-    def refuse(self, frame: DataFrame, said: str, mode: str = "append") -> None:
+    def refuse(
+        self, frame: DataFrame, said: str, mode: str = "append", emits: Any = None, **more: Any
+    ) -> None:
+        options = TrackingOptions(emits=emits or EventTime("window-results"))
         with pytest.raises(TrackingError, match=said):
             self._tracked.start(
                 self._writer(frame, mode), node_id="windows", reads="windows", creates=["report"],
-                options=TrackingOptions(emits=EventTime("window-results")),
+                options=options, **more,
             )  # fmt: skip
 
     def _writer(self, frame: DataFrame, mode: str = "append") -> Any:
@@ -283,3 +171,6 @@ def test_operators_that_emit_by_other_rules_are_refused_by_name(
     windows.refuse(grouped.union(here), "operator Union .* span_ms")
     windows.refuse(here, "none of its operators emits .* span_ms")
     windows.refuse(grouped, "output mode is Update", "update")
+    windows.refuse(
+        grouped, r"by rows in 'report'.* and emits", emits="window-results", rows={"report": "at"}
+    )

@@ -5,26 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Event
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from fronts.front import FrontOptions
 from fronts.spark import SparkFront
-from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
 from local_tracker.spark.query.labels import FrontLabels
-from local_tracker.spark.query.logs import CheckpointLog, SinkLog
-from local_tracker.spark.session.tracked import Tracked
 from tests.waits import HANG_S
-from tracker.client import Admin, NodeClient, Subscriber
+from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
-from tracker.core.model.slots import FOREVER, slot_of
-from tracker.core.model.units import slot_in_name
 from tracker.errors import RefusedError, TrackingError
-from tracker.files import location
 
 SCHEMA = "timestamp timestamp, value long"
 SLACK_NS = 10_000_000
@@ -100,52 +93,6 @@ def raw(spark: SparkSession, checkpoint: Path) -> DataStreamWriter:
         .writeStream.option("checkpointLocation", str(checkpoint))
         .trigger(processingTime="300 milliseconds")
     )
-
-
-def rows(log: CheckpointLog, published: PublishedBatches) -> int:
-    units = [unit for batch in log.committed() for unit in published.units(log.query_id, batch)]
-    return sum(pq.read_metadata(location(unit)).num_rows for unit in units)
-
-
-def test_a_raw_stream_is_labelled(spark: SparkSession, target: str, tmp_path: Path) -> None:
-    directory, checkpoint = tmp_path / "raw", tmp_path / "cp-front"
-    with Admin(target) as admin:
-        admin.register(PipelineSpec("rate", ("parse",), fronts=("rate",), slack_ns=SLACK_NS))
-    with Subscriber(target, "rate") as subscriber:
-        front = SparkFront(target, "rate", "rate", "parse", str(directory))
-        query = front.start(raw(spark, checkpoint))
-        tracked = Tracked(spark, target, "rate").start(
-            spark.readStream.schema(SCHEMA)
-            .parquet(str(directory))
-            .writeStream.format("parquet")
-            .option("path", str(tmp_path / "out"))
-            .option("checkpointLocation", str(tmp_path / "cp")),
-            node_id="parse",
-            reads="parse",
-        )
-        log = CheckpointLog(str(checkpoint))
-        published = PublishedBatches(str(directory))
-        while not rows(log, published):  # the source makes its first rows after a second
-            query.processAllAvailable()
-        # Promises go on between batches: min time passes the label of the first one and more.
-        first = slot_of(log.offsets(0).timestamp_ms * 1_000_000, SLACK_NS)
-        assert subscriber.wait_until(first + 50, timeout_s=HANG_S)
-        front.stop()  # without leaving: a killed driver would be the same to the tracker
-        front = SparkFront(target, "rate", "rate", "parse", str(directory))
-        query = front.start(raw(spark, checkpoint))
-        query.processAllAvailable()
-        front.stop(leave=True)
-        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
-        tracked.stop()
-    units = [unit for batch in log.committed() for unit in published.units(log.query_id, batch)]
-    assert units and all(slot_in_name(unit) is not None for unit in units)
-    labels = [slot_in_name(unit) for unit in units]
-    assert labels == sorted(labels, key=lambda slot: slot or 0)
-    out = SinkLog(str(tmp_path / "out"))
-    done = [name for batch in tracked.checkpoint.committed() for name in out.created(batch)]
-    values = spark.read.parquet(*map(location, done)).select("value").collect()
-    assert sorted(row.value for row in values) == list(range(rows(log, published)))
-    assert len(values) > 0
 
 
 def test_stopping_before_starting_is_an_error(target: str, tmp_path: Path) -> None:

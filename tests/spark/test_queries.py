@@ -14,7 +14,7 @@ import tracker
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import Pipelines, TrackedIn
-from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
+from tests.spark.support import SCHEMA, Pipeline
 from tracker.client import LowmarkError
 from tracker.errors import TrackingError
 
@@ -25,41 +25,6 @@ def reader(spark: SparkSession, files: int = 2) -> DataStreamReader:
 
 def doubled(frame: DataFrame) -> DataFrame:
     return frame.selectExpr("slot", "row * 2 AS twice")
-
-
-def untracked(spark: SparkSession, pipeline: Pipeline) -> list[tuple[int, int]]:
-    frame = doubled(spark.read.schema(SCHEMA).parquet(pipeline.input))
-    return sorted(tuple(row) for row in frame.collect())
-
-
-def contents(frame: DataFrame) -> list[tuple[int, int]]:
-    return sorted(tuple(row) for row in frame.select("slot", "twice").collect())
-
-
-def test_files_to_files(spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines) -> None:
-    pipeline = pipelines("parse")
-    out, checkpoint = str(pipeline.directory / "out"), str(pipeline.directory / "cp")
-    tracked = tracked_in(pipeline)
-    with Witness(pipeline, {"parse": sink_rows(checkpoint, out)}):
-        pipeline.publish(5)
-        query = tracked.start(
-            doubled(reader(spark).parquet(pipeline.input))
-            .writeStream.format("parquet")
-            .option("path", out)
-            .option("checkpointLocation", checkpoint),
-            node_id="parse",
-            reads="parse",
-        )
-        for slot in range(10, 34, 2):  # enough batches for a compaction of the logs
-            pipeline.publish(slot)
-            query.processAllAvailable()
-        pipeline.leave()
-        pipeline.assert_finished()
-    assert query.last_durable_batch >= 11
-    assert contents(spark.read.parquet(out)) == untracked(spark, pipeline)
-
-
-# --- without Spark's executors mattering ----------------------------------------------------------
 
 
 def start_copy(

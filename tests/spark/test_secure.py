@@ -11,14 +11,7 @@ from pyspark.sql import SparkSession
 from local_tracker import acks
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.security.serving import Served, serving, wait_for
-from tests.spark.support import (
-    SCHEMA,
-    Pipeline,
-    Witness,
-    parse_operator,
-    published_rows,
-    take_out_of_side,
-)
+from tests.spark.support import SCHEMA, Pipeline, parse_operator, take_out_of_side
 from tests.spark_matrix.registry import CLUSTER
 from tests.waits import HANG_S
 from tracker.client import SecureTarget
@@ -72,17 +65,15 @@ def test_a_query_is_tracked_over_mutual_tls_with_a_token(
 ) -> None:
     """Its driver, and its tasks on executors, by a token for this pipeline alone."""
     tracked = Tracked(spark, target_of(served, "query"), pipeline.name)
-    done = published_rows(str(pipeline.directory / "cp"), str(pipeline.directory / "out"))
-    with Witness(pipeline, {"parse": done}):
-        for slot in (3, 4):
-            pipeline.publish(slot, rows=5)
-        query = start(tracked, spark, pipeline)
-        query.processAllAvailable()
-        assert tracked.min_time("parse") <= 5
-        take_out_of_side(pipeline)
-        pipeline.leave()
-        pipeline.assert_finished()
-        tracked.stop()
+    for slot in (3, 4):
+        pipeline.publish(slot, rows=5)
+    query = start(tracked, spark, pipeline)
+    query.processAllAvailable()
+    assert tracked.min_time("parse") <= 5
+    take_out_of_side(pipeline)
+    pipeline.leave()
+    pipeline.assert_finished()
+    tracked.stop()
     rows = spark.read.schema(SCHEMA).json(str(pipeline.directory / "out")).collect()
     assert sorted(row.row for row in rows) == list(range(len(pipeline.slots)))
 

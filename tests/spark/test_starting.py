@@ -7,11 +7,12 @@ would end in a wrong answer that nobody reports (promise 6), or in a query that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
@@ -168,12 +169,14 @@ class Written:
 
     def __init__(self, spark: SparkSession, tracked: Tracked, pipeline: Pipeline) -> None:
         self.publishes = True
+        self.more: Callable[[DataFrame, int], None] = lambda frame, batch: None
         self._tracked, self._pipeline = tracked, pipeline
         publish = tracked.writer(str(pipeline.directory / "out"))
 
         def each_batch(frame: DataFrame, batch: int) -> None:
             if self.publishes:
                 publish(frame, batch)
+            self.more(frame, batch)
 
         self._writer = (
             files(spark, pipeline)
@@ -216,6 +219,23 @@ def test_a_batch_may_publish_nothing_where_that_is_said(
     query.processAllAvailable()
     query.stop()
     assert query.last_durable_batch == 0
+
+
+def test_a_writer_for_a_segment_that_a_query_knows_nothing_of_disturbs_it_when_it_is_called(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse", "after")
+    tracked = tracked_in(pipeline)
+    written = Written(spark, tracked, pipeline)
+    query, elsewhere = written.start(), pipeline.directory / "elsewhere"
+    publish = tracked.writer(str(elsewhere), creates=["unheard_of"])
+    pipeline.publish(1)
+    query.processAllAvailable()  # the writer is another query's
+    written.more = publish
+    pipeline.publish(2)
+    with pytest.raises(StreamingQueryException, match="has no segment 'unheard_of'"):
+        query.processAllAvailable()
+    assert not list(elsewhere.glob("*.parquet"))
 
 
 # --- who it is ------------------------------------------------------------------------------------

@@ -11,21 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark.query.logs import SinkLog
-from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from local_tracker.spark.state import backlog
 from tests.spark.conftest import Pipelines
 from tests.spark.support import Pipeline, can_read_state
 from tests.waits import HANG_S, until
-from tracker.client import NodeClient, Subscriber
+from tracker.client import NodeClient
 from tracker.client.state_names import UNSEEN, bound_of
-from tracker.core.model import Cells, TickContent, Unit
-from tracker.core.model.ack_values import unit_value
-from tracker.core.model.slots import FOREVER
 from tracker.errors import TrackingError
-from tracker.service.rpc.nodes import MAX_RESOLVE_WAIT_MS
-from tracker.view.explanations import explanation_json
 
 HOUR_S = 3_600
 
@@ -53,59 +46,11 @@ class Hours:
             self.writer(frame), node_id="hours", reads="hours", creates=["report"], **more
         )
 
-    def min_time(self) -> int:
-        with Subscriber(self.pipeline.target, self.pipeline.name) as subscriber:
-            assert subscriber.wait_until(0, "report", timeout_s=HANG_S)
-            return subscriber.min_time("report")
-
-    def stands_at(self, slot: int) -> None:
-        until(lambda: self.min_time() == slot, lambda: f"it is {self.min_time()}, not {slot}")
-
-    def emitted(self, query: TrackedQuery) -> list[str]:
-        log = SinkLog(self.out)
-        return [name for batch in query.checkpoint.committed() for name in log.created(batch)]
-
 
 @pytest.fixture
 def hours(spark: SparkSession, pipelines: Pipelines, tmp_path: Path) -> Iterator[Hours]:
     """Slots are minutes: a row of slot 130 is of the third hour."""
     yield Hours(spark, pipelines("hours", "report"), tmp_path)
-
-
-def test_windows_hold_min_time_until_they_are_emitted(hours: Hours) -> None:
-    pipeline = hours.pipeline
-    query = hours.start()
-    for slot in (5, 50, 65):
-        pipeline.publish(slot)
-        query.processAllAvailable()
-    hours.stands_at(5)  # the first hour is not emitted: the watermark is at 55
-    query.stop()
-    hours.stands_at(5)
-    with pytest.raises(TrackingError, match=r"hold nothing now, so that nobody would let go"):
-        hours.start(options=TrackingOptions(state="free"))
-    explained = explanation_json(pipeline.admin.explain(pipeline.name))["segments"][1]["causes"]
-    assert explained[0]["text"].startswith(
-        "rows in the state of query hours wait for event time 1970-01-01T01:00:00.000Z, and hold segment report"
-    )
-    query = hours.start()
-    pipeline.publish(80)
-    query.processAllAvailable()
-    emitted = hours.emitted(query)
-    assert emitted, "the first hour is out"
-    with NodeClient(pipeline.target, pipeline.name, "reader") as reader:
-        reader.join(HANG_S)
-        slots = reader.resolve_units("report", emitted, MAX_RESOLVE_WAIT_MS)
-        assert set(slots.values()) == {5}
-        hours.stands_at(5)
-        units = tuple(Unit(1, name, 5) for name in emitted)
-        cells = Cells.of((1, 5, unit_value(name), 1) for name in emitted)
-        reader.commit(TickContent(consumed=cells, units_consumed=units)).result(HANG_S)
-        hours.stands_at(65)
-        pipeline.leave()
-        hours.stands_at(65)
-        query.stop(leave=True)  # the second hour is given up
-        with Subscriber(pipeline.target, pipeline.name) as subscriber:
-            assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
 
 
 MINUTE = 6_000

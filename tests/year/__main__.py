@@ -6,30 +6,25 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from benchmarks.scratch import scratch
 from scripts.summary import BUILD, finish
 from tests.check.history import history_of
 from tests.check.rules import violations
 from tests.year.lives import Lives, Scale
+from tests.year.smaller import applied, constants
 from tests.year.tables import Kept
-from tests.year.world import JUMP_NS, Tracker
+from tests.year.world import STEPS_A_DAY, Tracker
 from tracker.core.config import ProcessConfig
-from tracker.core.cut import history as core_history
-from tracker.core.home import home
-from tracker.core.pipeline import pipelines
 from tracker.core.pipeline.pipeline import MAX_LISTED_RESTARTS
-from tracker.core.shard import written_off
 from tracker.core.shard.shard import ShardPipeline
 
 MARKS = 12
-STEPS_A_DAY = 24 * 3_600 * 10**9 // JUMP_NS
 PART = 12
 """The form with two shards is so much shorter, and smaller."""
 _HEAPS = 4_096
@@ -49,25 +44,6 @@ def bounds() -> dict[str, int]:
     }
 
 
-@contextmanager
-def smaller(scale: Scale) -> Iterator[None]:
-    """What is remembered up to a number, which fills in a year or in days of real load, is remembered up to as much
-    less as there is less load: then it is full by the third mark, and what is not so bounded is seen by its growth."""
-    days = scale.steps // STEPS_A_DAY
-    with ExitStack() as stack:
-        for module, name, most in (
-            (core_history, "MAX_FINE_ENTRIES", days // 16),
-            (core_history, "MAX_COARSE_ENTRIES", days // 14),
-            (home, "KEPT_GONE_NODES", scale.nodes // scale.crowded // 50),
-            (home, "KEPT_FINGERPRINTS", days // 16),
-            (pipelines, "MAX_ENDED", days // 8),
-            (written_off, "MAX_LISTED_CELLS", scale.nodes // scale.pipelines // 40),
-        ):
-            less = min(getattr(module, name), max(2, most))
-            stack.enter_context(patch.object(module, name, less))
-        yield
-
-
 def keep_closed_keys() -> None:
     """A shard never forgets a key that is closed."""
     ShardPipeline.drop_key = lambda *_: None  # type: ignore[method-assign]
@@ -78,7 +54,8 @@ SABOTAGES: dict[str, Callable[[], None]] = {"kept": keep_closed_keys}
 
 def live(directory: Path, scale: Scale, shards: int) -> list[dict[str, Any]]:
     """A run, as the lines of its history."""
-    with closing(Tracker(directory, shards)) as tracker:
+    smaller = constants(scale)
+    with applied(smaller), closing(Tracker(directory, shards, smaller)) as tracker:
         return _lived(tracker, scale, shards)
 
 
@@ -95,23 +72,25 @@ def _lived(tracker: Tracker, scale: Scale, shards: int) -> list[dict[str, Any]]:
         while lives.steps < scale.steps * mark // MARKS:
             lives.step()
         lines.append(_mark(mark, tracker, lives))
-        lives.restarted()
+        if mark == 1:  # what is not durable, and is kept, shows from here to the end
+            tracker.restart()
+            lives.restarted()
         sizes = lines[-1]["sizes"]
         print(
             f"{mark:2} of {MARKS}: {time.process_time() - began:.0f} s, resident {sizes['resident_bytes'] / 2**20:.0f} MiB, "
             f"tables {sizes['tables_bytes'] / 2**20:.1f}, snapshot {sizes['snapshot_bytes'] / 2**20:.2f} in "
             f"{sizes['snapshot_s']} s, store {sizes['store_bytes'] / 2**20:.1f}, log up to {sizes['log_records_most']} "
-            f"records, started in {sizes['start_s']} s ({sizes['start_records']} records)",
+            f"records, started in {sizes['start_s']} s ({sizes['start_records']} records, {sizes['start_bytes'] / 2**20:.0f} MiB)",
             flush=True,
         )
     return lines
 
 
 def _mark(number: int, tracker: Tracker, lives: Lives) -> dict[str, Any]:
-    """Measures a tracker, and starts it again."""
+    """Measures a tracker."""
     parts = [part for listeners in tracker.listeners for part in listeners.parts]
     kept = Kept([*tracker.processes, *parts])
-    sizes = {"tables_bytes": kept.size_bytes, **tracker.measured(), **tracker.restart()}
+    sizes = {"tables_bytes": kept.size_bytes, **tracker.measured()}
     tables = {
         name: (each.entries, each.most, each.size_bytes)
         for name, each in kept.tables.items()
@@ -154,7 +133,7 @@ def main() -> int:
             crowded=max(1, pipelines_ // 250), changing=max(1, pipelines_ // 100),
             deleted=max(2, pipelines_ // 20),
         )  # fmt: skip
-        with scratch() as directory, smaller(scale):
+        with scratch() as directory:
             lines = live(Path(directory), scale, shards)
         grown += judged("year" if shards == 1 else f"year-{shards}-shards", lines)
         last = lines[-1]

@@ -6,6 +6,7 @@ Nothing is listed here, so that a table that is new is counted, too.
 from __future__ import annotations
 
 import sys
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -61,6 +62,9 @@ class Kept:
         elif isinstance(value, np.ndarray):
             table.add(value.size)
             table.size_bytes += value.nbytes
+        elif isinstance(value, array):
+            table.add(len(value))
+            table.size_bytes += sys.getsizeof(value)
         elif isinstance(value, _MANY):
             self._look_into(value, table)
         elif kind.__module__.startswith(_OURS) and not isinstance(value, type):

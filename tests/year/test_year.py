@@ -10,7 +10,8 @@ import pytest
 
 from tests.check.history import history_of
 from tests.check.rules import violations
-from tests.year.__main__ import live, smaller
+from tests.year import full
+from tests.year.__main__ import live
 from tests.year.lives import Scale
 from tests.year.tables import Kept
 
@@ -19,7 +20,7 @@ Line = dict[str, Any]
 SIZES = dict.fromkeys(
     (
         "resident_bytes", "tables_bytes", "snapshot_bytes", "store_bytes", "log_records_most",
-        "snapshot_s", "start_s",
+        "snapshot_s", "start_s", "start_records",
     ),
     1.0,
 )  # fmt: skip
@@ -89,9 +90,16 @@ def test_a_table_that_fills_for_longer_has_a_bound() -> None:
 def test_pipelines_and_nodes_come_and_go(tmp_path: Path, shards: int) -> None:
     """So short that nothing is to be judged."""
     scale = Scale(12, 180, 300, busy=4, crowded=1, changing=1, deleted=1)
-    with smaller(scale):
-        lines = live(tmp_path, scale, shards)
+    lines = live(tmp_path, scale, shards)
     assert [line["number"] for line in lines[1:]] == [*range(1, 13)]
     did = lines[-1]["did"]
     assert min(did[what] for what in ("left", "retired", "deleted", "restarted", "changed")) > 0
     assert lines[-1]["sizes"]["snapshot_bytes"] > 0
+
+
+def test_full_histories_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["full", "--pipelines", "2", "--segments", "1"])
+    full.main()
+    assert "histories full: snapshot" in capsys.readouterr().out

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.growth import resident_bytes
-from benchmarks.scale import SLOT_NS, STEP_NS, Deployment
+from benchmarks.scale import BLOCK_SLOTS, SLOT_NS, STEP_NS, Deployment
 from tests.year.listening import Listeners
 from tracker.core.log import (
     Announced,
@@ -21,6 +26,7 @@ from tracker.core.log import (
     TickRefused,
 )
 from tracker.core.model import RefusalCode
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
 from tracker.service.log_length import LogLength
 from tracker.store.sqlite import SqliteStore
@@ -33,12 +39,20 @@ from tracker.wire.storage import (
 HOUR_NS = 3_600 * 10**9
 JUMP_NS = 6 * HOUR_NS
 """From one step to the next one. Silent fronts are looked for as often."""
+STEPS_A_DAY = 24 * HOUR_NS // JUMP_NS
+MOMENT_NS = 10**9
+"""Some moment of a process's own clock."""
 _REST_NS = 20 * STEP_NS
 _MOST_STEPS = 5_000
 """Milliseconds within which a step comes to rest."""
 
 
-class ShardLog:
+def config() -> ProcessConfig:
+    """Silent fronts are looked for once in each step."""
+    return ProcessConfig(evict_check_ms=JUMP_NS // 10**6)
+
+
+class Stored:
     """A shard's store, written as the service does: group commits, and snapshots when those are due."""
 
     def __init__(self, path: Path, shard: int) -> None:
@@ -50,6 +64,12 @@ class ShardLog:
     def _open(self) -> None:
         self._store, self.length = SqliteStore(self._path, self._shard), LogLength()
         self.epoch = self._store.acquire("year")
+
+    def reopen(self) -> None:
+        """As after a crash."""
+        self._unwritten = []
+        self._store.close()
+        self._open()
 
     def append(self, position: int, data: bytes) -> None:
         self._unwritten.append((position, data))
@@ -73,47 +93,55 @@ class ShardLog:
         self._store.close()
 
     @property
-    def file_bytes(self) -> int:
-        """Of the store's files."""
-        files = self._path.parent.glob(f"{self._path.name}*")
-        return sum(os.stat(path).st_size for path in files)
+    def files(self) -> list[Path]:
+        """The store's files."""
+        return sorted(self._path.parent.glob(f"{self._path.stem}.*"))
 
-    def recovered(self, process: Process, config: ProcessConfig, now_ns: int) -> Recovered:
-        """Closes the store, opens it again, and recovers another process from it."""
-        routing, shard = process.membership.table, process.shard
-        self._unwritten = []
-        self._store.close()
-        began = time.process_time()
-        self._open()
+    @property
+    def file_bytes(self) -> int:
+        return sum(os.stat(path).st_size for path in self.files)
+
+    def recovered(self, config: ProcessConfig, shards: int, now_ns: int) -> Recovered:
+        """The process that comes back from what is durable. shards: how many the tracker began with."""
         stored = self._store.load(self.epoch)
         snapshot = snapshot_from_bytes(stored.snapshot[1]) if stored.snapshot else None
         records = [(position, record_from_bytes(data)) for position, data in stored.records]
-        again = Process(shard, routing, self.epoch, config)
-        effects = again.recover(snapshot, records, now_ns)
+        routing = RoutingTable.uniform(shards, BLOCK_SLOTS)
+        process = Process(self._shard, routing, self.epoch, config)
+        effects = process.recover(snapshot, records, now_ns)
         self.length.wrote(len(records), 0)
-        return Recovered(again, effects, time.process_time() - began, len(records))
+        return Recovered(process, effects, len(records))
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """A process that came back; start_s: seconds of a processor that it took, from opening the store on."""
+    """A process that came back, and how many records of its log were read."""
 
     process: Process
     effects: list[Effect]
-    start_s: float
     records: int
+
+
+def started(paths: Sequence[Path], smaller: Mapping[str, int]) -> dict[str, float]:
+    """What other processes take to start with these stores, one after the other in one process. smaller: as they were
+    written by."""
+    command = [sys.executable, "-m", "tests.year.start", json.dumps(smaller), *map(str, paths)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 class Tracker(Deployment):
     """A tracker at work. ended: sessions that the tracker has ended; refusals: how many, by their codes."""
 
-    def __init__(self, directory: Path, shards: int) -> None:
-        self.config = ProcessConfig(evict_check_ms=JUMP_NS // 10**6)
-        self.logs = [ShardLog(directory / f"shard-{n}.sqlite", n) for n in range(shards)]
+    def __init__(self, directory: Path, shards: int, smaller: Mapping[str, int]) -> None:
+        """smaller: constants of the core that are not as they are elsewhere."""
+        self._smaller = smaller
+        self.stores = [Stored(directory / f"shard-{n}.sqlite", n) for n in range(shards)]
         self.ended: set[object] = set()
         self.refusals: Counter[RefusalCode] = Counter()
         self.listeners = [Listeners() for _ in range(shards)]
-        super().__init__(shards, self.config)
+        super().__init__(shards, config())
         for listeners, process in zip(self.listeners, self.processes, strict=True):
             listeners.begin(process)
 
@@ -121,12 +149,12 @@ class Tracker(Deployment):
 
     def append(self, shard: int, position: int, data: bytes) -> None:
         super().append(shard, position, data)
-        self.logs[shard].append(position, data)
+        self.stores[shard].append(position, data)
 
     def commit(self, shard: int) -> None:
-        self.logs[shard].commit()
+        self.stores[shard].commit()
         super().commit(shard)
-        self.logs[shard].write_snapshot_if_due(self.processes[shard], self.now_ns)
+        self.stores[shard].write_snapshot_if_due(self.processes[shard], self.now_ns)
 
     def take(self, shard: int, effects: Iterable[Effect]) -> None:
         effects = [*effects]
@@ -136,7 +164,7 @@ class Tracker(Deployment):
                 self.listeners[shard].hub.announced(effect.pipeline)
             elif isinstance(effect, PipelineEnded):
                 self.listeners[shard].forget(effect.pipeline)
-                self.logs[shard].length.want_snapshot(self.now_ns / 1e9)
+                self.stores[shard].length.want_snapshot(self.now_ns / 1e9)
 
     def refused(self, effect: TickRefused | SessionRefused) -> None:
         self.refusals[effect.refusal.code] += 1
@@ -147,8 +175,8 @@ class Tracker(Deployment):
     def close(self) -> None:
         for listeners in self.listeners:
             listeners.close()
-        for log in self.logs:
-            log.close()
+        for store in self.stores:
+            store.close()
 
     # --- the clock --------------------------------------------------------------------------------
 
@@ -182,22 +210,26 @@ class Tracker(Deployment):
         sizes = [len(snapshot_to_bytes(process.snapshot())) for process in self.processes]
         found["snapshot_s"] = round(time.process_time() - began, 3)
         found["snapshot_bytes"] = sum(sizes)
-        found["store_bytes"] = sum(log.file_bytes for log in self.logs)
-        found["log_records_most"] = sum(log.most_records for log in self.logs)
-        for log in self.logs:
-            log.most_records = 0
-        return found
+        found["store_bytes"] = sum(store.file_bytes for store in self.stores)
+        found["log_records_most"] = sum(store.most_records for store in self.stores)
+        for store in self.stores:
+            store.most_records = 0
+        return found | self._start()
 
-    def restart(self) -> dict[str, float]:
-        """Every process is killed and started again, one after the other; how long recovery took, and of how many
-        records of the log."""
-        start_s, records = 0.0, 0
-        for shard, log in enumerate(self.logs):
-            log.commit()
-            back = log.recovered(self.processes[shard], self.config, self.now_ns)
-            start_s, records = start_s + back.start_s, records + back.records
+    def _start(self) -> dict[str, float]:
+        """What other processes take to start with copies of the stores."""
+        with tempfile.TemporaryDirectory(dir=self.stores[0].files[0].parent) as directory:
+            for store in self.stores:
+                for path in store.files:
+                    shutil.copy(path, directory)
+            return started(sorted(Path(directory).glob("*.sqlite")), self._smaller)
+
+    def restart(self) -> None:
+        """Every process is killed and started again, one after the other."""
+        for shard, store in enumerate(self.stores):
+            store.reopen()
+            back = store.recovered(config(), len(self.stores), self.now_ns)
             self.replace(shard, back.process)
             self.listeners[shard].begin(back.process)
             self.take(shard, back.effects)
             self.connect(shard)
-        return {"start_s": round(start_s, 3), "start_records": records}

@@ -37,7 +37,7 @@ REDIRECT_FIRST_S = 0.005
 """Before the next attempt when a process has answered that another one is home, or that it soon is: while
 shards come and go, that takes some milliseconds."""
 MAX_OLDER_CHANNELS = 16
-"""Channels with older certificates that are kept open."""
+"""Channels with older certificates that are kept open; and as many to processes that are gone."""
 MAX_REDIRECTS = 8
 """Redirects in a row: more say that the processes disagree on who is home, as they may for a while when
 shards have changed hands; then it pauses before it asks again."""
@@ -138,6 +138,8 @@ class _Processes(ABC):
         self._channels: dict[str, Any] = {}
         self._older: list[Any] = []
         """Made with certificates that were renewed since; kept for the calls under way."""
+        self._gone: list[Any] = []
+        """To where no process of the tracker is any more; kept for the same."""
         self._lock = threading.Lock()
         self._others = Targets(self.targets)
         self._process: int | None = None
@@ -156,6 +158,8 @@ class _Processes(ABC):
                     f"{self._process}, which forked this one; open it after the fork"
                 )
             self._renew()
+            while len(self._gone) > MAX_OLDER_CHANNELS:
+                self._let_go(self._gone.pop(0))
             if address not in self._channels:
                 self._channels[address] = self._made(address)
             return self._channels[address]
@@ -175,9 +179,9 @@ class _Processes(ABC):
         """All channels of this process, to be closed by whoever closes this."""
         self.closed.set()
         with self._lock:
-            taken = [*self._channels.values(), *self._older]
-            self._channels.clear()
-            self._older.clear()
+            taken = [*self._channels.values(), *self._older, *self._gone]
+            for channels in (self._channels, self._older, self._gone):
+                channels.clear()
             return taken if self._process == os.getpid() else []
 
     def next_target(self) -> str:
@@ -201,7 +205,11 @@ class _Processes(ABC):
                 return
 
     def _learn(self, answer: pipeline_pb.ListShardsResponse) -> None:
-        self._others.learn((shard.address for shard in answer.shards), all_there_are=True)
+        there = [shard.address for shard in answer.shards]
+        self._others.learn(there, all_there_are=True)
+        with self._lock:
+            for address in self._channels.keys() - {*there, *self.targets}:
+                self._gone.append(self._channels.pop(address))
 
     async def ask(
         self,

@@ -13,6 +13,7 @@ from tracker.core.insight.freshness import WINDOWS, SegmentFreshness
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.view.causes import cause_json
+from tracker.view.changing import changes_of, is_gone
 from tracker.view.model import Standing, fronts_of, newest_promise, nodes_of, standings_of
 from tracker.view.pipelines import lags_json, span_ms, time_text
 from tracker.view.progress import furthest, state_of
@@ -117,7 +118,12 @@ def look_json(
     """All that the page shows of a pipeline."""
     spec, state = info.spec, info.state
     standings = {told.segment.segment: told for told in standings_of(explanation)}
-    names = spec.segments[:MAX_SHOWN_SEGMENTS]
+    there = [
+        (number, each.segment)
+        for number, each in enumerate(state.segments)
+        if not is_gone(each.segment, each.min_time, spec)
+    ]
+    shown = dict(there[:MAX_SHOWN_SEGMENTS])
     return {
         "pipeline": spec.name,
         "at_ms": time.time_ns() // 10**6,
@@ -130,13 +136,14 @@ def look_json(
         "written_off_items": state.written_off_items,
         "segments": [
             _segment(info, index, standings.get(name), fresh.get(name))
-            for index, name in enumerate(names)
+            for index, name in shown.items()
         ],
-        "more_segments": len(spec.segments) - len(names),
+        "more_segments": len(there) - len(shown),
+        "changes": list(changes_of(info)),
         "edges": [
             [edge.source, edge.target, edge.delay]
             for edge in spec.edges
-            if edge.source in names and edge.target in names
+            if {edge.source, edge.target} <= {*shown.values()}
         ],
         "fresh": _fresh(fresh.get(""), spec),
         "fronts": _fronts(info),
@@ -144,7 +151,7 @@ def look_json(
         "missing_fronts": [] if state.begun else _missing_fronts(info),
         **_nodes(explanation),
         "shards": [_shard(shard, explanation) for shard in shards],
-        "strip": _strip(info, explanation, span),
+        "strip": _strip(info, explanation, span, list(shown)),
     }
 
 
@@ -164,6 +171,7 @@ def _segment(
         "name": described.segment,
         "min_time": time_text(min_time, spec),
         "state": state_of(info, min_time, told),
+        "removed": described.segment in spec.removed,
         **lags_json(min_time, info),
         "standing_ms": standing_ms,
         "open_slots": described.open_slots,
@@ -267,16 +275,17 @@ def _shard(shard: ShardInfo, explanation: Explanation) -> dict[str, Any]:
 
 
 def _strip(
-    info: PipelineInfo, explanation: Explanation, span: Span | None
+    info: PipelineInfo, explanation: Explanation, span: Span | None, shown: list[int]
 ) -> dict[str, Any] | None:
-    """What is open over time, by segment, added up over the shards; done: the share of the strip that is
-    before the segment's min time."""
+    """What is open over time in the segments of these numbers, added up over the shards; done: the share of the strip
+    that is before the segment's min time."""
     if span is None:
         return None
     first, to, bins = span
     width = (to - first) // bins
     rows = []
-    for index, described in enumerate(info.state.segments[:MAX_SHOWN_SEGMENTS]):
+    for index in shown:
+        described = info.state.segments[index]
         cells, items = [0] * bins, [0] * bins
         for part in explanation.parts:
             for strip in part.strip.segments if part.strip else ():

@@ -145,6 +145,8 @@ class Engine:
         snapshot, records = await self._store_thread.call(self._load)
         self._log_length.wrote(len(records), 0)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
+        if any(_deletes(record) for _, record in records):
+            self._want_snapshot()
         if snapshot is None and not records:
             await self.write_snapshot()  # so that the store knows with how many shards it began
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
@@ -352,8 +354,7 @@ class Engine:
                     self.hooks.units_arrived(effect)
                 case m.PipelineEnded():
                     self.hooks.ended(effect)
-                    self._log_length.want_snapshot(self._loop.time())
-                    self._loop.call_later(SNAPSHOT_AFTER_DELETION_S, self._snapshot_in_time)
+                    self._want_snapshot()
                 case m.MembersChanged():
                     self.hooks.members_changed(effect)
                 case m.LeftTracker():
@@ -488,6 +489,11 @@ class Engine:
         failpoint("sync-after")
         return sum(len(data) for _, data in encoded)
 
+    def _want_snapshot(self) -> None:
+        """What is kept of a deleted pipeline goes with a snapshot, soon."""
+        self._log_length.want_snapshot(self._loop.time())
+        self._loop.call_later(SNAPSHOT_AFTER_DELETION_S, self._snapshot_in_time)
+
     def _snapshot_in_time(self) -> None:
         """Begins to write a snapshot if one is due, though nobody waits for a record."""
         if self._writing is None and not self._stopped:
@@ -550,6 +556,16 @@ def _judged_from(record: m.Record) -> PipelineSpec | None:
 
 def _is_step(record: m.Record) -> bool:
     return isinstance(record, m.HomeEntry) and isinstance(record.entry, MembershipStep)
+
+
+def _deletes(record: m.Record) -> bool:
+    """Whether a pipeline was deleted by it, here or elsewhere."""
+    match record:
+        case m.HomeEntry():
+            return isinstance(record.entry, m.PipelineDeleted)
+        case m.ReceivedEntries():
+            return any(isinstance(entry, m.PipelineDeleted) for entry in record.entries)
+    return False
 
 
 def _set(event: asyncio.Event, value: bool) -> None:

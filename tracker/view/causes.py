@@ -127,6 +127,12 @@ _STATE_ADVICE = (
 )
 
 
+_DRAIN_ADVICE = (
+    "the segment was removed: let a query consume what is in it, or give that up: lowmark pipelines apply -f FILE "
+    "--drop-open"
+)
+
+
 _WAIT_ADVICE = {
     WaitKind.UNKNOWN_ITEMS: "take out of the directory what no tracked query or front has put there; or "
     "see whether the one that did is tracked, and committed it",
@@ -151,6 +157,8 @@ def advice(cause: Cause, spec: PipelineSpec) -> str:
         text = "start the front that feeds it, or take the segment out of the pipeline"
     if cause.kind is CauseKind.NODE_HOLDS and state_waits_text(cause.detail):
         text = _STATE_ADVICE
+    if cause.kind is CauseKind.NO_READER and spec.segments[cause.segment] in spec.removed:
+        text = _DRAIN_ADVICE
     return text.format(node=f"{cause.node_id} --pipeline {spec.name}")
 
 

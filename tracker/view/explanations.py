@@ -13,6 +13,7 @@ from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitKind
 from tracker.view.causes import advice, cause_json, cause_text, said_of
+from tracker.view.changing import draining, is_gone, under_way
 from tracker.view.model import Standing, cells_of, nodes_of, standings_of, written_off_of
 from tracker.view.pipelines import min_time_json, span_text, time_and_slot_text, time_text
 
@@ -60,6 +61,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
             "segment": told.segment.segment,
             **min_time_json(told.segment.min_time, spec),
             "standing_ms": told.segment.standing_ms,
+            "removed": told.segment.segment in spec.removed,
             "causes": [cause_json(cause, spec) for cause in told.causes],
             "held_by": [hold_json(hold, names) for hold in told.segment.holds],
             "units": [asdict(unit) | {"segment": names[unit.segment]} for unit in told.units],
@@ -69,6 +71,8 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "pipeline": spec.name,
         "at": explanation.at,
+        "changing": explanation.state.is_changing,
+        "change_awaits": list(explanation.state.change_awaits),
         "segments": segments,
         "open_cells": [cell_json(cell, names) for cell in cells_of(explanation)],
         "open_cells_in_all": sum(part.open_cells for part in explanation.parts),
@@ -147,9 +151,10 @@ def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """Segments with what holds them, then what is open, nodes, and what was written off."""
+    """What changes, segments with what holds them, then what is open, nodes, and what was written off."""
     standings = standings_of(explanation)
-    lines = [line for told in standings for line in _segment(explanation, told)]
+    lines = [text] if (text := under_way(explanation.state)) else []
+    lines += [line for told in standings for line in _segment(explanation, told)]
     lines += _open(explanation, standings)
     lines += _nodes(explanation)
     lines += _written_off(explanation)
@@ -163,12 +168,16 @@ def explanation_text(explanation: Explanation) -> str:
 
 def _segment(explanation: Explanation, told: Standing) -> Iterator[str]:
     segment = told.segment
+    if is_gone(segment.segment, segment.min_time, explanation.spec):
+        yield f"{segment.segment}: removed, and complete"
+        return
     if segment.min_time == FOREVER:
         yield f"{segment.segment}: complete"
         return
     text = time_and_slot_text(segment.min_time, explanation.spec)
     standing = span_text(segment.standing_ms * 10**6)
-    yield f"{segment.segment}: min time {text} for {standing} or more"
+    more = draining(segment.segment, explanation.spec)
+    yield f"{segment.segment}: {f'{more}; ' if more else ''}min time {text} for {standing} or more"
     if explanation.at is not None and segment.min_time >= explanation.at:
         yield f"  has passed {time_text(explanation.at, explanation.spec)}"
         return

@@ -9,6 +9,7 @@ from typing import Any
 from tracker.client import Explanation, PipelineInfo
 from tracker.core.model.slots import FOREVER
 from tracker.view.causes import advice, cause_text
+from tracker.view.changing import draining, is_gone, under_way
 from tracker.view.model import Standing, standings_of
 from tracker.view.pipelines import lags_json, min_time_json
 
@@ -52,18 +53,25 @@ def furthest(described: int, told: Standing | None) -> int:
 
 
 def progress_of(info: PipelineInfo, explanation: Explanation | None) -> list[Progress]:
-    """The whole pipeline first, then its segments. Without an explanation nothing is said to hold any."""
+    """The whole pipeline first, then its segments, but for those that were removed and are drained. Without an explanation
+    nothing is said to hold any."""
     told = {} if explanation is None else {s.segment.segment: s for s in standings_of(explanation)}
     segments = []
     for described in info.state.segments:
         standing = told.get(described.segment)
         min_time = furthest(described.min_time, standing)
+        if is_gone(described.segment, min_time, info.spec):
+            continue
         causes = standing.causes if standing and min_time != FOREVER else ()
+        held = [
+            draining(described.segment, info.spec),
+            cause_text(causes[0], info.spec) if causes else "",
+        ]
         segments.append(
             Progress(
                 described.segment, min_time, state_of(info, min_time, standing),
                 described.open_slots, described.open_items,
-                cause_text(causes[0], info.spec) if causes else "",
+                "; ".join(filter(None, held)),
                 advice(causes[0], info.spec) if causes else "",
                 causes[0].kind.value if causes else "",
             )
@@ -78,7 +86,7 @@ def whole_of(info: PipelineInfo, segments: Sequence[Progress]) -> Progress:
     return Progress(
         None, min_time, worst.state,
         sum(each.open_slots for each in segments), sum(each.open_items for each in segments),
-        worst.holds, worst.advice, worst.cause,
+        "; ".join(filter(None, [under_way(info.state), worst.holds])), worst.advice, worst.cause,
     )  # fmt: skip
 
 

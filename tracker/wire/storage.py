@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from acker.v1 import storage_pb2 as storage_pb
@@ -110,18 +112,27 @@ def record_from_bytes(data: bytes) -> m.Record:
 # --- snapshots ------------------------------------------------------------------------------------
 
 
+def _second_differences(values: array[int]) -> list[int]:
+    found: list[int] = np.diff(np.frombuffer(values, np.int64), 2, prepend=(0, 0)).tolist()
+    return found
+
+
+def _of_second_differences(differences: Sequence[int]) -> array[int]:
+    return array("q", np.cumsum(np.cumsum(np.array(differences, np.int64))).tobytes())
+
+
 def _history_to_pb(kept: HistorySnapshot) -> storage_pb.HistorySnapshot:
     return storage_pb.HistorySnapshot(
         segment=kept.segment,
         tier=kept.tier,
         since=kept.since,
-        slots=kept.slots,
-        at_ms=kept.at_ms,
+        slots=_second_differences(kept.slots),
+        at_ms=_second_differences(kept.at_ms),
     )
 
 
 def _history_from_pb(kept: storage_pb.HistorySnapshot) -> HistorySnapshot:
-    slots, at_ms = array("q", kept.slots), array("q", kept.at_ms)
+    slots, at_ms = map(_of_second_differences, (kept.slots, kept.at_ms))
     return HistorySnapshot(kept.segment, kept.tier, kept.since, slots, at_ms)
 
 
@@ -148,9 +159,9 @@ _PIPELINE = derived(
 def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> PipelineSnapshot:
     spec = message.changed if message.HasField("changed") else message.spec
     for kept in message.history:
-        slots = list(kept.slots)
+        slots = _of_second_differences(kept.slots)
         known = 0 <= kept.segment < len(spec.segments) and kept.tier in (0, 1)
-        if not known or len(slots) != len(kept.at_ms) or slots != sorted(slots):
+        if not known or len(slots) != len(kept.at_ms) or sorted(slots) != [*slots]:
             raise invalid(
                 f"pipeline {message.spec.name!r}: its history of segment number {kept.segment} is damaged"
             )

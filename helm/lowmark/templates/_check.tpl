@@ -88,9 +88,6 @@
 {{- if and $v.sidecar.enabled (not $v.sidecar.pipeline) -}}
 {{- fail "sidecar.enabled needs sidecar.pipeline: a local tracker serves one pipeline." -}}
 {{- end -}}
-{{- if and $v.localTrackers.enabled (eq $v.localTrackers.mode "eager") (not $v.localTrackers.spoolHostPath) -}}
-{{- fail "localTrackers.mode eager needs localTrackers.spoolHostPath: its spool must outlive the pod, on a disk of the node. (That is outside of the restricted pod security standard; mode transactional needs no spool.)" -}}
-{{- end -}}
 {{- if and (ge (int $v.tracker.preStopSleepSeconds) (int $v.tracker.terminationGracePeriodSeconds)) -}}
 {{- fail (printf "tracker.preStopSleepSeconds (%v) leaves nothing of tracker.terminationGracePeriodSeconds (%v) for ending in good order: make the latter at least 10 seconds longer." $v.tracker.preStopSleepSeconds $v.tracker.terminationGracePeriodSeconds) -}}
 {{- end -}}

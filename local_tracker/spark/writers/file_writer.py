@@ -23,6 +23,7 @@ class FileBatchWriter(BatchWriter):
     def __call__(self, frame: DataFrame, batch: int) -> None:
         query_id, run = self._calls.begin(frame, batch)
         query = self._writing.admitted_query(query_id)
+        self.segments(query.routes)  # refuses what the query's pipeline has not
         offsets = query.checkpoint.offsets(batch).text
         asked = self._writing
 
@@ -39,4 +40,6 @@ class FileBatchWriter(BatchWriter):
         self.batches.publish(query_id, batch, offsets, run, write, name_of)
 
     def output(self, query_id: str, routes: Routes, checkpoint: CheckpointLog) -> Output | None:
+        if any(name not in routes.spec.segments for name in self.creates or ()):
+            return None  # of segments that are newer than the query: none of its batches is let in
         return published_output(self.batches, query_id, self.segments(routes))

@@ -633,7 +633,9 @@ Global___Vacancy: _TypeAlias = Vacancy  # noqa: Y015
 
 @_typing.final
 class HistorySnapshot(_message.Message):
-    """A segment's history in one of its steps."""
+    """A segment's history in one of its steps. What lies evenly is stored as zeros: of min times, and of moments, by how much
+    each one's distance from the one before differs from that one's, beginning with two at 0; modulo 2^64.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -36,7 +36,11 @@ from tracker.errors import TrackingError
 WALL_SLOT_MS = 10
 
 
-@row("6.13", "rows of state emitted later: the query is a front of its output", quick=True)
+@row(
+    "6.13",
+    "rows of state emitted later: the query, started again, is a front of its output",
+    quick=True,
+)
 def emits_from_state(world: World) -> None:
     now = slot_of(time.time_ns(), WALL_SLOT_MS * 1_000_000)
     world.open("parse", "after", elsewhere=["windows"], start_slot=now)
@@ -53,12 +57,19 @@ def emits_from_state(world: World) -> None:
         .select("slot", F.col("at").cast("long").alias("row"))
     )
     writer = counted.writeStream.outputMode("append").foreachBatch(publish)
-    query = tracked.start(
-        writer.option("checkpointLocation", world.path("cp")), node_id="parse", reads="parse",
-        creates=["after"], options=TrackingOptions(emits="windows"),
-    )  # fmt: skip
+    writer = writer.option("checkpointLocation", world.path("cp"))
+
+    def start() -> TrackedQuery:
+        return tracked.start(
+            writer, node_id="parse", reads="parse", creates=["after"],
+            options=TrackingOptions(emits="windows"),
+        )  # fmt: skip
+
+    query = start()
     world.publish(now + 1, now + 2)
     query.processAllAvailable()
+    query.stop()  # the state outlives it, and so does what it has promised
+    query = start()
     world.publish(now + 3, rows=8)
     query.processAllAvailable()
     # A reader of the output waits for what is still in the state: the front holds it at its promise.
@@ -270,7 +281,7 @@ def by_rows(world: World) -> None:
 
 
 @row(
-    "6.16", "lowmark query attach: a query that was never told, from a batch on, in another process"
+    "6.16", "lowmark query attach: a query that was never told, in another process, which is killed"
 )
 def attached(world: World) -> None:
     world.open("parse", "after")
@@ -293,9 +304,14 @@ def attached(world: World) -> None:
     following = Running(*command, errors=log)
     world.at_end(following.discard)
     following.start()
-    for slot in (6, 7, 9):
+    for slot in (6, 7):
         world.publish(slot)
     query.processAllAvailable()
+    world.wait("attach has told it", lambda: not world.open_items("parse"))
+    following.kill()
+    world.publish(9)
+    query.processAllAvailable()  # nobody follows
+    following.start()
     world.copy(
         world.tracked(), world.reader(2).parquet(world.path("out")), node="after", reads="after",
         out="after", checkpoint="cp-after",

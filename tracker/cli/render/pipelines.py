@@ -9,6 +9,7 @@ from rich.text import Text
 from tracker.cli.render.shards import shards_table
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.core.model.names import printable
+from tracker.view.changing import changes_of, is_gone
 from tracker.view.model import age_ns, fronts_of, lag_slots
 from tracker.view.pipelines import WatchHistory, slots_text, span_text, time_text
 
@@ -50,6 +51,8 @@ def _headline(info: PipelineInfo) -> Text:
         text.append(" is processed" if age is None else f" UTC is processed, {span_text(age)} ago")
     if not state.begun:
         text.append("  (waits for its declared fronts)", "yellow")
+    for change in changes_of(info):
+        text.append(f"\n{printable(change)}", "yellow")
     if state.late_items:
         text.append(f"  {state.late_items:,} late items", "red")
     if state.written_off_items:
@@ -65,6 +68,8 @@ def _segments(info: PipelineInfo, history: WatchHistory) -> Table:
     table.add_column("open slots", justify="right")
     table.add_column("open items", justify="right")
     for segment in info.state.segments:
+        if is_gone(segment.segment, segment.min_time, info.spec):
+            continue
         lag = lag_slots(segment.min_time, info)
         table.add_row(
             segment.segment,

@@ -223,13 +223,14 @@ class Pipeline:
 
     @property
     def change_awaits(self) -> tuple[int, ...]:
-        """The shards that are not known to judge by the change that is under way, by number."""
-        change = self.graph_change
-        return (
-            tuple(sorted(self.combiner.views.keys() - change.activated))
-            if change.is_under_way
-            else ()
-        )
+        """The shards that the change under way waits for, by number: those that are not known to reckon with it, without
+        which none can judge by it; then those that are not known to judge by it."""
+        change, views = self.graph_change, self.combiner.views
+        if not change.is_under_way:
+            return ()
+        away = sorted(views.keys() - change.activated)
+        unheard = [shard for shard in away if views[shard].changes < change.number]
+        return tuple(unheard or away)
 
     def activate(self) -> None:
         """This home judges by the last change from here on."""

@@ -32,8 +32,9 @@ class Pipelines(dict[str, Pipeline]):
     """Of all of them together."""
     registering: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
     """Appended registrations that are not durable yet."""
-    changing: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
-    """What pipelines become that others have said will change, and that is not durable here yet."""
+    changing: dict[str, tuple[int, PipelineSpec]] = d.follows("what is appended", ahead=True)
+    """What pipelines become that others have said will change, and that is not durable here yet: the newest change by its
+    number."""
     unactivated: dict[str, None] = d.follows("the pipelines")
     """Those with a change of segments or edges that this home has not logged that it judges by."""
     ended: dict[str, Ended] = d.survives(d.values("pipeline"))
@@ -84,16 +85,23 @@ class Pipelines(dict[str, Pipeline]):
         if pipeline.change(number, spec):
             self.segments += len(spec.segments) - segments
             self._look_at(pipeline)
-        if len(pipeline.spec.segments) >= len(self.changing.get(spec.name, pipeline.spec).segments):
-            self.changing.pop(spec.name, None)
+        if spec.name in self.changing and pipeline.changes >= self.changing[spec.name][0]:
+            del self.changing[spec.name]
 
-    def will_change(self, spec: PipelineSpec) -> None:
+    def will_change(self, number: int, spec: PipelineSpec) -> None:
         """Another shard has said so, and it is not durable here."""
-        known = self.get(spec.name)
-        if known is None and spec.name not in self.registering:
-            return  # it was deleted
-        if known is None or len(known.spec.segments) < len(spec.segments):
-            self.changing[spec.name] = spec
+        newest = self.newest(spec.name)
+        if newest is not None and newest[0] < number:  # else it was deleted, or is known
+            self.changing[spec.name] = number, spec
+
+    def newest(self, name: str) -> tuple[int, PipelineSpec] | None:
+        """How often a pipeline was changed and what it has become, durably here or not; None if it is unknown."""
+        known, registering = self.get(name), self.registering.get(name)
+        if name in self.changing:
+            return self.changing[name]
+        if known is not None:
+            return known.changes, known.spec
+        return None if registering is None else (0, registering)
 
     def activated(self, name: str, home: int, number: int) -> None:
         """A home judges by a change of segments or edges from here on."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 
 from tracker.core.home.home import MAX_ITEMS_PER_CELL
 from tracker.core.home.registration import check_spec
@@ -108,7 +109,8 @@ class EntryJudge:
         self._sender, self._due = sender, due
         self._known = shards.expected()
         self._table = table_of(self._known, sender)
-        self._specs: dict[str, PipelineSpec] = {}
+        self._specs: dict[str, tuple[int, PipelineSpec]] = {}
+        """By name what this log has said of a pipeline: its change by number, and what it becomes."""
 
     def takes(self, entry: Told) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
@@ -148,9 +150,9 @@ class EntryJudge:
     def note(self, entry: Told) -> None:
         """The entry is taken: those after it are judged by what it changes."""
         if isinstance(entry, PipelineRegistered):
-            self._specs.setdefault(entry.spec.name, entry.spec)
+            self._specs.setdefault(entry.spec.name, (0, entry.spec))
         elif isinstance(entry, PipelineChanged):
-            self._specs[entry.pipeline] = entry.spec
+            self._specs[entry.pipeline] = entry.number, entry.spec
         elif isinstance(entry, steps.MembershipStep):
             if self._known is self._shards.membership:
                 self._known = self._known.copy()
@@ -159,19 +161,11 @@ class EntryJudge:
         self._due += count_of(entry)
 
     def _spec(self, pipeline: str) -> PipelineSpec | None:
-        """A pipeline as it will be: with the segments of the last change, since none is ever taken away."""
-        known, others = self._pipelines.get(pipeline), self._pipelines
-        specs = (
-            None if known is None else known.spec,
-            others.registering.get(pipeline) if known is None else None,
-            others.changing.get(pipeline),
-            self._specs.get(pipeline),
-        )
+        """A pipeline as it will be: by its last change, which has the segments of all before."""
+        told = (self._pipelines.newest(pipeline), self._specs.get(pipeline))
         return max(
-            (spec for spec in specs if spec is not None),
-            key=lambda spec: len(spec.segments),
-            default=None,
-        )
+            (each for each in told if each is not None), key=itemgetter(0), default=(0, None)
+        )[1]
 
     def _check_sender(self, entry: Told) -> None:
         known, sender = self._known, self._sender
@@ -267,11 +261,8 @@ class EntryJudge:
 
     def _check_completed(self, spec: PipelineSpec, entry: PipelineCompleted) -> None:
         table = self._table
-        if not 0 <= entry.generation <= MAX_NUMBER or spec.open:
-            raise _refused(
-                spec.name,
-                f"that it is complete, in generation {entry.generation}, open={spec.open}",
-            )
+        if not 0 <= entry.generation <= MAX_NUMBER:
+            raise _refused(spec.name, f"that it is complete, in generation {entry.generation}")
         if table is not None and table.registrar(spec.name) != self._sender:
             raise _refused(
                 spec.name,

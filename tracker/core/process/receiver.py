@@ -94,7 +94,7 @@ class Receiver:
                 # Of several registrations of one name, the first one counts.
                 self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
             elif isinstance(entry, PipelineChanged):
-                self._pipelines.will_change(entry.spec)
+                self._pipelines.will_change(entry.number, entry.spec)
         link.awaits = awaits
         if told:
             record = ReceivedEntries(shard, due, told)

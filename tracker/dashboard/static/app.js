@@ -163,6 +163,8 @@ function headline() {
   if (last.generation) facts.push(["Restarts", count(last.generation)]);
   $("facts").replaceChildren(...facts.map(([name, value, bad]) =>
     element("div", {}, element("dt", {}, name), element("dd", { class: bad ? "bad" : null }, value))));
+  $("under-way").hidden = !last.changes.length;
+  $("under-way").replaceChildren(...last.changes.map((text) => element("li", {}, text)));
   const now = stuck.length ? `stuck: ${stuck.map((segment) => segment.name).join(", ")}` : last.complete ? "complete" : "moving";
   if (told && told !== now) $("changes").textContent = `The pipeline is ${now}`;
   told = now;

@@ -236,16 +236,16 @@ function segmentBox(at, isChosen, choose) {
   const open = segment.open_slots ? `${plural(segment.open_items, "item")} open` : "nothing open";
   const lag = segment.lag_slots === null ? "" : `lag ${slotsText(segment.lag_slots, segment.lag_ms)}`;
   const group = shape("g", {
-    class: `segment ${segment.state}${isChosen ? " chosen" : ""}`, transform: `translate(${at.x} ${at.y})`,
+    class: `segment ${segment.state}${segment.removed ? " removed" : ""}${isChosen ? " chosen" : ""}`, transform: `translate(${at.x} ${at.y})`,
     tabindex: isChosen ? 0 : -1, role: "button", "aria-pressed": isChosen, "data-key": `segment ${segment.name}`,
-    "aria-label": `segment ${segment.name}: ${segment.state}, min time ${segment.min_time}, ${lag}, ${open}`,
+    "aria-label": `segment ${segment.name}: ${segment.state}${segment.removed ? ", removed" : ""}, min time ${segment.min_time}, ${lag}, ${open}`,
   },
     shape("rect", { class: "box", width: at.width, height: at.height, rx: 9 }),
     shape("rect", { class: "bar", x: 0, y: 10, width: 4, height: at.height - 20, rx: 2 }),
     shape("text", { x: 15, y: 24, class: "name" }, short(segment.name, 22)),
     shape("text", { x: 15, y: 43 }, segment.min_time === "complete" ? "complete" : segment.min_time),
     shape("text", { x: 15, y: 61, class: "soft" }, [lag, open].filter(Boolean).join(" · ")),
-    shape("text", { x: 15, y: 80, class: "state" }, STATES[segment.state]),
+    shape("text", { x: 15, y: 80, class: "state" }, segment.removed ? `${STATES[segment.state]}, removed` : STATES[segment.state]),
     shape("title", {}, segment.name));
   group.addEventListener("click", () => choose(segment.name));
   return group;

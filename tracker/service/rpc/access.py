@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -20,7 +20,7 @@ from tracker.errors import InvalidError
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.revoking import CallsUnderWay, Revoked
 from tracker.service.rpc.tokens import Right, Token, Tokens
-from tracker.service.rpc.wrapping import Handler, wrapped
+from tracker.service.rpc.wrapping import Interceptor, Wrapped, wrapped
 from tracker.service.stats import CALLS_REFUSED
 
 log = structlog.get_logger(__name__)
@@ -157,7 +157,7 @@ async def deny(context: Context, method: str, denied: Denied) -> NoReturn:
     raise AssertionError("abort returns never")
 
 
-class Access(grpc.aio.ServerInterceptor):
+class Access(Interceptor):
     """Judges calls by their tokens."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -181,17 +181,12 @@ class Access(grpc.aio.ServerInterceptor):
         log.info("tokens_read", file=self._tokens.path, tokens=len(self._tokens))
         self.calls.check()
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None or is_open(method):
+    def intercepted(self, call: grpc.HandlerCallDetails, handler: Wrapped) -> Wrapped:
+        method = call.method
+        if is_open(method):
             return handler  # a process is judged where it says which shard it is
         try:
-            token = token_in(handler_call_details.invocation_metadata, self._tokens)
+            token = token_in(call.invocation_metadata, self._tokens)
             CLIENT.set(token.name)  # for all of the call, which is one task
             TOKEN.set(token)
             if method not in CALLS and method not in STREAMS and method not in ANY_TOKEN:

@@ -7,7 +7,7 @@ A client is the name of a token, or where there are none the address that calls 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -18,7 +18,7 @@ import grpc
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.rpc.access import CLIENT, is_open
 from tracker.service.rpc.errors import Context
-from tracker.service.rpc.wrapping import Handler, wrapped
+from tracker.service.rpc.wrapping import Interceptor, Wrapped, wrapped
 
 MAX_SUBSCRIBERS = 20_000
 MAX_STREAMS_PER_CLIENT = 20_000
@@ -112,6 +112,10 @@ class Quotas:
             return None
         return self._ticks.setdefault(pipeline, Bucket(self.limits.max_ticks_per_s))
 
+    def forget(self, pipeline: str) -> None:
+        """It was deleted."""
+        self._ticks.pop(pipeline, None)
+
 
 def client_of(context: Context) -> str:
     """The name of the call's token, or else the address it came from, without the port."""
@@ -122,20 +126,15 @@ def client_of(context: Context) -> str:
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
 
 
-class CallRate(grpc.aio.ServerInterceptor):
+class CallRate(Interceptor):
     """Refuses the calls of clients that make too many. Only there where a rate is set."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._clients: OrderedDict[str, Bucket] = OrderedDict()
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler is None or is_open(handler_call_details.method):
+    def intercepted(self, call: grpc.HandlerCallDetails, handler: Wrapped) -> Wrapped:
+        if is_open(call.method):
             return handler
         return wrapped(handler, self._counted, self._counted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from inspect import isasyncgen
@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError
 
 from tracker.core.model import Refused
 from tracker.service.rpc.errors import Context, abort
-from tracker.service.rpc.wrapping import Handler, wrapped
+from tracker.service.rpc.wrapping import Interceptor, Wrapped, wrapped
 from tracker.wire.refusals import unreadable
 
 
-class EndRefused(grpc.aio.ServerInterceptor):
+class EndRefused(Interceptor):
     """Ends calls that are refused with what was refused; those whose request is no message, too, of which gRPC
     itself would say UNKNOWN. It is the first of the interceptors, so that it hears of all."""
 
@@ -25,13 +25,8 @@ class EndRefused(grpc.aio.ServerInterceptor):
         """addresses: where each shard listens, for refusals that name another one."""
         self._addresses = addresses
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler is None or handler.request_deserializer is None:
+    def intercepted(self, call: grpc.HandlerCallDetails, handler: Wrapped) -> Wrapped:
+        if handler.request_deserializer is None:
             return handler
         of_stream = partial(self.ending, _each_well_formed)
         read = _reading(handler.request_deserializer)

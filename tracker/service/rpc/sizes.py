@@ -7,7 +7,7 @@ that calls which wait count for as long as they do. Streams are not counted: the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import Limits, client_of
-from tracker.service.rpc.wrapping import Handler, wrapped
+from tracker.service.rpc.wrapping import Interceptor, Wrapped, wrapped
 from tracker.wire.grpc_options import MAX_PROBE_BYTES, MAX_TICK_BYTES
 from tracker.wire.refusals import invalid, unreadable
 
@@ -39,7 +39,7 @@ def most_bytes(method: str) -> int:
     return MAX_PROBE_BYTES if method.startswith(_PROBES) else MAX_REQUEST_BYTES
 
 
-class RequestSizes(grpc.aio.ServerInterceptor):
+class RequestSizes(Interceptor):
     """Refuses requests that are larger than their kind may be, and large ones while there are too many. It comes
     before whatever looks into requests."""
 
@@ -52,16 +52,10 @@ class RequestSizes(grpc.aio.ServerInterceptor):
         """Bytes of the large requests whose calls are under way."""
         return sum(self._clients.values())
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler is None or handler.request_streaming or handler.request_deserializer is None:
+    def intercepted(self, call: grpc.HandlerCallDetails, handler: Wrapped) -> Wrapped:
+        if handler.request_streaming or handler.request_deserializer is None:
             return handler
-        method = handler_call_details.method
-        of_unary = partial(self._sized, method, handler.request_deserializer)
+        of_unary = partial(self._sized, call.method, handler.request_deserializer)
         return wrapped(handler, of_unary, lambda serve: serve, lambda data: data)
 
     def _sized(self, method: str, parse: Callable[[bytes], Any], serve: Any) -> Any:
