@@ -89,9 +89,8 @@ class Recorder:
     def heard(self, subscriber: str, segment: str | None, min_time: int) -> None:
         self.write("heard", subscriber=subscriber, segment=segment, min_time=min_time)
 
-    def final(self, process: str, state: PipelineDescription, *, incarnations: bool = True) -> None:
-        """What a process of the tracker says of the pipeline at the end. incarnations: whether ticks were
-        written down by key (`node#incarnation`), not by node id."""
+    def final(self, process: str, state: PipelineDescription) -> None:
+        """What a process of the tracker says of the pipeline at the end."""
         segments = {
             segment.segment: {
                 "min_time": segment.min_time,
@@ -100,10 +99,7 @@ class Recorder:
             }
             for segment in state.segments
         }
-        nodes = {
-            str(node.key) if incarnations else node.key.node_id: node.node_time
-            for node in state.nodes
-        }
+        nodes = {str(node.key): node.node_time for node in state.nodes}
         self.write(
             "final", process=process, segments=segments, late_items=state.late_items, nodes=nodes
         )
@@ -112,14 +108,14 @@ class Recorder:
         self.write("expected", min_times=dict(min_times))
 
     def tick(
-        self, node_id: str, number: int, handed_ns: int, content: TickContent, segments: list[str]
+        self, node: str, number: int, handed_ns: int, content: TickContent, segments: list[str]
     ) -> None:
-        """A tick that has just been acknowledged."""
+        """A tick that has just been acknowledged. node: its node's key, in text."""
         now_ns = time.monotonic_ns()
         self.write(
             "tick",
             now_ns,
-            node=node_id,
+            node=node,
             number=number,
             handed_ns=handed_ns,
             acknowledged_ns=now_ns,
@@ -147,7 +143,8 @@ def recording_ticks(recorder: Recorder) -> Iterator[None]:
         def acknowledged(done: Future[int]) -> None:
             if not done.cancelled() and done.exception() is None:
                 segments = list(node.spec.segments)
-                recorder.tick(node.node_id, done.result(), handed_ns, content, segments)
+                key = str(node.joined.key)
+                recorder.tick(key, done.result(), handed_ns, content, segments)
 
         future.add_done_callback(acknowledged)
         return future

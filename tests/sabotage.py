@@ -1,11 +1,12 @@
 """Runs one tracker process with a planted fault: for showing that what is wrong does not pass.
 
-    python -m tests.sabotage early|lost|double|lifted -- serve --shard 0 --peers ... --store ...
+    python -m tests.sabotage early|lost|double|lifted|halved -- serve --shard 0 --peers ... --store ...
 
 early: every min time that is read, of a segment or of a whole pipeline, is a slot further than what was announced,
 until it is complete.
 lost: one acknowledged tick with items is forgotten, with those that are applied at once with it.
-double: the same are applied twice. lifted: messages have no limits but the largest. What follows `--` is the normal
+double: the same are applied twice. lifted: messages have no limits but the largest. halved: this process reckons without the
+edges that a pipeline got while it ran, where others reckon with them. What follows `--` is the normal
 command line, in the same process; production code knows nothing of this.
 """
 
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model import Cells
 from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
 from tracker.core.shard.shard import ShardPipeline
 
@@ -93,13 +97,26 @@ def lift_limits() -> None:
         setattr(grpc_options, name, tuple(options.items()))
 
 
-LIFTED: dict[str, Callable[[], None]] = {"lifted": lift_limits}
-"""For the siege: what the others look at is as it should be."""
+def forget_new_edges() -> None:
+    """Min times rest on the edges with which a pipeline was registered, and on no other."""
+    find_graphs = Pipeline._find_graphs  # noqa: SLF001 - all that min times rest on is found here
+
+    def without_new_ones(pipeline: Pipeline) -> None:
+        find_graphs(pipeline)
+        old = tuple(edge for edge in pipeline.spec.edges if edge in pipeline.registered.edges)
+        pipeline.graph = pipeline.remaining = SegmentGraph(replace(pipeline.spec, edges=old))
+        pipeline.combiner.go_by(pipeline.graph)
+
+    Pipeline._find_graphs = without_new_ones  # type: ignore[method-assign,assignment]  # noqa: SLF001
+
+
+OTHERS: dict[str, Callable[[], None]] = {"lifted": lift_limits, "halved": forget_new_edges}
+"""For the siege and for changes: what the others look at is as it should be."""
 
 
 def main(arguments: list[str]) -> None:
     """Plants the fault, then runs the command line."""
-    faults = FAULTS | LIFTED
+    faults = FAULTS | OTHERS
     if len(arguments) < 2 or arguments[0] not in faults or arguments[1] != "--":
         usage = f"usage: python -m tests.sabotage {'|'.join(faults)} -- COMMAND ..."
         raise SystemExit(usage)

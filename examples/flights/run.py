@@ -272,7 +272,7 @@ class Demo:
     def write_final(self) -> None:
         """Writes down what each process of the tracker says now, and what it should say."""
         for shard, state in enumerate(self._settled_states()):
-            self.recorder.final(f"shard {shard}", state, incarnations=False)
+            self.recorder.final(f"shard {shard}", state)
         self.recorder.expected(dict.fromkeys(self.progress.min_times, FOREVER))
 
     def _settled_states(self) -> list[PipelineDescription]:

@@ -31,6 +31,7 @@ from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import MinTimes, Uplink
 from local_tracker.core.window import Step
 from local_tracker.worker.protocol import (
+    FAREWELL,
     MAX_CELLS,
     CellReader,
     Deadline,
@@ -160,6 +161,8 @@ class Server:
         self._flusher, self._node_id, self._on_change = flusher, node_id, on_change
         self._changed = threading.Condition()
         self._busy: dict[socket.socket, bool] = {}
+        self._farewells: set[socket.socket] = set()
+        """Connections whose workers understand the frame that ends one."""
         self._peers, self._room = Peers(), Room()
         self._stopping = False
         self._min_times: MinTimes | None = None
@@ -187,7 +190,7 @@ class Server:
         self._listener.stop()
         for connection in idle:
             with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RD)  # what is left is to tell it so
         with self._changed:
             done = self._changed.wait_for(lambda: not self._busy, grace_s)
             rest = list(self._busy)
@@ -253,11 +256,15 @@ class Server:
         try:
             while self._serve_one(connection, IDLE_S if peer else None):
                 pass
+            if connection in self._farewells:
+                connection.settimeout(FRAME_TIMEOUT_S)
+                send_frame(connection, FAREWELL)
         except OSError:
             pass  # the worker is gone; what it handed over and what it didn't is known by number
         finally:
             with self._changed:
                 del self._busy[connection]
+                self._farewells.discard(connection)
                 self._peers.gone(peer)
                 self._changed.notify_all()
             connection.close()
@@ -282,6 +289,8 @@ class Server:
             if self._stopping:
                 return False
             self._busy[connection] = True
+            if frame[0].get("farewell") is True:
+                self._farewells.add(connection)
         answer = self._answer(*frame)
         if "error" in answer:
             self._stats.refuse(str(answer["error"]).rpartition(".")[2])

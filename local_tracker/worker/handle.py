@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from local_tracker.worker.protocol import (
@@ -64,6 +65,10 @@ class Relayed:
     version: int
     segments: tuple[int, ...]
     pipeline: int
+
+
+class _NotTaken(ConnectionError):
+    """The local tracker has ended in order, before it took the request."""
 
 
 class Handle:
@@ -247,8 +252,9 @@ class Handle:
         nonces and numbers make the second one harmless."""
         deadline = Deadline(self.deadline_s if deadline_s is None else deadline_s)
         trouble: Exception | None = None
-        tries = 0
+        tries, unsent = 0, dict(header)
         while True:
+            before = tries
             try:
                 connection = self._connected(deadline)
                 self._check_generation(header["type"])
@@ -260,6 +266,10 @@ class Handle:
                     header.setdefault("first_to", self._welcome.spool)
                 tries += 1
                 return self._exchange(connection, header, body, deadline)
+            except _NotTaken as ended:
+                self._drop()
+                trouble, tries = ended, before
+                header = header if tries else dict(unsent)
             except TimeoutError as error:
                 self._drop()
                 raise HandOverError(
@@ -316,7 +326,10 @@ class Handle:
             connection = connect(self.address, deadline)
         self._connection = connection
         answer, _ = self._exchange(
-            connection, {"type": "hello", "pipeline": self.pipeline}, b"", deadline
+            connection,
+            {"type": "hello", "pipeline": self.pipeline, "farewell": True},
+            b"",
+            deadline,
         )
         self._welcome = _welcome(answer)
         return connection
@@ -325,11 +338,14 @@ class Handle:
         self, connection: socket.socket, header: Header, body: bytes, deadline: Deadline
     ) -> tuple[Header, bytes]:
         connection.settimeout(deadline.left_s())
-        send_frame(connection, header, body)
+        with suppress(ConnectionError):  # it may have said before that it ends
+            send_frame(connection, header, body)
         connection.settimeout(deadline.left_s())
         answer = receive_frame(connection)
         if answer is None:
             raise ConnectionError("it has closed the connection")
+        if answer[0].get("farewell") is True:
+            raise _NotTaken(str(answer[0].get("message", "")))
         if "error" in answer[0]:
             raise HandOverError(str(answer[0].get("message", "")), str(answer[0]["error"]))
         return answer

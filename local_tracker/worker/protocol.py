@@ -59,6 +59,13 @@ _CELL_BYTES = sum(width for _, width in _COLUMNS)
 
 Header = dict[str, Any]
 
+FAREWELL: Header = {
+    "error": Code.HAND_OVER_UNREACHABLE, "farewell": True,
+    "message": "the local tracker ends the connection, and has taken no request since its last answer",
+}  # fmt: skip
+"""The last frame to a worker whose hello has asked for it: what it sends then, or has sent, was not taken, and may be
+handed over anew as if it never had been."""
+
 
 class Deadline:
     """A moment by which something must be over; hands out what is left of it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.dashboard.query import DashboardQuery
 from tracker.errors import RefusedError
 from tracker.view.causes import advice, cause_text
 from tracker.view.model import standings_of
@@ -186,3 +189,30 @@ def test_a_segment_that_is_removed_is_shown_until_it_is_drained(running: Embedde
         assert "second: removed, and complete" in said("explain")
         for words in (("status",), ("watch", "--once")):
             assert "first" in said(*words) and "second" not in said(*words)
+
+
+def test_a_change_under_way_is_shown_with_what_it_waits_for(running: EmbeddedTracker) -> None:
+    text = re.compile(
+        r"a change of its segments and edges is under way: shards? 0.* not known to judge by it"
+    )
+
+    def change() -> None:
+        with Admin(running.target, HANG_S) as admin:
+            admin.apply(GROWN)
+
+    running.kill_shard(0)  # the pipeline is registered at the other one
+    changing = threading.Thread(target=change)
+    with Admin(running.target) as admin:
+        changing.start()
+        until(lambda: admin.pipeline("two").state.is_changing)
+        assert 0 in admin.pipeline("two").state.change_awaits
+        for words in (["status"], ["explain"], ["watch", "--once"]):
+            environment = {"LOWMARK_TARGET": running.target, "COLUMNS": "300"}
+            shown = CliRunner().invoke(app, [*words, "--pipeline", "two"], env=environment)
+            assert text.search(shown.stdout)
+        (said,) = DashboardQuery(lambda: Admin(running.target)).look("two")["changes"]
+        assert text.fullmatch(said)
+        running.start_shard(0)
+        changing.join(HANG_S)
+        until(lambda: not admin.pipeline("two").state.is_changing)
+        assert admin.pipeline("two").state.change_awaits == ()

@@ -14,13 +14,36 @@ from tracker.client.known import StoredKnown, known_at, known_beside
 from tracker.files import STORES
 
 
-def test_the_last_record_is_read_again(tmp_path: Path) -> None:
-    known = known_at(tmp_path / "known")
-    assert known.read() == (0, 0)
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with s3_bucket() as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def where(bucket: str, request: pytest.FixtureRequest) -> str:
+    """In a store."""
+    return known_beside(f"{bucket}/{request.node.name}", "p", "n")
+
+
+@pytest.fixture(params=["here", "in a store"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path, where: str) -> str:
+    return str(tmp_path / "known") if request.param == "here" else where
+
+
+def test_the_last_record_is_read_again(anywhere: str) -> None:
+    assert known_at(anywhere).read() == (0, 0)
     for incarnation, ticks in [(1, 0), (1, 7), (12, 0), (12, 5)]:
+        known = known_at(anywhere)
         known.record(incarnation, ticks)
-        assert known_at(tmp_path / "known").read() == (incarnation, ticks)
-    known.close()
+        known.close()
+        assert known_at(anywhere).read() == (incarnation, ticks)
+
+
+def test_damage_is_said(anywhere: str) -> None:
+    STORES.files(anywhere).create(anywhere, b"something else")
+    with pytest.raises(LowmarkError, match=r"known is damaged.*restore it, or remove it"):
+        known_at(anywhere).read()
 
 
 def test_without_its_directory_nothing_is_recorded_until_that_is_made(tmp_path: Path) -> None:
@@ -61,23 +84,8 @@ def test_each_node_of_each_pipeline_has_a_file_of_its_own(tmp_path: Path) -> Non
 # --- in a store -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def where() -> Iterator[str]:
-    with s3_bucket() as bucket:
-        yield known_beside(f"{bucket}/checkpoint", "p", "n")
-
-
 def in_store(where: str, every_s: float = 0.0) -> StoredKnown:
     return StoredKnown(where, STORES.files(where), every_s)
-
-
-def test_in_a_store_the_last_record_is_read_again(where: str) -> None:
-    assert known_at(where).read() == (0, 0)
-    for incarnation, ticks in [(1, 0), (1, 7), (12, 5)]:
-        known = known_at(where)
-        known.record(incarnation, ticks)
-        known.close()
-        assert known_at(where).read() == (incarnation, ticks)
 
 
 def test_a_record_in_a_store_is_written_while_the_node_runs(where: str) -> None:
@@ -111,9 +119,3 @@ def test_a_store_that_takes_no_record_holds_nobody_up(
     known.record(1, 1)
     known.close()
     assert "stays behind what the tracker acknowledged" in caplog.text
-
-
-def test_damage_in_a_store_is_said(where: str) -> None:
-    STORES.files(where).create(where, b"something else")
-    with pytest.raises(LowmarkError, match=r"known is damaged.*restore it, or remove it"):
-        known_at(where).read()

@@ -6,18 +6,22 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import tracker
+from acker.v1.progress_service_pb2 import GetHistoryResponse, ReachedSlot
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.successor import converted
+from tracker.client.successor import _last_announced, converted
 from tracker.core.model import PipelineSpec, TimeKind
+from tracker.core.model.slots import FOREVER
 from tracker.errors import RefusedError
 
 COARSER = replace(TWO_SEGMENTS, name="coarser", slack_ns=10 * TWO_SEGMENTS.slack_ns)
@@ -148,3 +152,21 @@ def test_the_command_reports_what_is_open_and_where_the_successor_begins(
     assert said.startswith("pipeline coarser: registered to succeed two, from ")
     assert said.endswith(f" on; write `start: slot:{start}` into its file\n")
     assert apply() == "pipeline coarser: unchanged\n"
+
+
+def test_what_a_process_has_not_reached_is_no_announcement() -> None:
+    """Of two processes one has not heard yet that the pipeline is complete, as the other one has announced."""
+
+    def ask_shards(make: object, request: Any) -> list[tuple[int, Any]]:
+        behind, ahead = (
+            [
+                ReachedSlot(slot=s, reached=newest >= s, min_time=found if newest >= s else s)
+                for s in request.slots
+                for found in (next((each for each in announced if each >= s), 0),)
+            ]
+            for announced, newest in (((40,), 40), ((40, 90, FOREVER), FOREVER))
+        )
+        return [(n, GetHistoryResponse(reached=each)) for n, each in enumerate((behind, ahead))]
+
+    admin: Any = SimpleNamespace(ask_shards=ask_shards)
+    assert _last_announced(admin, TWO_SEGMENTS) == 90

@@ -16,9 +16,9 @@ from tests.cluster.told import end_with_parent
 def main(fault: str, *arguments: str) -> None:
     end_with_parent()
     if fault:
-        from tests.sabotage import FAULTS, LIFTED
+        from tests.sabotage import FAULTS, OTHERS
 
-        (FAULTS | LIFTED)[fault]()
+        (FAULTS | OTHERS)[fault]()
     from tracker.cli import main as command_line
 
     sys.argv = ["lowmark", *arguments[1:]]

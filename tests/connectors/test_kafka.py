@@ -140,22 +140,6 @@ def world(
 
 
 @pytest.mark.long
-def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
-    with world.front() as front, Subscriber(world.target, world.name) as subscriber:
-        world.start().stop()
-        world.produce(1)
-        until(lambda: front.ends.get(f"{world.topic}/0") == 1)
-        assert front.wait_durable(HANG_S)
-        front.leave()
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
-        query = world.start()
-        query.processAllAvailable()
-        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
-        query.stop()
-    assert world.copied() == [1]
-
-
-@pytest.mark.long
 def test_a_partition_is_added_while_the_query_runs(world: World) -> None:
     with world.front() as front:
         world.produce(1)
@@ -221,23 +205,6 @@ def test_a_group_shares_the_partitions_of_a_topic(world: World) -> None:
             query.processAllAvailable()
     assert world.copied() == [1, 2, 3]
     until(lambda: world.open_items() == 0)
-
-
-@pytest.mark.long
-def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
-    world.produce(1)
-    with world.front() as front, Subscriber(world.target, world.name) as subscriber:
-        forward = world.forward()
-        forward.processAllAvailable()
-        forward.stop()
-        front.leave()
-        assert subscriber.wait_until(FOREVER, segment="parse", timeout_s=HANG_S)
-        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)  # expires: it is not read
-        copy = world.start_second()
-        copy.processAllAvailable()
-        assert subscriber.wait_until(FOREVER, timeout_s=HANG_S)
-        copy.stop()
-    assert world.copied() == [1]
 
 
 @pytest.mark.long
@@ -400,13 +367,6 @@ def test_the_example_comes_to_its_end(
     assert sorted(row.amount for row in stored) == [5, 10, 15, 20, 25]
     price.stop()
     store.stop()
-
-
-def test_a_topic_without_a_segment_is_refused(world: World) -> None:
-    with pytest.raises(
-        TrackingError, match=f"topic '{world.topic}' of source 0 is not accounted for"
-    ):
-        world.tracked.start(world.copy(), node_id="copy", reads={"other": "parse"})
 
 
 @pytest.mark.long

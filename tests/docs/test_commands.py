@@ -60,8 +60,9 @@ def test_the_command_line_takes_what_pages_show(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tracker.cli.reaching.reach", lambda target, retry_s: None)  # none is there
-    (tmp_path / "pipeline.yaml").touch()
     program, *words = shlex.split(command)
+    for file in (word for word in words if re.fullmatch(r"[a-z]+\.yaml", word)):
+        (tmp_path / file).touch()
     assert _parse(program, words)
 
 

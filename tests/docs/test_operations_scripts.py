@@ -121,6 +121,35 @@ def test_a_segment_is_added_and_taken_away(tmp_path: Path) -> None:
         assert machine.asked == ["restart enrich", "start audit", "restart enrich", "stop audit"]
 
 
+def test_a_pipeline_succeeds_another(tmp_path: Path) -> None:
+    with tracker.embedded(shards=2) as embedded, Admin(embedded.target) as admin:
+        embedded.register(load_pipeline(FILE))
+        nodes: dict[str, NodeClient] = {}
+
+        def start(name: str, pipeline: str) -> NodeClient:
+            nodes[name] = embedded.node(pipeline, name, "front")
+            nodes[name].join(HANG_S)
+            nodes[name].join_front("front", "enrich", HANG_S)
+            return nodes[name]
+
+        def does(words: list[str]) -> None:
+            if words == ["stop", "front"]:
+                done(nodes["front"].leave_front("front"))
+            elif words == ["start", "front2", "enrich2", "aggregate2"]:
+                done(start("front2", "coarser").commit(promise(7_000)))
+
+        front = start("front", "flights")
+        done(front.commit(promise(60_000)))
+        until(lambda: admin.pipeline("flights").state.min_time == 60_000)
+        machine = Machine(tmp_path, does, LOWMARK_TARGET=embedded.target)
+        coarser = FILE.replace("name: flights", "name: coarser\nslack: 100ms")
+        (tmp_path / "coarser.yaml").write_text(coarser)
+        (succeed,) = scripts("A pipeline that succeeds another")
+        assert "`start: slot:6000`" in machine.run(succeed)
+        until(lambda: admin.pipeline("coarser").state.min_time == 7_000)
+        assert [info.spec.name for info in admin.pipelines()] == ["coarser"]
+
+
 class Units:
     """The processes of a tracker, by the names that the pages give them."""
 

@@ -151,12 +151,16 @@ class System:
     # --- ending and judging -----------------------------------------------------------------------
 
     def finish(self, timeout_s: float = HANG_S) -> None:
+        """Lets the fronts leave, waits until all is complete and everybody has heard it, and ends the local tracker."""
+        self.leave(timeout_s)
+        assert self.local_tracker.stop() == 0, self.local_tracker.errors()
+
+    def leave(self, timeout_s: float = HANG_S) -> None:
         """Lets the fronts leave, and waits until all is complete and everybody has heard it."""
         (self.work / "finish").touch()
         self.hears_of(FOREVER, timeout_s)
         for process in (*self.nodes.values(), self.worker, *self.subscribers):
             process.ends_well()
-        assert self.local_tracker.stop() == 0, self.local_tracker.errors()
 
     def stop_nodes(self) -> None:
         """Ends all that writes down what happens, where a run cannot be finished."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,14 @@ from local_tracker.spark.formats.ranges import (
     range_cells,
     ranges,
 )
-from tests.fronts.runs import RangeRuns
+from tests.files.s3 import s3_bucket
+from tests.fronts.runs import RangeRuns, making
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, note
 from tracker.errors import StateError, UnavailableError
+from tracker.files import STORES, child
+from tracker.files.locations import scheme
 
 
 @pytest.fixture
@@ -158,34 +163,60 @@ def test_a_full_disk_publishes_nothing(log: RangeRuns, monkeypatch: pytest.Monke
     assert log.tracker.created[-1] == (9, range_value("a", 3, 9), 6)
 
 
-@pytest.mark.parametrize("damage", ["", "0 0 a:0:3\n", "0 0 a:0:3\nnothing\n"])
-def test_a_journal_that_is_not_the_trackers_is_refused(log: RangeRuns, damage: str) -> None:
-    front = log.start()
+# --- here and in a store --------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["here", "in a store"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RangeRuns]:
+    here = request.param == "here"
+    with (
+        nullcontext(str(tmp_path)) if here else s3_bucket() as root,
+        making(RangeRuns, root) as make,
+    ):
+        yield make()
+
+
+def test_a_journal_that_is_not_the_trackers_is_refused(anywhere: RangeRuns) -> None:
+    front = anywhere.start()
     front.publish({"a": 3})
     front.publish({"a": 5})
     assert front.wait_durable(HANG_S)
-    log.kill()
-    Path(log.where).write_text(damage)
-    with pytest.raises(StateError, match=r"restore"):
-        log.start()
+    anywhere.kill()
+    for damage in damages(anywhere.where):
+        damage()
+        with pytest.raises(StateError, match=r"restore"):
+            anywhere.start()
 
 
-# --- what is no longer needed ---------------------------------------------------------------------
+def damages(where: str) -> Iterator[Callable[[], object]]:
+    if scheme(where):
+        yield lambda: STORES.files(where).delete(child(where, "000000000003.json"))
+        return
+    for left in ("", "0 0 a:0:3\n", "0 0 a:0:3\nnothing\n"):
+        yield partial(Path(where).write_text, left)
 
 
-def test_what_is_below_min_time_goes_when_the_journal_is_long(log: RangeRuns) -> None:
-    front = log.start(prune_above_bytes=200)
-    reader = log.reader()
+def test_what_is_below_min_time_goes_when_the_journal_is_long(
+    anywhere: RangeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = anywhere.where
+    monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 10)
+    front = anywhere.start(**({} if scheme(where) else {"prune_above_bytes": 200}))
+    reader = anywhere.reader()
     front.publish({"quiet": 1})
     for number in range(40):
-        log.now_ns, log.min_time = number * 10, number - 5
+        anywhere.now_ns, anywhere.min_time = number * 10, number - 5
         front.publish({"a": number + 1})
-        assert reader.slots("a", max(0, number - 5), number + 1)
-    assert Path(log.where).stat().st_size < 400
+        if number % 5 == 0 or not scheme(where):
+            assert reader.slots("a", max(0, number - 5), number + 1)
+    if scheme(where):
+        assert len(STORES.files(where).names(where)) < 40
+    else:
+        assert Path(where).stat().st_size < 400
     with pytest.raises(RangesError, match="below min time"):
-        log.reader().slots("a", 0, 40)
+        anywhere.reader().slots("a", 0, 40)
     assert front.wait_durable(HANG_S)
-    log.kill()
-    front = log.start()
+    anywhere.kill()
+    front = anywhere.start()
     assert front.ends == {"quiet": 1, "a": 40}
     assert front.publish({"a": 41}) == 41

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from local_tracker.spark.formats.ranges import RangesError
 from tests.files.s3 import s3_bucket
 from tests.fronts.in_store import Killed, counted, killed_at, requests_of
 from tests.fronts.runs import RangeRuns, making
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
-from tracker.errors import FencedError, StateError, TrackingError, UnavailableError
-from tracker.files import STORES, child
+from tracker.errors import FencedError, TrackingError, UnavailableError
+from tracker.files import STORES
 
 
 @pytest.fixture(scope="module")
@@ -87,29 +86,6 @@ def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], RangeRuns]) -
     assert log.tracker.created[1:] == [(0, range_value("a", 3, 7), 4)]
 
 
-def test_what_is_below_min_time_goes_when_the_journal_is_long(
-    make: Callable[[], RangeRuns], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 10)
-    log = make()
-    front = log.start()
-    reader = log.reader()
-    front.publish({"quiet": 1})
-    for number in range(40):
-        log.now_ns, log.min_time = number * 10, number - 5
-        front.publish({"a": number + 1})
-        if number % 5 == 0:
-            assert reader.slots("a", max(0, number - 5), number + 1)
-    assert len(STORES.files(log.where).names(log.where)) < 40
-    with pytest.raises(RangesError, match="below min time"):
-        log.reader().slots("a", 0, 40)
-    assert front.wait_durable(HANG_S)
-    log.kill()
-    front = log.start()
-    assert front.ends == {"quiet": 1, "a": 40}
-    assert front.publish({"a": 41}) == 41
-
-
 def test_pruning_whose_answer_is_lost_loses_nothing(
     make: Callable[[], RangeRuns], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,15 +112,3 @@ def test_pruning_whose_answer_is_lost_loses_nothing(
     assert front.wait_durable(HANG_S)
     log.kill()
     assert log.start().ends == {"quiet": 1, "a": 9}
-
-
-def test_a_journal_that_is_not_the_trackers_is_refused(make: Callable[[], RangeRuns]) -> None:
-    log = make()
-    front = log.start()
-    front.publish({"a": 3})
-    front.publish({"a": 5})
-    assert front.wait_durable(HANG_S)
-    log.kill()
-    STORES.files(log.where).delete(child(log.where, "000000000003.json"))
-    with pytest.raises(StateError, match="restore"):
-        log.start()

@@ -10,6 +10,7 @@ It knows the record alone. Each line is a `what` of a `release`, by kind:
     objects     step, applied, missing [kind/name]: what of the release's manifest the API server does not have
     hooks       step, hooks {name: phase}: how each hook of the step ended, by helm's own record
     pods        step, wanted, ready, restricted: of the stateful set; whether the namespace enforces that standard
+    shards      step, wanted, owners: how many processes own slots, by the tracker itself
     refused     pod, message, claims_restricted: a pod that admission did not let in
     claims      step, claims {name: uid}, pods {pod: [claim]}: what is bound
     secrets     step, secrets {name: digest}: what the release's secrets hold
@@ -70,6 +71,12 @@ def pods_come(lines: list[Line]) -> Iterator[str]:
     for line in _of(lines, "pods"):
         if line["ready"] != line["wanted"]:
             yield f"{_where(line)}: {line['ready']} of {line['wanted']} pods are ready"
+
+
+def shards_follow_pods(lines: list[Line]) -> Iterator[str]:
+    for line in _of(lines, "shards"):
+        if line["owners"] != line["wanted"]:
+            yield f"{_where(line)}: {line['owners']} shards own slots, not {line['wanted']}"
 
 
 def restricted_is_what_it_says(lines: list[Line]) -> Iterator[str]:
@@ -144,7 +151,7 @@ def processes_do_well(lines: list[Line]) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[list[Line]], Iterator[str]], ...] = (
-    all_was_done, steps_succeed, objects_are_there, hooks_succeed, pods_come,
+    all_was_done, steps_succeed, objects_are_there, hooks_succeed, pods_come, shards_follow_pods,
     restricted_is_what_it_says, claims_are_kept, secrets_are_kept, budgets_hold,
     services_lead_to_who_is_ready, accounts_may_what_they_need, processes_do_well,
 )  # fmt: skip

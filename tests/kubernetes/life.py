@@ -10,13 +10,14 @@ from typing import Any
 
 from tests.chart.pods import loopback_addresses
 from tests.chart.release import Pods, client_environment, values_of_release
-from tests.cluster.children import now_slot
+from tests.cluster.children import Running, now_slot
 from tests.faults.nodes import PIPELINE
 from tests.faults.system import System
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.nodes import NODES, Addresses
 from tests.kubernetes.releases import Record, Release
 from tests.waits import until
+from tracker.core.insight.describe import ShardRole
 
 SPACE, NAME = "life", "demo-lowmark"
 MOST_PODS = 3
@@ -41,6 +42,11 @@ class Life(System):
         super().__init__(
             directory, Pods(self.addresses, 7070), shards=MOST_PODS, standbys=0, store="sqlite"
         )
+        # It hands over to the pod of its node.
+        self.worker = self._nodes_process("worker", f"tcp:{local[0]}:7077", "worker", "join")
+
+    def _clients(self) -> list[Running]:
+        return [process for process in super()._clients() if process is not self.local_tracker]
 
     def go(self, plane: ControlPlane, record: Record, chart: Path) -> None:
         """All steps, until one fails."""
@@ -48,7 +54,7 @@ class Life(System):
             shards=1, standbys=0, store={"kind": "sqlite"}, metrics={"enabled": False},
             dashboard={"enabled": False},
         )  # fmt: skip
-        values["localTrackers"] = {"enabled": True, "pipeline": PIPELINE}
+        values["localTrackers"] = {"enabled": True, "pipeline": PIPELINE, "mode": "eager"}
         release = Release(plane, record, SPACE, values, chart)
         if not release.install():
             return
@@ -83,9 +89,14 @@ class Life(System):
         }
         for step, change in changes.items():
             assert change(), f"{step} failed"
+            with self.tracker.admin() as admin:
+                owners = len(admin.routing().of(ShardRole.OWNER))
+            release.record.write(
+                "shards", release=SPACE, step=step, wanted=release.values["shards"], owners=owners
+            )
             gone_on_s = self.goes_on(GO_ON_S)
             print(f"{SPACE}: {step}: goes on after {gone_on_s:.1f} s", flush=True)
-        self.finish()
+        self.leave()
 
     def _drain(self, release: Release) -> bool:
         """Evictions as of whoever drains nodes: one is within the budget, the next beyond, until the first is back."""

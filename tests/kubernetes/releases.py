@@ -53,7 +53,7 @@ class Release:
         self.plane, self.api, self.record = plane, plane.api, record
         self.space, self.name, self.values, self.chart = space, name, values, chart
         self.standard = standard
-        self._seen: set[str] = set()
+        self._refused: set[str] = set()
         self.base = f"/api/v1/namespaces/{space}"
         local: Values = values.get("localTrackers", {})
         self.claims_restricted = not local.get("spoolHostPath")
@@ -206,17 +206,17 @@ class Release:
         until(settled, lambda: f"{self.space}: {[p['metadata']['name'] for p in self.pods()]}")
 
     def refusals(self) -> list[str]:
-        """Pods that admission has refused since the last look, by what their controllers report."""
+        """What controllers have reported since the last look of pods that admission refused; one for each controller."""
         found = []
         for event in self.api.list(f"{self.base}/events", fieldSelector="reason=FailedCreate"):
             message = event.get("message", "")
-            if "forbidden" not in message or message in self._seen:
+            about = f"{event['involvedObject']['kind']}/{event['involvedObject']['name']}"
+            if "forbidden" not in message or about in self._refused:
                 continue
-            self._seen.add(message)
-            about = event["involvedObject"]
+            self._refused.add(about)
             self.record.write(
-                "refused", release=self.space, pod=f"{about['kind']}/{about['name']}",
-                message=message, claims_restricted=self.claims_restricted,
+                "refused", release=self.space, pod=about, message=message,
+                claims_restricted=self.claims_restricted,
             )  # fmt: skip
             found.append(message)
         return found

@@ -39,6 +39,7 @@ GOOD: list[Line] = [
         "claims": {"store-r-0": "1", "store-r-1": "2"}, "pods": {"r-1": ["store-r-1"]},
     },
     {"what": "secrets", "release": "r", "step": "upgrade", "secrets": {"r-tokens": "a", "b": "c"}},
+    {"what": "shards", "release": "r", "step": "upgrade", "wanted": 2, "owners": 2},
 ]  # fmt: skip
 BROKEN: dict[str, Callable[[list[Line]], object]] = {
     "all_was_done": lambda lines: lines.pop(14),
@@ -46,6 +47,7 @@ BROKEN: dict[str, Callable[[list[Line]], object]] = {
     "objects_are_there": lambda lines: lines[3]["missing"].append("Service/r"),
     "hooks_succeed": lambda lines: lines[4]["hooks"].update(grow=""),
     "pods_come": lambda lines: lines[5].update(ready=1),
+    "shards_follow_pods": lambda lines: lines[17].update(owners=1),
     "restricted_is_what_it_says": lambda lines: lines[1].update(claims_restricted=True),
     "claims_are_kept": lambda lines: lines[15]["claims"].pop("store-r-0"),
     "secrets_are_kept": lambda lines: lines[16]["secrets"].update({"r-tokens": "z"}),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from tests.local_tracker.fakes import one_cell
 from tests.waits import HANG_S, until
 from tracker.client import Admin, Subscriber
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.ports import free_ports
 from tracker.core.model import (
     Cells,
     Edge,
@@ -151,6 +152,46 @@ def test_a_plain_worker_moves_min_time(running: EmbeddedTracker, worker: None) -
         assert acks.min_time("b") in (0, 6, END)
         until(lambda: acks.min_time() >= END)
     assert end_started() == [0]
+
+
+@pytest.mark.parametrize("family", ["unix", "tcp"])
+def test_no_outcome_is_unknown_though_each_that_ends_in_order_takes_its_spool_along(
+    running: EmbeddedTracker, tmp_path: Path, family: str
+) -> None:
+    """As pods with their volumes: what was not taken by the time of the end is handed over to the next."""
+    (port,) = free_ports(1)
+    address = f"unix:{tmp_path}/lt" if family == "unix" else f"tcp:127.0.0.1:{port}"
+    done, ended = threading.Event(), Future[int]()
+
+    def work() -> None:
+        handle = Handle(address, "p", HANG_S)
+        number = 1
+        try:
+            while not done.is_set():
+                taken = one_cell(0 if number == 1 else 1, 5, number)
+                handle.step(one_cell(1, 5, number + 1), taken)
+                number += 1
+            handle.step(Cells.empty(), one_cell(1, 5, number))
+            ended.set_result(number)
+        except HandOverError as error:
+            ended.set_exception(error)
+        finally:
+            handle.close()
+
+    worker = threading.Thread(target=work)
+    for life in range(6):
+        spool = tmp_path / f"spool-{life}"
+        with agent(running.target, address, "eager", "--spool", str(spool)) as local:
+            if not life:
+                worker.start()
+            until(lambda spool=spool: spool.stat().st_size > 2_000 or ended.done())  # type: ignore[misc]
+            if life == 5:
+                done.set()
+                assert ended.result(HANG_S) > 5
+            assert local.end() == 0
+    worker.join()
+    with subscriber(running) as subscribed:
+        assert subscribed.wait_until(END, timeout_s=HANG_S)
 
 
 def test_one_that_no_worker_has_started_waits_until_its_pipeline_is_registered(

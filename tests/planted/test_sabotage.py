@@ -116,7 +116,7 @@ def write_final(number: int, address: str, recorder: Recorder, timeout_s: float)
     with Subscriber(address, SPEC.name) as subscriber:
         subscriber.wait_until(FOREVER, timeout_s=timeout_s)
     with Admin(address) as admin:
-        recorder.final(str(number), admin.pipeline(SPEC.name).state, incarnations=False)
+        recorder.final(str(number), admin.pipeline(SPEC.name).state)
 
 
 def test_without_a_fault_the_check_passes(tmp_path: Path) -> None:

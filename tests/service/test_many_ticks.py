@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -19,6 +20,7 @@ from tracker.core.log import SubmitTick
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
 from tracker.service.rpc.nodes import TickStream
 from tracker.wire.grpc_options import MAX_TICKS_PER_MESSAGE
+from tracker.wire.pipelines import spec_from_pb
 from tracker.wire.ticks import content_to_pb
 
 UNKNOWN_SEGMENT = content_to_pb(TickContent(created=Cells.of([(7, 1, 1, 1)])))
@@ -104,6 +106,25 @@ def test_what_was_answered_is_written_before_a_stream_ends() -> None:
     assert not stream.answered
     stream.durable(1)
     assert not stream.answered
+
+
+async def test_a_node_that_attaches_gets_the_pipeline_and_then_what_it_becomes() -> None:
+    spec = PipelineSpec("p", ("a",), fronts=("front",))
+    grown = replace(spec, segments=("a", "new"))
+    stream = TickStream()
+    stream.changed(grown)  # before it is known whose stream it is
+    stream.spec = spec
+    stream.attached(3)
+    (message,) = await stream.next_messages()
+    assert spec_from_pb(message.attached.spec) == spec
+    stream.changed(replace(grown, name="another"))
+    for newer in (replace(spec, max_nodes=7), grown):  # which nobody has read meanwhile
+        stream.changed(newer)
+    (message,) = await stream.next_messages()
+    assert spec_from_pb(message.changed) == grown
+    stream.attached(3)  # by the next stream, say, to which nothing has been sent of it
+    (message,) = await stream.next_messages()
+    assert spec_from_pb(message.attached.spec) == grown
 
 
 # --- what a node sends ----------------------------------------------------------------------------

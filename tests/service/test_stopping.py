@@ -52,6 +52,16 @@ async def test_whoever_waits_is_told_when_a_process_stops() -> None:
             assert code is grpc.StatusCode.UNAVAILABLE, details
 
 
+async def test_a_process_that_stops_waits_for_no_connection_without_a_call() -> None:
+    async with serving(config(grace_s=3600.0)) as served:
+        host, port = served.server.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))  # as a standby's
+        assert await reader.read(1)  # it is let in, and has been greeted
+        await served.stop()
+        await reader.read()  # to its end
+        writer.close()
+
+
 async def test_processes_that_are_linked_stop_one_after_the_other() -> None:
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
     servers = [TrackerServer(ServerConfig(n, addresses, grace_s=3600.0)) for n in (0, 1)]

@@ -4,6 +4,7 @@ itself (tracker/service/rpc/telling.py)."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from tracker.core.model import PipelineSpec
@@ -73,3 +74,19 @@ def test_what_is_kept_is_bounded() -> None:
     for least in range(3 * MAX_KEPT):  # who comes back may have heard anything
         telling.message(Known((0,), (least,), least), (1000, 1000, 1000), 1000)
         assert telling.kept <= MAX_KEPT
+
+
+def test_who_hears_of_a_segment_hears_once_that_it_was_removed() -> None:
+    def removed(known: Known, spec: PipelineSpec) -> tuple[list[str], Known]:
+        message = Telling(spec).message(known, (5, 5, 5), 5)
+        data = message.data or b""
+        return list(progress_pb.SubscribeResponse.FromString(data).removed), message.known
+
+    all_of_it, one = Known((0, 1, 2), (5, 5, 5), 5), Known((0,), (5,), 5)
+    without_b = replace(SPEC, removed=("b",))
+    assert removed(all_of_it, SPEC) == ([], all_of_it)
+    told, known = removed(all_of_it, without_b)
+    assert told == ["b"]
+    assert removed(known, without_b) == ([], known)
+    assert removed(known, replace(SPEC, removed=("a", "b")))[0] == ["a"]
+    assert removed(one, without_b) == ([], one)

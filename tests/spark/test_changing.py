@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from local_tracker.spark.session.tracked import Tracked
 from tests.spark.conftest import Pipelines
-from tests.spark.support import Pipeline
+from tests.spark.support import SCHEMA, Pipeline
 from tests.spark.test_queries import start_copy
 from tests.waits import HANG_S, until
 from tracker.client import Subscriber
@@ -79,6 +79,25 @@ def test_a_query_that_creates_in_a_segment_that_is_removed_ends_and_is_started_w
     query.processAllAvailable()
     with Subscriber(pipeline.target, pipeline.name) as subscriber:
         assert subscriber.wait_until(8, "parse", HANG_S)
+
+
+def test_a_query_runs_on_when_a_segment_goes_that_another_writer_of_its_session_is_for(
+    spark: SparkSession, pipeline: Pipeline, tracked: Tracked
+) -> None:
+    to_other = Edge("parse", "other")
+    change(pipeline, ("parse", "enrich", "other"), Edge("parse", "enrich"), to_other)
+    tracked.writer(str(pipeline.directory / "enriched"), creates=["enrich"])
+    publish = tracked.writer(str(pipeline.directory / "out"), creates=["other"])
+    query = tracked.start(
+        spark.readStream.schema(SCHEMA).parquet(pipeline.input).writeStream.foreachBatch(publish)
+        .option("checkpointLocation", str(pipeline.directory / "cp")),
+        node_id="copy", reads="parse", creates=["other"],
+    )  # fmt: skip
+    change(pipeline, ("parse", "other"), to_other)
+    until(lambda: query.routes.spec.removed == ("enrich",))
+    pipeline.publish(5)
+    query.processAllAvailable()
+    assert open_slots(pipeline, "other") == [5]
 
 
 def test_a_query_ends_whose_edge_is_gone(

@@ -15,7 +15,7 @@ from tests.files.stores import EXCLUSIVE, STORES, Store
 from tests.waits import HANG_S
 from tracker.core.model.units import unit_name
 from tracker.errors import FilesError
-from tracker.files import Files, LocalFiles, Stores
+from tracker.files import Files, Stores
 
 MOST_BYTES = 1 << 20
 
@@ -190,12 +190,3 @@ def test_manifests_of_long_ago_are_forgotten_and_their_files_stay(
     batches.forget("q", -5)
     assert batches.manifest("q", 0) is None
     assert shown(store) == of("first")
-
-
-def test_what_an_older_version_did_not_publish_is_written_anew(tmp_path: Path) -> None:
-    killed = tmp_path / "_lowmark/q/00000000"
-    killed.mkdir(parents=True)
-    (killed / "part-9").write_text("left by a killed driver")
-    store = Store(LocalFiles(), str(tmp_path))
-    publish(PublishedBatches(str(tmp_path)), store, 0, "whole")
-    assert shown(store) == of("whole") and left(store) == []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from tests.spark.conftest import Pipelines, TrackedIn
 from tests.spark.support import SCHEMA, Pipeline
 from tests.waits import HANG_S
 from tracker.client import NodeClient
-from tracker.core.model import Edge
 from tracker.errors import TrackingError
 
 
@@ -223,26 +221,21 @@ def test_a_batch_may_publish_nothing_where_that_is_said(
     assert query.last_durable_batch == 0
 
 
-def test_a_query_that_runs_on_may_not_publish_for_a_segment_that_is_newer(
+def test_a_writer_for_a_segment_that_a_query_knows_nothing_of_disturbs_it_when_it_is_called(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
     pipeline = pipelines("parse", "after")
     tracked = tracked_in(pipeline)
     written = Written(spark, tracked, pipeline)
-    query = written.start()
-    spec = pipeline.admin.pipeline(pipeline.name).spec
-    edges = (*spec.edges, Edge("parse", "newer"))
-    pipeline.admin.apply(replace(spec, segments=(*spec.segments, "newer"), edges=edges))
-    newer = pipeline.directory / "newer"
-    publish = tracked.writer(str(newer), creates=["newer"])
+    query, elsewhere = written.start(), pipeline.directory / "elsewhere"
+    publish = tracked.writer(str(elsewhere), creates=["unheard_of"])
     pipeline.publish(1)
     query.processAllAvailable()  # the writer is another query's
     written.more = publish
     pipeline.publish(2)
-    with pytest.raises(StreamingQueryException, match="has no segment 'newer'"):
+    with pytest.raises(StreamingQueryException, match="has no segment 'unheard_of'"):
         query.processAllAvailable()
-    assert not list(newer.glob("*.parquet"))
-    written.start().processAllAvailable()
+    assert not list(elsewhere.glob("*.parquet"))
 
 
 # --- who it is ------------------------------------------------------------------------------------

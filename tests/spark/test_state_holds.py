@@ -184,6 +184,22 @@ def test_a_batch_that_emits_and_absorbs_is_labelled_by_what_was_held(world: Worl
     assert list(world.held().values()) == [8]
 
 
+def test_what_came_in_before_a_way_was_shorter_is_held_where_it_may_be(world: World) -> None:
+    world.stands_at(1_001, "audit")
+    edges = (Edge("count", "report"), Edge("count", "audit"))
+    with Admin(world.running.target) as admin:
+        admin.apply(PipelineSpec(world.name, SEGMENTS, edges, fronts=("front",)))
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    world.tell(creates=("audit",))
+    assert [*world.held().values()] == [1_001]
+    world.batch(next_ms=out_ms(T0_MS))
+    (emitted,) = world.batch(next_ms=out_ms(T0_MS), written=1)
+    world.tell(creates=("audit",))
+    assert (world.held(), world.label(emitted, "audit")) == ({}, 1_001)
+    world.consume(AUDIT, emitted, 1_001)
+    world.stands_at(100_000, "audit")
+
+
 def test_what_is_emitted_at_once_has_the_slot_of_what_was_held_or_read(world: World) -> None:
     """A join emits a match when its second side comes: what it was held for is still there."""
     world.batch(*range(5, 20), next_ms=T0_MS)

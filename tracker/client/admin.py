@@ -57,11 +57,12 @@ class PipelineInfo:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a pipeline's min time is where it is: each shard's part, by number, and the shards that did
-    not answer, by number with what went wrong. at: the slot that was asked about, if one was;
+    """Why a pipeline's min time is where it is: its state as one process sees it, each shard's part, by number, and the
+    shards that did not answer, by number with what went wrong. at: the slot that was asked about, if one was;
     silent_after_ms: how long a node may say nothing before that counts as a cause."""
 
     spec: PipelineSpec
+    state: PipelineDescription
     parts: tuple[PipelineExplanation, ...]
     silent_shards: dict[int, str]
     at: int | None = None
@@ -122,7 +123,7 @@ class Admin(Closing):
         answer = self._register(spec, change=True, check_only=dry_run)
         before = spec_from_pb(answer.before) if answer.HasField("before") else None
         now = spec_from_pb(answer.spec)
-        dropped = self._drop_open(now, dry_run) if drop_open and before is not None else ()
+        dropped = self._drop_open(now, dry_run) if drop_open and not answer.created else ()
         return Applied(now, answer.created, before, tuple(dropped))
 
     def _drop_open(self, spec: PipelineSpec, dry_run: bool) -> Iterator[OpenCell]:
@@ -236,7 +237,8 @@ class Admin(Closing):
         what is open between the slots is counted; silent_after_ms: how long a node may say nothing before
         that counts as a cause. Raises RefusedError if the pipeline or segment is unknown;
         shards that do not answer within `shard_timeout_s` seconds are named instead."""
-        spec = self.pipeline(pipeline).spec
+        info = self.pipeline(pipeline)
+        spec = info.spec
         at_slot = None if at is None else slot_until(at, spec.slack_ns, spec.rounds)
         request = pipeline_pb.ExplainPipelineRequest(
             pipeline=pipeline,
@@ -257,7 +259,7 @@ class Admin(Closing):
                 silent[shard] = str(answer)
             else:
                 parts.append(explanation_from_pb(answer, spec))
-        return Explanation(spec, tuple(parts), silent, at_slot, silent_after_ms)
+        return Explanation(spec, info.state, tuple(parts), silent, at_slot, silent_after_ms)
 
     def nodes(self, pipeline: str) -> NodeList:
         """The nodes of a pipeline as their homes know them, those that are gone first: of each shard up to

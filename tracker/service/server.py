@@ -31,6 +31,7 @@ from tracker.service.rpc.access import Access, Peers
 from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.limits import CallRate, Quotas
 from tracker.service.rpc.nodes import NodeServicer
+from tracker.service.rpc.ongoing import Ongoing
 from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.service.rpc.progress import Hub, ProgressServicer, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE
@@ -45,6 +46,9 @@ from tracker.store import Leases, Store, StoreError, open_leases, open_store, sh
 from tracker.wire.grpc_options import SERVER_OPTIONS, connection_age
 
 log = structlog.get_logger(__name__)
+LAST_ANSWERS_S = 0.1
+"""How long the answers to calls that are over may be on their way when a process stops."""
+
 _CONTRACT = (node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2)
 SERVICES = [
     service for module in _CONTRACT for service in module.DESCRIPTOR.services_by_name.values()
@@ -84,6 +88,7 @@ class TrackerServer:
         self._hub.elsewhere = -1 if config.shard == SEQUENCER else SEQUENCER
         self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         self._health = health.aio.HealthServicer()
+        self._ongoing = Ongoing()
         self._server: grpc.aio.Server | None = None
         self._access: Access | None = None
         self._watching_tokens: asyncio.Task[None] | None = None
@@ -196,10 +201,10 @@ class TrackerServer:
         sizes = RequestSizes(limits)
         rates = [CallRate(limits)] if limits.max_calls_per_s else []
         if not self.config.security.tokens:
-            return [refused, sizes, *rates]
+            return [self._ongoing, refused, sizes, *rates]
         self._access = access = Access(Tokens(self.config.security.tokens))
         self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
-        return [refused, sizes, access, *rates]
+        return [self._ongoing, refused, sizes, access, *rates]
 
     async def _listen(self) -> None:
         self._server = server = grpc.aio.server(
@@ -259,6 +264,11 @@ class TrackerServer:
             self._hub.close()
             self._units.close()
             self._peer_servicer.close()
+            # gRPC waits for connections as well, such as those by which standbys hear of its death.
+            over = asyncio.ensure_future(self._ongoing.over())
+            await asyncio.wait((ending, over), return_when=asyncio.FIRST_COMPLETED)
+            await end(over)
+            await self._server.stop(min(self.config.grace_s, LAST_ANSWERS_S))
             await ending
         await end(self._watching_tokens)
         await self.sampler.stop()

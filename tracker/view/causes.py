@@ -128,8 +128,8 @@ _STATE_ADVICE = (
 
 
 _DRAIN_ADVICE = (
-    "the segment was removed: let a query consume what is in it, or give that up: lowmark nodes retire NODE "
-    "--write-off SEGMENT=SLOT"
+    "the segment was removed: let a query consume what is in it, or give that up: lowmark pipelines apply -f FILE "
+    "--drop-open"
 )
 
 

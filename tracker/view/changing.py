@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracker.client import PipelineInfo
+from tracker.core.insight.describe import PipelineDescription
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 
@@ -19,8 +20,24 @@ def draining(name: str, spec: PipelineSpec) -> str:
     return "removed, and drains" if name in spec.removed else ""
 
 
+def under_way(state: PipelineDescription) -> str:
+    """What a change of segments and edges waits for that is not over; empty where none is."""
+    if not state.is_changing:
+        return ""
+    awaited = ", ".join(map(str, state.change_awaits))
+    if not awaited:
+        waits = "what was before counts until every shard has applied the entries by which all judge by it"
+    elif len(state.change_awaits) == 1:
+        waits = f"shard {awaited} is not known to judge by it"
+    else:
+        waits = f"shards {awaited} are not known to judge by it"
+    return f"a change of its segments and edges is under way: {waits}"
+
+
 def changes_of(info: PipelineInfo) -> Iterator[str]:
     """What is under way of a change of a pipeline's segments and edges, and what it waits for: a sentence each."""
+    if text := under_way(info.state):
+        yield text
     for each in info.state.segments:
         if each.segment in info.spec.removed and each.min_time != FOREVER:
             open_there = f"{each.open_items} items are open there in {each.open_slots} slots"

@@ -13,7 +13,7 @@ from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitKind
 from tracker.view.causes import advice, cause_json, cause_text, said_of
-from tracker.view.changing import draining, is_gone
+from tracker.view.changing import draining, is_gone, under_way
 from tracker.view.model import Standing, cells_of, nodes_of, standings_of, written_off_of
 from tracker.view.pipelines import min_time_json, span_text, time_and_slot_text, time_text
 
@@ -71,6 +71,8 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "pipeline": spec.name,
         "at": explanation.at,
+        "changing": explanation.state.is_changing,
+        "change_awaits": list(explanation.state.change_awaits),
         "segments": segments,
         "open_cells": [cell_json(cell, names) for cell in cells_of(explanation)],
         "open_cells_in_all": sum(part.open_cells for part in explanation.parts),
@@ -149,9 +151,10 @@ def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """Segments with what holds them, then what is open, nodes, and what was written off."""
+    """What changes, segments with what holds them, then what is open, nodes, and what was written off."""
     standings = standings_of(explanation)
-    lines = [line for told in standings for line in _segment(explanation, told)]
+    lines = [text] if (text := under_way(explanation.state)) else []
+    lines += [line for told in standings for line in _segment(explanation, told)]
     lines += _open(explanation, standings)
     lines += _nodes(explanation)
     lines += _written_off(explanation)

@@ -9,7 +9,7 @@ from typing import Any
 from tracker.client import Explanation, PipelineInfo
 from tracker.core.model.slots import FOREVER
 from tracker.view.causes import advice, cause_text
-from tracker.view.changing import draining, is_gone
+from tracker.view.changing import draining, is_gone, under_way
 from tracker.view.model import Standing, standings_of
 from tracker.view.pipelines import lags_json, min_time_json
 
@@ -86,7 +86,7 @@ def whole_of(info: PipelineInfo, segments: Sequence[Progress]) -> Progress:
     return Progress(
         None, min_time, worst.state,
         sum(each.open_slots for each in segments), sum(each.open_items for each in segments),
-        worst.holds, worst.advice, worst.cause,
+        "; ".join(filter(None, [under_way(info.state), worst.holds])), worst.advice, worst.cause,
     )  # fmt: skip
 
 

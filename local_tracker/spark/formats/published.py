@@ -182,7 +182,7 @@ class PublishedBatches:
             self._files.move(child(folder, written), child(self.directory, placed))
         number = _number(manifest.batch)
         for name in self._files.names(scope):
-            if name == number or name.startswith(f"{number}-"):
+            if name.startswith(f"{number}-"):
                 self._files.delete_all(child(scope, name))
 
     def _data_files(self, folder: str) -> list[str]:

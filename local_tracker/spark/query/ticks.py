@@ -151,8 +151,8 @@ class QueryTicks:
     def hear(self) -> None:
         spec = self._node.spec
         if spec is not self._spec:
-            more = {segment for output in self._outputs() for segment in output.segments}
-            self._routes.change(spec, more | {*self._may_create})
+            # What a writer of the session is for, which may be another query's, is judged with the tick.
+            self._routes.change(spec, () if self._state is None else self._may_create)
 
     @property
     def holds_state(self) -> bool:
