@@ -21,6 +21,7 @@ from tests.year.smaller import applied, constants
 from tests.year.tables import Kept
 from tests.year.world import STEPS_A_DAY, Tracker
 from tracker.core.config import ProcessConfig
+from tracker.core.home.registration import MAX_SEGMENTS
 from tracker.core.pipeline.pipeline import MAX_LISTED_RESTARTS
 from tracker.core.shard.shard import ShardPipeline
 
@@ -39,7 +40,9 @@ def bounds() -> dict[str, int]:
         "UnitNames._by_slot": _HEAPS,
         "CellTable._page_heaps": _HEAPS,
         "Pipeline.restarts": MAX_LISTED_RESTARTS,
+        "Dropped.cells": MAX_SEGMENTS,
         "PipelineSpec.removed": ProcessConfig().max_segments,
+        "Known.removed": ProcessConfig().max_segments,
         "SegmentGraph._from": ProcessConfig().max_segments,
     }
 

@@ -67,6 +67,11 @@ class Listeners:
             stream.cancel()
             self._loop.run_until_complete(asyncio.wait([stream]))
 
+    def leave_beyond(self, most: int) -> None:
+        """Those leave that came first, until there are no more than so many."""
+        for name in [*self._streams][: max(0, len(self._streams) - most)]:
+            self.leave(name)
+
     def forget(self, pipeline: str) -> None:
         """A pipeline was deleted."""
         self.hub.ended(pipeline)

@@ -301,7 +301,7 @@ class Lives:
         if chance < 0.3 and evicts:
             life.open.append(row)
             yield from self._fall_silent(life, node, holds=holds)
-        elif chance < 0.5:
+        elif chance < 0.5 and life.number < self.scale.crowded:
             cells = [row]
             if holds:
                 value = hold_value(node.key.node_id, "h", node.key.incarnation, began)
@@ -310,6 +310,9 @@ class Lives:
             if self._random.random() < 0.3:
                 life.given_up.append(row)  # it was not lost after all
                 self.did["written_off_and_consumed"] += 1
+        elif chance < 0.5 and not holds:
+            life.open.append(row)  # which is waited for
+            self._retire(life, node, Cells.empty())
         else:
             life.open.append(row)
             if chance < 0.7:
@@ -417,11 +420,12 @@ class Lives:
             self._stories.append((life, life.since, story))
 
     def _listeners(self) -> None:
-        """Subscribers come and go."""
+        """Subscribers come, and those leave that have been there longest."""
+        most = max(1, self.scale.pipelines // 10)
         for listeners in self.tracker.listeners:
-            for _ in range(3):
-                listeners.come(self._random.choice(self.lives).name)
-                listeners.leave(self._random.choice(self.lives).name)
+            for life in self._random.sample(self.lives, 3):
+                listeners.come(life.name)
+            listeners.leave_beyond(most)
 
     def _operate(self) -> None:
         """Operators change, restart and delete pipelines."""

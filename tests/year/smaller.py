@@ -28,7 +28,7 @@ def constants(scale: Scale) -> Constants:
         (home, "KEPT_GONE_NODES", scale.nodes // scale.crowded // 50),
         (home, "KEPT_FINGERPRINTS", days // 16),
         (pipelines, "MAX_ENDED", days // 8),
-        (written_off, "MAX_LISTED_CELLS", scale.nodes // scale.pipelines // 40),
+        (written_off, "MAX_LISTED_CELLS", scale.nodes // scale.crowded // 500),
     )
     return {
         f"{module.__name__}:{name}": min(getattr(module, name), max(2, most))

@@ -67,8 +67,8 @@ class Kept:
             table.size_bytes += sys.getsizeof(value)
         elif isinstance(value, _MANY):
             self._look_into(value, table)
-        elif kind.__module__.startswith(_OURS) and not isinstance(value, type):
-            self._look_at_fields(value, kind)
+        if kind.__module__.startswith(_OURS) and not isinstance(value, type):
+            self._look_at_fields(value, kind)  # also of a container of ours
 
     def _look_into(self, value: Any, table: Table) -> None:
         if not isinstance(value, tuple):

@@ -37,7 +37,14 @@ class Table:
     numbers: list[int] = field(default_factory=list)
 
 
-Row.__module__ = Table.__module__ = "tracker.of_a_test"
+class Tables(dict[int, Table]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = ["a", "b"]
+
+
+for ours in (Row, Table, Tables):
+    ours.__module__ = "tracker.of_a_test"
 
 
 def test_what_is_in_a_container_counts_for_the_field_that_holds_it() -> None:
@@ -47,6 +54,15 @@ def test_what_is_in_a_container_counts_for_the_field_that_holds_it() -> None:
     assert entries == {"Table.rows": (3, 3), "Table.numbers": (2, 2), "Row.names": (3, 2)}
     assert kept.objects == {"Table": 1, "Row": 2}
     assert kept.size_bytes > 500
+
+
+def test_a_container_that_has_fields_itself_is_looked_at_in_both_ways() -> None:
+    tables = Tables()
+    tables[1] = Table(numbers=[1 << 40])
+    kept = Kept([tables])
+    assert {name: each.entries for name, each in kept.tables.items()} == {
+        "Tables.ended": 2, "Table.rows": 0, "Table.numbers": 1,
+    }  # fmt: skip
 
 
 def mark(number: int, entries: int, *, objects: int = 1, did: int = 0, **sizes: float) -> Line:
