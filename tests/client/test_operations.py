@@ -149,7 +149,7 @@ def test_what_is_lost_is_shown_and_asked_for_and_listed(
     shown = run_json(running, "explain", "-p", "two")
     listed = [(c["segment"], c["slot"], c["items"], c["node_id"]) for c in shown["written_off"]]
     assert sorted(listed) == [("first", 3, 1, "lost"), ("first", 4, 1, "lost")]
-    assert "because of lost" in run(running, "explain", "-p", "two").stdout
+    assert "because lost is gone" in run(running, "explain", "-p", "two").stdout
     state = run_json(running, "watch", "--once", "-p", "two")["state"]
     assert (state["written_off_items"], state["late_items"]) == (2, 0)
     assert "2 items written off" in run(running, "watch", "--once", "-p", "two").stdout
