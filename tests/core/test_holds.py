@@ -322,6 +322,17 @@ def test_what_was_written_off_is_no_hold_any_more(shards: int) -> None:
     assert cluster.agreed(SPEC) == (50, 52)
 
 
+def test_a_node_that_is_gone_holds_nothing_of_what_was_written_off_for_it(
+    shards: int, snapshot: bool
+) -> None:
+    cluster, _, _ = holding(shards)
+    checksum, items = cluster.pipeline(cluster.routing.owner(5)).shard.cells.value(WROTE, 5)
+    cluster.ask_home("worker", RetireNode, Cells.of([(WROTE, 5, checksum, items)]), 0)
+    cluster.restart_all(from_snapshots=snapshot)
+    assert cluster.agreed(SPEC) == (50, 52)
+    assert cluster.node(SPEC, "worker").joined.holds == ()
+
+
 def test_a_restart_of_the_pipeline_drops_holds(shards: int) -> None:
     cluster, _, worker = holding(shards)
     registrar = cluster.routing.registrar("p")

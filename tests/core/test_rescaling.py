@@ -522,7 +522,7 @@ def test_the_sequencer_leaves_and_another_one_decides_from_then_on() -> None:
     load.step(4)
     cluster.join_shard()
     cluster.rescale(2, without=(0,), evacuate=True)
-    assert cluster.gone == {0} and cluster.routing.owning == (1, 2)
+    assert cluster.gone == {0} and [*cluster.routing.owning] == [1, 2]
     cluster.crash(0)
     assert {process.membership.sequencer for process in cluster.processes.values()} == {1}
     refusal = refused(cluster.ask(2, JoinShard, "host:9"), RefusalCode.NOT_HOME, "shard 1")
@@ -531,23 +531,36 @@ def test_the_sequencer_leaves_and_another_one_decides_from_then_on() -> None:
     load.step(4)
     assert cluster.join_shard(peer=2) == 3
     cluster.rescale(1, without=(1,), evacuate=True)
-    assert cluster.gone == {0, 1} and cluster.routing.owning == (2,)
+    assert cluster.gone == {0, 1} and [*cluster.routing.owning] == [2]
     cluster.crash(1)
     load.follow_all()
     load.step()
     load.finish()
 
 
-def test_what_a_shard_has_listed_goes_to_the_sequencer_that_there_is_when_it_leaves() -> None:
+@pytest.mark.parametrize("spare", [False, True], ids=["an owner", "a spare"])
+def test_what_a_shard_has_listed_goes_to_the_sequencer_alone_also_to_one_that_owns_nothing(
+    spare: bool,
+) -> None:
     cluster = Cluster(3, config=CONFIG)
     load = Load(cluster)
     load.step()
-    cluster.rescale(2, without=(0,), evacuate=True)
-    cluster.crash(0)
-    cluster.pipeline(2).shard.late[0] = LateEntry(0, 5, 1, 10)
-    cluster.rescale(1, evacuate=True)
-    assert cluster.gone == {0, 2}
-    assert cluster.pipeline(1).shard.late == {0: LateEntry(0, 5, 1, 10)}
+    if spare:
+        cluster.rescale(1, without=(0, 1), evacuate=True)
+        for _ in range(2):
+            cluster.join_shard(peer=2)
+        cluster.rescale(2, without=(2,), evacuate=True)
+    else:
+        cluster.rescale(2, without=(0,), evacuate=True)
+    leaver = max(cluster.routing.owning)
+    cluster.pipeline(leaver).shard.late[0] = LateEntry(0, 5, 1, 10)
+    cluster.join_shard(peer=cluster.sequencer)
+    cluster.rescale(1, without=(leaver,), evacuate=True)
+    assert leaver in cluster.gone
+    there = set(cluster.processes) - cluster.gone
+    late = {shard: cluster.pipeline(shard).shard.late for shard in there}
+    assert late.pop(cluster.sequencer) == {0: LateEntry(0, 5, 1, 10)}
+    assert late and not any(late.values())
 
 
 def test_the_new_sequencers_steps_wait_until_the_last_one_of_the_old_has_come() -> None:

@@ -105,6 +105,15 @@ class HomeNode(DurableNode):
         """Something was heard of it."""
         self.last_alive_ns, self.silent_ns, self.suspected = now_ns, 0, False
 
+    def give_up_holds(self, cells: Cells) -> None:
+        """An operator has written off these cells because the node is gone: what it held there is no hold any more."""
+        if self.holds:
+            places = {(segment, slot) for segment, slot, *_ in cells.rows()}
+            given_up = [n for n, held in self.holds.items() if (held.segment, held.slot) in places]
+            for name in given_up:
+                del self.holds[name]
+                self.held.pop(name, None)
+
     @property
     def waits_for_grant(self) -> bool:
         """Whether it is the tracker that owes one of its fronts a word."""

@@ -241,6 +241,7 @@ class LogApplier:
                 known = home.nodes.get(entry.node_id)
                 if known is not None and known.evicted:
                     known.retired = True
+                    known.give_up_holds(entry.cells)
                     home.drop_staged(entry.node_id, unless=lambda _: False)
             case KeyDropped():
                 node_left = home.nodes.get(entry.key.node_id)

@@ -53,10 +53,10 @@ class OutboxEntry:
     def part(self, shard: int) -> Entry:
         """The part of the entry that `shard` gets."""
         entry = self.entry
-        if self.routing.owning == (shard,):
-            return entry
         if not isinstance(entry, KeyTick):
             return self._other_part(entry, shard)
+        if self.routing.owning == (shard,):
+            return entry
         content = entry.tick.content
         if not (self.cell_count or content.units_created or content.units_consumed):
             return entry
