@@ -28,6 +28,8 @@ class Lifetime:
                 self._followed, ended = os.pipe()
                 os.close(ended)
         self._signalled = False
+        # A container's first process has no default action for signals.
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
     def take_signals(self) -> None:
         """From here on SIGTERM and SIGINT are reasons for `wait` to return; before, they end the

@@ -226,7 +226,7 @@ def _uplink(options: Options, spool: Spool | None) -> Uplink:
     if is_local_tracker(options.target):
         sender = options.node_id if spool is None else spool.identity
         return LocalTrackerUplink(options.target, options.pipeline, sender)
-    known = None if spool is None else f"{options.spool}.known"
+    known, waits = None if spool is None else f"{options.spool}.known", False
     while True:
         try:
             return TrackerUplink(options.target, options.pipeline, options.node_id, known)
@@ -234,7 +234,9 @@ def _uplink(options: Options, spool: Spool | None) -> Uplink:
             heard = options.ready_descriptor >= 0 or options.follow_pid
             if heard or error.code is not Code.REFUSED_UNKNOWN_PIPELINE:
                 raise
-            log.warning("%s; waiting until it is", error)
+            if not waits:
+                log.warning("%s; waiting until it is", error)
+            waits = True
         time.sleep(LOOK_FOR_PIPELINE_S)
 
 

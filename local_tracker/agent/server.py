@@ -254,8 +254,12 @@ class Server:
 
     def _serve(self, connection: socket.socket, peer: str) -> None:
         try:
-            while self._serve_one(connection, IDLE_S if peer else None):
-                pass
+            try:
+                while self._serve_one(connection, IDLE_S if peer else None):
+                    pass
+            except OSError:
+                if self._busy[connection]:
+                    raise  # what was taken is not answered
             if connection in self._farewells:
                 connection.settimeout(FRAME_TIMEOUT_S)
                 send_frame(connection, FAREWELL)

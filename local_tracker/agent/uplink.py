@@ -125,20 +125,22 @@ class MinTimes:
         `wait_s` for a version above `after`. Of segments that have come since, those of which a value was heard.
         Raises HandOverError."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._failure or len(self._values) > self._segments, first_s
-            )
+            self._changed.wait_for(lambda: self._failure or self._is_whole(), first_s)
             self._changed.wait_for(lambda: self._failure or self._version > after, wait_s)
             if self._failure is not None:
                 raise self._failure
             values = self._values
-            if len(values) <= self._segments:
+            if not self._is_whole():
                 raise HandOverError(
                     "min time has not been heard from the tracker yet; is it running?",
                     Code.HAND_OVER_UNREACHABLE,
                 )
             known = tuple(values[n] for n in takewhile(values.__contains__, count()))
             return Relayed(self._version, known, values[None])
+
+    def _is_whole(self) -> bool:
+        """Whether the whole pipeline's was heard, and that of each segment of the beginning."""
+        return self._values.keys() >= {None, *range(self._segments)}
 
 
 class TrackerUplink:

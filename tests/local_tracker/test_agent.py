@@ -213,6 +213,19 @@ def test_one_that_no_worker_has_started_waits_until_its_pipeline_is_registered(
             assert local.stop() == 0
 
 
+def test_one_that_waits_for_its_pipeline_ends_by_itself_as_a_containers_first_process_has_to(
+    tmp_path: Path,
+) -> None:
+    with tracker.embedded() as embedded:
+        local = Running(
+            "local_tracker.agent", "--target", embedded.target, "--pipeline", "p",
+            "--node-id", "n", "--socket", f"unix:{tmp_path}/lt", errors=tmp_path / "log",
+        )  # fmt: skip
+        with local:
+            local.until_logs("'p' is not registered")
+            assert local.stop() == 128 + signal.SIGTERM
+
+
 def test_a_refused_step_says_what_the_tracker_says(running: EmbeddedTracker, worker: None) -> None:
     with acks.step():
         acks.consume("a", 5, 1)

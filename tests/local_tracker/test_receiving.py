@@ -18,7 +18,14 @@ from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
 from local_tracker.worker.handle import Handle
-from local_tracker.worker.protocol import MAX_BODY_BYTES, Deadline, connect, receive_frame
+from local_tracker.worker.protocol import (
+    FAREWELL,
+    MAX_BODY_BYTES,
+    Deadline,
+    connect,
+    receive_frame,
+    send_frame,
+)
 from tests.local_tracker.fakes import FakeUplink
 from tests.waits import HANG_S
 from tracker.errors import HandOverError
@@ -70,6 +77,19 @@ def test_a_frame_that_is_begun_and_not_ended_ends_its_connection(
         answer = receive_frame(connection)
         assert answer is not None and answer[0]["error"] == "hand_over.deadline"
         assert receive_frame(connection) is None, "it is closed"
+
+
+@pytest.mark.parametrize("begin", [HALF[:1], HALF[:8], HALF])
+def test_a_request_that_has_not_come_whole_by_the_end_was_not_taken(begin: bytes) -> None:
+    with closing(Listener("tcp:127.0.0.1:0")) as listener, come(listener.address) as connection:
+        uplink = FakeUplink()
+        server = Server(listener, uplink, Stager(uplink, Stats()), None, "lt")
+        send_frame(connection, {"type": "hello", "pipeline": "p", "farewell": True})
+        assert receive_frame(connection) is not None
+        connection.sendall(begin)
+        assert server.stop(HANG_S)
+        assert receive_frame(connection) == (FAREWELL, b"")
+        server.join_watching()
 
 
 def test_half_frames_of_all_connections_that_there_may_be_lock_nobody_out(
