@@ -65,7 +65,7 @@ class PeerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def JoinShard(self, request, context):
-        """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+        """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
         code not_home. Repeated from one address, it is one number until that shard has joined.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -38,7 +38,7 @@ class PeerServiceStub:
     again by the protocol.
     """
     JoinShard: _grpc.UnaryUnaryMultiCallable[_peer_service_pb2.JoinShardRequest, _peer_service_pb2.JoinShardResponse]
-    """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+    """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
     code not_home. Repeated from one address, it is one number until that shard has joined.
     """
     Bootstrap: _grpc.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]
@@ -54,7 +54,7 @@ class PeerServiceAsyncStub(PeerServiceStub):
     again by the protocol.
     """
     JoinShard: _aio.UnaryUnaryMultiCallable[_peer_service_pb2.JoinShardRequest, _peer_service_pb2.JoinShardResponse]  # type: ignore[assignment]
-    """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+    """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
     code not_home. Repeated from one address, it is one number until that shard has joined.
     """
     Bootstrap: _aio.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]  # type: ignore[assignment]
@@ -79,7 +79,7 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _peer_service_pb2.JoinShardRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_peer_service_pb2.JoinShardResponse, _abc.Awaitable[_peer_service_pb2.JoinShardResponse]]:
-        """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+        """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
         code not_home. Repeated from one address, it is one number until that shard has joined.
         """
 

@@ -101,7 +101,7 @@ class RescaleShardsResponse(_message.Message):
     IN_FORCE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     in_force: _builtins.bool
-    """Whether every shard goes by a table with so many shards."""
+    """Whether every shard uses a table with so many shards."""
     version: _builtins.int
     """The newest version of the table."""
     def __init__(

@@ -164,7 +164,7 @@ class PipelineServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RescaleShards(self, request, context):
-        """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+        """Lets so many shards own the slots to come. Goes to the sequencer; answered when every shard uses the
         new table, or after the time that the asker waits. Repeating it changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

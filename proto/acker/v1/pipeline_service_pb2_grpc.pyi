@@ -67,7 +67,7 @@ class PipelineServiceStub:
     shard that registered it; answered when every shard has ended it. Repeated for the same generation, it is one end.
     """
     RescaleShards: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.RescaleShardsRequest, _pipeline_service_pb2.RescaleShardsResponse]
-    """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+    """Lets so many shards own the slots to come. Goes to the sequencer; answered when every shard uses the
     new table, or after the time that the asker waits. Repeating it changes nothing.
     """
 
@@ -110,7 +110,7 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     shard that registered it; answered when every shard has ended it. Repeated for the same generation, it is one end.
     """
     RescaleShards: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RescaleShardsRequest, _pipeline_service_pb2.RescaleShardsResponse]  # type: ignore[assignment]
-    """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+    """Lets so many shards own the slots to come. Goes to the sequencer; answered when every shard uses the
     new table, or after the time that the asker waits. Repeating it changes nothing.
     """
 
@@ -210,7 +210,7 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pipeline_service_pb2.RescaleShardsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipeline_service_pb2.RescaleShardsResponse, _abc.Awaitable[_pipeline_service_pb2.RescaleShardsResponse]]:
-        """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+        """Lets so many shards own the slots to come. Goes to the sequencer; answered when every shard uses the
         new table, or after the time that the asker waits. Repeating it changes nothing.
         """
 

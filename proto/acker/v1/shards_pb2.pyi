@@ -442,7 +442,7 @@ class ShardStep(_message.Message):
 
     @_builtins.property
     def changed(self) -> Global___RoutingTable:
-        """Every home is to go by this table."""
+        """Every home is to use this table."""
 
     @_builtins.property
     def nodes_moved(self) -> Global___NodesMoved:
@@ -450,7 +450,7 @@ class ShardStep(_message.Message):
 
     @_builtins.property
     def adopted(self) -> Global___RoutingAdopted:
-        """A home goes by a table."""
+        """A home uses a table."""
 
     @_builtins.property
     def cells_moved(self) -> Global___CellsMoved:
@@ -512,7 +512,7 @@ class SequencerMoved(_message.Message):
     shard: _builtins.int
     """To which shard."""
     move: _builtins.int
-    """The how manieth time, from 1."""
+    """Which move of the role this is, from 1."""
     def __init__(
         self,
         *,
@@ -1115,7 +1115,7 @@ Global___ToldSlots: _TypeAlias = ToldSlots  # noqa: Y015
 
 @_typing.final
 class AdoptedBy(_message.Message):
-    """A home goes by a version."""
+    """A home uses a version."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1123,7 +1123,7 @@ class AdoptedBy(_message.Message):
     HOME_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Of the routing table that the home goes by."""
+    """Of the routing table that the home uses."""
     home: _builtins.int
     """Number of the home's shard."""
     number: _builtins.int
