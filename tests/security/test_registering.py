@@ -101,9 +101,12 @@ def entry(rights: str, more: str = "") -> str:
     return f"tokens: [{{name: team, sha256: '{'0' * 64}', pipelines: {rights}{more}}}]"
 
 
-def register(cluster: Cluster, budgets: Budgets, spec: PipelineSpec) -> None:
-    with budgets.registers(spec):
-        cluster.register(spec)
+def register(
+    cluster: Cluster, budgets: Budgets, spec: PipelineSpec, *, change: bool = False
+) -> None:
+    with budgets.registers(spec, change=change):
+        cluster.ask(0, RegisterPipeline, spec, change)
+        cluster.settle()
 
 
 @pytest.mark.parametrize(("more", "most"), [("", 5), (", max_segments: 3", 3)])
@@ -115,9 +118,27 @@ def test_a_token_has_its_part_of_the_segments(more: str, most: int) -> None:
         with pytest.raises(Refused, match=f"'team' may register .* max_segments of {most}"):
             register(cluster, budgets, chain("team-b", 2))
         register(cluster, budgets, chain("team-a", most - 1))  # is there already
-    with budgets.registers(chain("team-c", 1)), pytest.raises(Refused, match="max_segments of"):
+    full = pytest.raises(Refused, match="max_segments of")
+    with budgets.registers(chain("team-c", 1), change=False), full:
         register(cluster, budgets, chain("team-d", 1))
     register(cluster, budgets, chain("team-d", 1))
+
+
+def test_what_a_pipeline_gets_while_it_runs_counts_as_if_it_had_been_registered_so() -> None:
+    cluster, budgets, _ = judged(entry("{team-*: [register]}"))
+    cluster.register(chain("other", 4))
+    register(cluster, budgets, chain("team-a", 2))
+    full = pytest.raises(Refused, match=r"have 2 segments here, and 4 more .* max_segments of 5")
+    with full:
+        register(cluster, budgets, chain("team-a", 6), change=True)
+    register(cluster, budgets, chain("team-a", 6))  # changes nothing
+    with budgets.registers(chain("team-a", 5), change=True), pytest.raises(Refused):
+        register(cluster, budgets, chain("team-b", 2))
+    register(cluster, budgets, chain("team-a", 5), change=True)
+    assert len(cluster.processes[0].spec("team-a").segments) == 5
+    register(cluster, budgets, chain("team-a", 4), change=True)  # what is removed counts on
+    with pytest.raises(Refused, match="have 5 segments here, and 1 more"):
+        register(cluster, budgets, chain("team-b", 1))
 
 
 def test_a_token_has_its_part_of_the_nodes() -> None:

@@ -25,18 +25,23 @@ class Budgets:
     def __init__(self, process: Process, config: ProcessConfig) -> None:
         self._process, self._config = process, config
         self._registering: dict[str, int] = {}
-        """Segments of pipelines that are not registered yet."""
+        """How many segments the pipelines have that are being registered or changed, when that is done."""
 
     @contextmanager
-    def registers(self, spec: PipelineSpec) -> Iterator[None]:
-        """While a pipeline is being registered: it counts from now on. Raises Refused(FULL)."""
-        there = self._registering | {p.name: len(p.segments) for p in self._process.pipelines()}
+    def registers(self, spec: PipelineSpec, *, change: bool) -> Iterator[None]:
+        """While a pipeline is being registered, or changed: what it gets counts from now on. Raises Refused(FULL)."""
+        known = {p.name: p.segments for p in self._process.pipelines()}
+        there = {name: len(segments) for name, segments in known.items()}
+        for name, count in self._registering.items():
+            there[name] = max(count, there.get(name, 0))
+        has = known.get(spec.name, ())
+        new = 0 if has and not change else len({*spec.segments}.difference(has))
+        more = len(has) + new - there.get(spec.name, 0)
         token = TOKEN.get()
-        if token is not None and spec.name not in there:
+        if token is not None and more > 0:
             most = self._most(token, Right.REGISTER, token.max_segments, self._config.max_segments)
-            more = len(spec.segments)
             _check(token, Right.REGISTER, there, more, most, "segments", f"pipeline {spec.name!r}")
-        self._registering[spec.name] = len(spec.segments)
+        self._registering[spec.name] = len(has) + new
         try:
             yield
         finally:

@@ -59,7 +59,7 @@ class PipelineServicer:
             )
         spec = spec_from_pb(request.spec)
         known = {spec.name: spec for spec in self._engine.process.pipelines()}
-        with self._budgets.registers(spec):
+        with self._budgets.registers(spec, change=request.change):
             registered = await self._engine.ask(
                 m.RegisterPipeline(object(), spec, request.change, request.check_only)
             )
