@@ -163,7 +163,7 @@ class Server:
         self._busy: dict[socket.socket, bool] = {}
         self._farewells: set[socket.socket] = set()
         """Connections whose workers understand the frame that ends one."""
-        self._peers, self._room = Peers(), Room()
+        self._peers, self._room, self._looking = Peers(), Room(), threading.Lock()
         self._stopping = False
         self._min_times: MinTimes | None = None
         self._watching: threading.Thread | None = None
@@ -334,8 +334,9 @@ class Server:
                 Code.REFUSED_UNKNOWN_PIPELINE,
             )
         segment = fields.text("segment", "")
-        if segment and segment not in self._uplink.segments:
-            self._uplink.look_again(segment)
+        with self._looking:  # so that many who ask are one question at a time to the tracker
+            if segment and segment not in self._uplink.segments:
+                self._uplink.look_again(segment)
         return {
             "pipeline": asked,
             "segments": self._uplink.segments,
