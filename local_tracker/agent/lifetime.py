@@ -42,7 +42,7 @@ class Lifetime:
         self.changed()
 
     def changed(self) -> None:
-        """Lets `wait` return: something that it, or its caller, goes by has changed."""
+        """Lets `wait` return: something that it, or its caller, follows has changed."""
         try:
             os.write(self._wake, b"x")
         except BlockingIOError:

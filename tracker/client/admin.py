@@ -113,8 +113,8 @@ class Admin(Closing):
         """Registers a pipeline, or lets one that is there become this one while it runs: its limits, also lower ones
         (what is over them stays), its segments and edges, and the rest. Segments that are not named any more are removed:
         they take nothing more, and what is open there is waited for. dry_run: nothing changes. drop_open: what is open in
-        removed segments is written off, and returned; UnavailableError where a shard does not say what that is: repeat
-        it. succeeds: the name of a pipeline in whose place a new one comes, where what is to change cannot: unless it has
+        removed segments is written off, and returned; UnavailableError where a shard does not answer with what that is:
+        repeat it. succeeds: the name of a pipeline in whose place a new one comes, where what is to change cannot: unless it has
         a start of its own, it begins where that one is complete, which is waited for as long as the timeout of this object
         (with dry_run it is not). Raises RefusedError where it cannot become so while it runs, with what to do instead, and
         with what is open of a pipeline that is to be succeeded."""
@@ -192,11 +192,11 @@ class Admin(Closing):
         timeout_s: float | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> RoutingInfo:
-        """Lets so many shards own the slots to come; returns when all go by the new table, and those
+        """Lets so many shards own the slots to come; returns when all use the new table, and those
         that are to go have gone. May be repeated. More than there are: processes that have joined
         (`lowmark serve --join`) get them. evacuate: those that go hand over what is open at once,
         instead of waiting until it is done; without: shards that are to go, before those with the highest numbers;
-        on_progress: told what it waits for, in a sentence, when that has changed.
+        on_progress: called with what it waits for, in a sentence, when that has changed.
         Raises RefusedError if it cannot be; UnavailableError where it is not done within `timeout_s`
         seconds (None: the timeout of this object), which goes on all the same and may be asked for
         again."""

@@ -64,7 +64,7 @@ class Rescaling:
         wish: Wish,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
-        """on_progress: told what it waits for, in a sentence, whenever that has changed."""
+        """on_progress: called with what it waits for, in a sentence, whenever that has changed."""
         self._admin, self._wish, self._on_progress = admin, wish, on_progress
         self._waits_for = "the sequencer has not answered"
         self._too_few_since_s: float | None = None

@@ -1,6 +1,6 @@
 """Stores as one file, to be kept or carried to stores of another kind: of some shards, or of all of a tracker.
 
-The file holds a line of JSON with the numbers of its shards; of each of them a line that says what follows and in
+The file holds a line of JSON with the numbers of its shards; of each of them a line that states what follows and in
 which format, the snapshot, and the records (position and length before each); and a hash of all that. It is read to
 its end and checked before anything is written.
 """
@@ -196,7 +196,7 @@ def _whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _fields(file: BinaryIO, path: Path, kind: str) -> dict[str, Any]:
-    """The line that says what follows, without its format, which this version reads."""
+    """The line that states what follows, without its format, which this version reads."""
     try:
         fields = json.loads(file.readline(_MOST_HEADER_BYTES))
     except (RecursionError, ValueError):

@@ -101,7 +101,7 @@ class Routes:
         return segment_number(self.spec, segment)
 
     def change(self, spec: PipelineSpec, more: Iterable[int]) -> None:
-        """The pipeline has become what `spec` says: from here on batches are labelled by its edges. more: segments, by
+        """The pipeline has become `spec`: from here on batches are labelled by its edges. more: segments, by
         number, in which the query creates beside its own. Raises TrackingError where it cannot go on so."""
         creates = dict.fromkeys(spec.segments[number] for number in self.creates)
         self._check_creates(spec, creates)
@@ -273,7 +273,7 @@ class Routes:
         return not reached.isdisjoint(self.read_segments())
 
     def _check_creates(self, spec: PipelineSpec, creates: Iterable[str]) -> None:
-        """Raises TrackingError where the query could not create in a segment by what `spec` says."""
+        """Raises TrackingError where the query could not create in a segment by the graph of `spec`."""
         sources = self.read_segments()
         self._check_not_removed(spec, creates)
         for target in creates if self._needs_edges else ():

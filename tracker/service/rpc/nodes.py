@@ -114,7 +114,7 @@ class TickStream:
         self._add(node_pb.CommitTicksResponse(grant=grant_to_pb(grant, self.spec)))
 
     def changed(self, spec: PipelineSpec) -> None:
-        """A pipeline has become what `spec` says. A node that does not read gets the newest."""
+        """A pipeline has become `spec`. A node that does not read gets the newest."""
         if self.spec is not None and spec.name == self.spec.name:
             self.spec, self._changed = spec, True
             self._news.set()
