@@ -373,10 +373,11 @@ def test_it_says_what_it_is_refused(running: EmbeddedTracker, logs: Logs) -> Non
     query.close()
 
 
-def test_a_full_table_is_waited_for_and_said(logs: Logs) -> None:
-    """The query is not stopped: there may be room later."""
+@pytest.mark.parametrize("code", [RefusalCode.FULL, RefusalCode.NOT_READY])
+def test_a_refusal_that_passes_is_waited_for_and_said(logs: Logs, code: RefusalCode) -> None:
+    """The query is not stopped: there may be room later, or every shard reckon with an edge that is new."""
     logs.batch(0, 1)
-    node = FullNode()
+    node = FullNode(code)
     follower = Follower(
         "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
         Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
@@ -421,11 +422,12 @@ def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
 
 
 class FullNode:
-    """Refuses the first tick for want of room."""
+    """Refuses the first tick, for want of room or as it is told to."""
 
     waits: tuple[WaitCause, ...] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, code: RefusalCode = RefusalCode.FULL) -> None:
+        self._code = code
         self.said: list[tuple[WaitCause, ...]] = []
         self.ended = threading.Event()
         self._refused = False
@@ -436,7 +438,7 @@ class FullNode:
             future.set_result(1)
         else:
             self._refused = True
-            future.set_exception(RefusedError(Refusal(RefusalCode.FULL, "no room"), of_tick=True))
+            future.set_exception(RefusedError(Refusal(self._code, "no room"), of_tick=True))
         return future
 
     def report_waits(self, causes: Sequence[WaitCause]) -> None:

@@ -44,6 +44,8 @@ _LONGEST_PAUSE_S = 0.25  # between these
 _ALIVE_EVERY_S = 0.2
 _MAX_RELABELS = 5
 _RETRY_AFTER_S = 1.0
+_PASSES = {RefusalCode.FULL, RefusalCode.NOT_READY}
+"""Refusals after which the same tick is taken: when there is room, or every shard reckons with an edge that is new."""
 _WAIT_STEP_S = 0.25
 _STEPS_PER_WARNING = 40
 
@@ -347,7 +349,7 @@ class Follower:
                 self._node.report_waits(())
                 return
             except RefusedError as error:
-                if error.refusal.code is RefusalCode.FULL:
+                if error.refusal.code in _PASSES:
                     self._wait_refused(batch, error.refusal.message)
                     continue
                 relabels += 1
@@ -367,7 +369,7 @@ class Follower:
                     raise Stopping from None
 
     def _wait_refused(self, batch: int, message: str) -> None:
-        """A full table may have room later; till then it is reported what the query waits for."""
+        """What is refused may be taken later; till then it is reported what the query waits for."""
         self._node.report_waits([WaitCause(WaitKind.REFUSED, message, batch=batch)])
         log.warning("%s: batch %d is refused, and tried again: %s", self._about(), batch, message)
         if self._stopping.wait(_RETRY_AFTER_S):
