@@ -8,9 +8,10 @@ cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (
 
 Requests, by `type`, and the fields of their answers:
 
-- `hello` {pipeline, segment}: {pipeline, segments: [name], slack_ns, rounds, mode, node_id, spool, generation}; how often
-  the pipeline had been restarted, where the local tracker is eager: a worker is of one generation, and hands
-  over nothing in another
+- `hello` {pipeline, segment, farewell}: {pipeline, segments: [name], slack_ns, rounds, mode, node_id, spool,
+  generation}. `segment`, if given, is looked up at the tracker where it is not known yet; `farewell`: the worker
+  understands FAREWELL. `generation` is how often the pipeline had been restarted, where the local tracker is eager: a
+  worker is of one generation, and hands over nothing in another
 - `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,
   partition, attempt, created: n, consumed: n}]}: answered when durable. A nonce is one hand-over; it
   may be repeated, another one for the same key is refused.

@@ -40,7 +40,8 @@ PAGE_PIPELINES = 200
 SHARD_TIMEOUT_S = 5.0
 """How long one shard may take for its part of an explanation."""
 MAX_DROPS = 1_000
-"""How often what is open in a removed segment is listed and written off, up to MAX_EXPLAINED_CELLS of each shard."""
+"""How often what is open in a removed segment is listed and written off, up to MAX_EXPLAINED_CELLS of each shard. What
+is open after that stays, until somebody asks again."""
 MAX_ASKED_AT_ONCE = 16
 """Shards that are asked for their parts at the same time."""
 
