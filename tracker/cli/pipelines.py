@@ -52,7 +52,7 @@ def pipelines_apply(
     A pipeline that is there becomes what its file says: segments and edges, limits, fronts. A segment that the file
     does not name any more is removed: it takes nothing more, and is drained, or dropped. What cannot change while the
     pipeline runs is refused, with what to do instead: slack, rounds and what slots count change by a pipeline of another
-    name that succeeds the one that is there. That is waited for for a while; what is open of it then is shown.
+    name that succeeds the one that is there. It waits half a minute for that to be complete, and shows what is open then.
     """
     files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
     if not files:
