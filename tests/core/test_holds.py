@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -322,14 +323,22 @@ def test_what_was_written_off_is_no_hold_any_more(shards: int) -> None:
     assert cluster.agreed(SPEC) == (50, 52)
 
 
-def test_a_node_that_is_gone_holds_nothing_of_what_was_written_off_for_it(
-    shards: int, snapshot: bool
+def test_a_node_that_is_gone_is_forgotten_with_its_holds_when_they_were_written_off_for_it(
+    monkeypatch: Any, shards: int, snapshot: bool
 ) -> None:
+    """Until then one that comes back is told of them: they have become late."""
+    monkeypatch.setattr(home, "KEPT_GONE_NODES", 2)
     cluster, _, _ = holding(shards)
     checksum, items = cluster.pipeline(cluster.routing.owner(5)).shard.cells.value(WROTE, 5)
     cluster.ask_home("worker", RetireNode, Cells.of([(WROTE, 5, checksum, items)]), 0)
     cluster.restart_all(from_snapshots=snapshot)
     assert cluster.agreed(SPEC) == (50, 52)
+    assert [each.name for each in cluster.join("worker", check_only=True).holds] == ["state"]
+    at_home = cluster.routing.home("p", "worker")
+    for name in itertools.islice(cluster.ids_at(at_home), 2):
+        cluster.node(SPEC, name)
+        cluster.ask_home(name, RetireNode, Cells.empty(), 0)
+    assert "worker" not in cluster.pipeline(at_home).home.nodes
     assert cluster.node(SPEC, "worker").joined.holds == ()
 
 

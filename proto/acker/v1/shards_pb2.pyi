@@ -105,6 +105,7 @@ class NodeSnapshot(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
+    HOLDS_GIVEN_UP_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is, by the word that it has said when it joined (JoinNodeRequest.kind)."""
     durable: _builtins.int
@@ -117,6 +118,8 @@ class NodeSnapshot(_message.Message):
     """Whether an operator has retired it."""
     owner: _builtins.str
     """What it runs for; empty if that was not said."""
+    holds_given_up: _builtins.bool
+    """Whether all of them were written off because it is gone."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """Its newest incarnation."""
@@ -156,10 +159,11 @@ class NodeSnapshot(_message.Message):
         owner: _builtins.str = ...,
         grants: _abc.Iterable[Global___PinRecord] | None = ...,
         holds: _abc.Iterable[_types_pb2.HeldSlot] | None = ...,
+        holds_given_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "grants", b"grants", "holds", b"holds", "key", b"key", "kind", b"kind", "owner", b"owner", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "grants", b"grants", "holds", b"holds", "holds_given_up", b"holds_given_up", "key", b"key", "kind", b"kind", "owner", b"owner", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

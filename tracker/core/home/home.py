@@ -106,13 +106,11 @@ class HomeNode(DurableNode):
         self.last_alive_ns, self.silent_ns, self.suspected = now_ns, 0, False
 
     def give_up_holds(self, cells: Cells) -> None:
-        """An operator has written off these cells because the node is gone: what it held there is no hold any more."""
+        """An operator has written off these cells because the node is gone, and maybe all that it holds with them."""
         if self.holds:
             places = {(segment, slot) for segment, slot, *_ in cells.rows()}
-            given_up = [n for n, held in self.holds.items() if (held.segment, held.slot) in places]
-            for name in given_up:
-                del self.holds[name]
-                self.held.pop(name, None)
+            held = {(each.segment, each.slot) for each in self.holds.values()}
+            self.holds_given_up = self.holds_given_up or held <= places
 
     @property
     def waits_for_grant(self) -> bool:
@@ -288,7 +286,9 @@ class HomePipeline:
         self.nodes[key.node_id] = node
         node.evicted = True
         node.fronts, node.grants = {}, {}
-        remembered = [i for i, known in self.nodes.items() if known.evicted and not known.held]
+        remembered = [
+            i for i, n in self.nodes.items() if n.evicted and (n.holds_given_up or not n.held)
+        ]
         for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
             del self.nodes[node_id]
             self.drop_staged(node_id, unless=lambda _: False)
