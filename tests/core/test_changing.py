@@ -7,16 +7,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
+
 from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.log import (
     Entries,
     FrameArrived,
     KeyClosed,
+    NodeAlive,
     PipelineChanged,
     PipelineCompleted,
     RegisterPipeline,
     RestartPipeline,
     RetireNode,
+    ShardReport,
 )
 from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER
@@ -258,6 +262,62 @@ def test_it_counts_until_the_cut_holds_what_homes_logged_before_they_judged_by_t
     assert cluster.agreed(SPEC) == (400, 400, slot)
 
 
+def test_what_a_change_takes_away_counts_on_where_the_next_one_comes_before_that_is_over() -> None:
+    """It is over at the registrar; another process has not heard one shard's reports."""
+    cluster = Lossy(3)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    home, owner = (shard for shard in range(3) if shard != registrar)
+    slot = next(iter(cluster.slots_of(owner, 150)))
+    front = cluster.front(SPEC, "front", promise=100, f=IN)
+    front.commit(created=[(IN, slot, 7)], heartbeats={"f": 400})
+    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
+    worker.commit(consumed=[(IN, slot, 7)], created=[(A, slot, 8)])
+    cluster.held.add((home, owner))
+    worker.begin(consumed=[(A, slot, 8)], created=[(B, slot, 9)])
+    cluster.settle()
+    without = replace(SPEC, edges=(Edge("in", "a"), Edge("in", "b")))
+    cluster.handle(registrar, RegisterPipeline("first", without, True))
+    cluster.settle()
+    cluster.lost = {(owner, home, ShardReport)}
+    cluster.held.clear()
+    cluster.pass_time(3 * cluster.config.retransmit_ms)
+    assert not cluster.pipeline(registrar).graph_change.is_under_way
+    second = replace(without, edges=(*without.edges, Edge("b", "a", 5)))
+    cluster.handle(registrar, RegisterPipeline("second", second, True))
+    cluster.pass_time(3 * cluster.config.retransmit_ms)
+    assert cluster.pipeline(home).changes == 2
+    assert all(said[B] <= slot for said in cluster.min_times(SPEC))
+    cluster.restart(home)
+    assert cluster.pipeline(home).graph_change.gone == (Edge("a", "b"),)
+    cluster.lost = set()
+    cluster.reconnect()
+    assert [said[B] for said in cluster.min_times(SPEC)] == [slot] * 3
+    assert not any(pipeline.graph_change.gone for pipeline in cluster.pipelines())
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_an_edge_that_comes_back_is_used_when_every_shard_reckons_with_it(registered: bool) -> None:
+    """Also where the pipeline becomes just what was registered."""
+    cluster = Cluster(3)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    home, late = (shard for shard in range(3) if shard != registrar)
+    front = cluster.front(SPEC, next(cluster.ids_at(registrar)), promise=100, f=IN)
+    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
+    front.commit(created=[(IN, 150, 7)], heartbeats={"f": 400})
+    worker.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 8)])
+    apply(cluster, replace(SPEC, edges=(Edge("in", "a"), Edge("in", "b"))))
+    back = SPEC if registered else replace(SPEC, edges=(*SPEC.edges, Edge("b", "a", 9)))
+    cluster.held.add((registrar, late))
+    cluster.handle(registrar, RegisterPipeline("r", back, True))
+    cluster.settle()
+    step: dict[str, Any] = {"consumed": [(A, 150, 8)], "created": [(B, 600, 9)]}
+    assert worker.refused(**step).code is RefusalCode.NOT_READY
+    cluster.reconnect()
+    worker.commit(**step)
+
+
 def test_a_segment_that_is_removed_is_drained(shards: int) -> None:
     cluster, _, reader = begun(shards)
     reader.commit(consumed=[(IN, 150, 7)], created=[(A, 150, 9)])
@@ -281,6 +341,8 @@ def test_what_is_open_in_a_removed_segment_may_be_given_up(shards: int) -> None:
     refused(gives_up(lost, 1), RefusalCode.INVALID, "segments that were removed")
     apply(cluster, replace(WITHOUT_A, segments=(*WITHOUT_A.segments, "new")))
     refused(gives_up(other, 1), RefusalCode.INVALID, "segment number 0")
+    nowhere = Cells.of([(-1, 150, 9, 1)])
+    refused(gives_up(nowhere, 1), RefusalCode.UNKNOWN_SEGMENT, "segment number -1")
     assert cluster.agreed(SPEC)[:3] == (160, 150, 150)
     assert gives_up(lost, 1) is None is gives_up(lost, 2)
     assert cluster.agreed(SPEC)[:3] == (160, FOREVER, 160)
@@ -324,6 +386,36 @@ def test_one_that_is_open_no_more_is_complete_when_its_fronts_have_left_or_were_
     assert cluster.agreed(spec) == (400, 400, 400)
     apply(cluster, replace(spec, open=False))
     assert cluster.agreed(spec) == (FOREVER,) * 3
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_front_that_is_evicted_when_its_home_knows_it_open_no_more_may_come_back(
+    late: bool,
+) -> None:
+    """Also where a shard hears of the eviction before it hears of the change."""
+    closed = PipelineSpec(
+        "p", ("x", "y"), (), fronts=("f", "g"), silent_front=SilentFront.EVICT, evict_after_ms=500
+    )
+    opened, cluster = replace(closed, open=True), Cluster(3)
+    cluster.register(opened)
+    registrar = cluster.routing.registrar("p")
+    home, other = (shard for shard in range(3) if shard != registrar)
+    ids = iter(cluster.ids_at(home))
+    silent = cluster.front(opened, next(ids), promise=100, f=0)
+    lives = cluster.front(opened, next(ids), promise=100, g=1)
+    silent.commit(heartbeats={"f": 400})
+    if late:
+        cluster.held.add((registrar, other))
+    cluster.handle(registrar, RegisterPipeline("r", closed, True))
+    cluster.move_at_once()
+    for _ in range(24):
+        cluster.handle(lives.home, NodeAlive(lives.session))
+        cluster.pass_time(100)
+    assert any(entry.evicted for entry in cluster.logged(KeyClosed))
+    cluster.held.clear()
+    cluster.settle()
+    again = cluster.node(closed, silent.key.node_id, "front")
+    assert again.join_front("f", 0).slot < FOREVER
 
 
 def test_completion_behind_the_change_that_allows_it_is_taken_in_one_frame() -> None:

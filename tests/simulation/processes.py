@@ -175,7 +175,7 @@ class Processes(Base):
         """A process is gone."""
         raise NotImplementedError
 
-    def front_evicted(self, pipeline: str, key: NodeKey, *, retired: bool) -> None:
+    def front_evicted(self, pipeline: str, key: NodeKey, *, keeps_places: bool) -> None:
         """It is durable that a front was evicted, or retired."""
         raise NotImplementedError
 
@@ -443,7 +443,7 @@ class Processes(Base):
             if isinstance(entry, KeyTick) and entry.tick.content.leaves:
                 self.nearly_complete(entry.tick.pipeline)
             if isinstance(entry, KeyClosed) and entry.evicted:
-                self.front_evicted(entry.pipeline, entry.key, retired=entry.retired)
+                self.front_evicted(entry.pipeline, entry.key, keeps_places=entry.keeps_places)
             elif isinstance(entry, WrittenOff):
                 self.node_retired(entry.pipeline, entry.generation, entry.node_id)
             elif isinstance(entry, PipelineChanged):

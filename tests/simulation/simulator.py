@@ -738,13 +738,13 @@ class Simulator(Processes):
     def node_retired(self, pipeline: str, generation: int, node_id: str) -> None:
         self.world_of(pipeline, generation).node_retired(node_id)
 
-    def front_evicted(self, pipeline: str, key: NodeKey, *, retired: bool) -> None:
+    def front_evicted(self, pipeline: str, key: NodeKey, *, keeps_places: bool) -> None:
         if not isinstance(self.nodes[key.node_id], FrontNode):
             return
         self.count("evicted_fronts")
         self.trace_line(lambda: f"{key} is evicted")
         world = self.world_of(pipeline, self.ledger.generation_of(pipeline, key))
-        world.front_evicted(key.node_id, retired=retired)
+        world.front_evicted(key.node_id, keeps_places=keeps_places)
         if world.vacant_segments():
             self.count("vacant_places")
         may_restart = self._pipelines[pipeline].restarts and not self.resting

@@ -143,8 +143,7 @@ class World:
         self.spec = spec
         self.go_by(self.edges)
         targets = {target for _, target, _ in numbered_edges(spec)}
-        if not spec.open:
-            self.waiting.update(segment for segment in new if segment not in targets)
+        self.waiting.update(segment for segment in new if segment not in targets)
 
     def changed_everywhere(self) -> None:
         """Every process knows what it has become."""
@@ -320,12 +319,13 @@ class World:
         known.left, known.may_label_from = True, None
         self.version += 1
 
-    def front_evicted(self, node_id: str, *, retired: bool) -> None:
-        """It is durable that a node's fronts were evicted, or that an operator retired it."""
+    def front_evicted(self, node_id: str, *, keeps_places: bool) -> None:
+        """It is durable that a node's fronts were evicted, or that an operator retired it. keeps_places: they may come back,
+        in a pipeline that its home does not know to be open."""
         for front, known in self.fronts.items():
             if front[0] == node_id:
                 known.evicted, known.may_label_from = True, None
-                known.vacant = not retired and not self.spec.open
+                known.vacant = keeps_places
         for batch in [b for b in self._unknown if b[0] == node_id]:
             items = self._written_off[batch] = self._unknown.pop(batch)
             for item in items:

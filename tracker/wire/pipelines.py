@@ -33,10 +33,11 @@ _TIME = {
 _SILENT_OUT = {meaning: number for number, meaning in _SILENT.items()}
 _TIME_OUT = {meaning: number for number, meaning in _TIME.items()}
 
+EDGE = derived(Edge, pb.Edge)
 _SPEC = derived(
     PipelineSpec,
     pb.PipelineSpec,
-    derived(Edge, pb.Edge),
+    EDGE,
     derived(FrontPolicy, pb.FrontPolicy, Codec(SilentFront, int, _SILENT_OUT.get, _SILENT.get)),
     Codec(SilentFront, int, _SILENT_OUT.get, _SILENT.get),
     Codec(TimeKind, int, _TIME_OUT.get, _TIME.get),

@@ -27,7 +27,7 @@ from tracker.wire.codec import Codec, choice, derived
 from tracker.wire.entries import ENTRY, TOLD, told_entry, write_entry
 from tracker.wire.frames import RUN
 from tracker.wire.framing import mark_of, number_bytes
-from tracker.wire.pipelines import SPEC
+from tracker.wire.pipelines import EDGE, SPEC
 from tracker.wire.refusals import invalid
 from tracker.wire.shards import LATE, MEMBERSHIP, NODE, PIN, RESTART, TABLE, WRITTEN_OFF
 from tracker.wire.ticks import CONTRIBUTION, KEY, UNIT
@@ -141,7 +141,7 @@ PIPELINE_FIELDS = {"published": "said", "durable": "reached", "departed_floors":
 _PIPELINE = derived(
     PipelineSnapshot,
     storage_pb.PipelineSnapshot,
-    CELLS, CONTRIBUTION, LATE, NODE, RUN, SPEC, UNIT, WRITTEN_OFF,
+    CELLS, CONTRIBUTION, EDGE, LATE, NODE, RUN, SPEC, UNIT, WRITTEN_OFF,
     derived(KeyState, storage_pb.KeySnapshot, KEY),
     derived(FrontState, storage_pb.FrontSnapshot),
     derived(

@@ -838,6 +838,7 @@ class KeyClosed(_message.Message):
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
     RETIRED_FIELD_NUMBER: _builtins.int
+    KEEPS_PLACES_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     last_number: _builtins.int
@@ -846,6 +847,8 @@ class KeyClosed(_message.Message):
     """Whether its fronts end with it."""
     retired: _builtins.bool
     """Whether an operator has closed it."""
+    keeps_places: _builtins.bool
+    """Whether its fronts may come back, so that nothing is complete until then."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """Who commits no more: its node left, was evicted or retired, or has a newer incarnation."""
@@ -858,10 +861,11 @@ class KeyClosed(_message.Message):
         last_number: _builtins.int = ...,
         evicted: _builtins.bool = ...,
         retired: _builtins.bool = ...,
+        keeps_places: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evicted", b"evicted", "key", b"key", "last_number", b"last_number", "pipeline", b"pipeline", "retired", b"retired"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evicted", b"evicted", "keeps_places", b"keeps_places", "key", b"key", "last_number", b"last_number", "pipeline", b"pipeline", "retired", b"retired"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -465,6 +465,7 @@ class PipelineSnapshot(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
+    GONE_EDGES_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
@@ -563,6 +564,10 @@ class PipelineSnapshot(_message.Message):
     def changed(self) -> _types_pb2.PipelineSpec:
         """What it has become, if it was changed since it was registered."""
 
+    @_builtins.property
+    def gone_edges(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Edge]:
+        """Edges that still count though they are gone."""
+
     def __init__(
         self,
         *,
@@ -592,10 +597,11 @@ class PipelineSnapshot(_message.Message):
         before: _types_pb2.PipelineSpec | None = ...,
         changed: _types_pb2.PipelineSpec | None = ...,
         changes: _builtins.int = ...,
+        gone_edges: _abc.Iterable[_types_pb2.Edge] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "graph_change", b"graph_change", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

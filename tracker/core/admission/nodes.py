@@ -156,7 +156,9 @@ class Nodes:
         """Fixes the key's last number; whatever else it sends is refused."""
         node = self._pipelines[pipeline].home.nodes.get(key.node_id)
         last = node.accepted if node is not None and node.key == key else 0
-        self._journal.append_home(KeyClosed(pipeline, key, last, evicted, retired))
+        keeps_places = evicted and not retired and not self._pipelines[pipeline].spec.open
+        closed = KeyClosed(pipeline, key, last, evicted, retired, keeps_places)
+        self._journal.append_home(closed)
 
     def leave(self, event: LeaveNode) -> None:
         """Closes the key of a node that has no fronts left; raises Refused otherwise."""
@@ -196,6 +198,7 @@ class Nodes:
         Of a node that is gone already, which was evicted, say, its fronts have left by this."""
         pipeline = self._homes.at_home(event.pipeline, event.node_id)
         home = pipeline.home
+        home.check_write_off(event.write_off)
         if not event.node_id:
             self._check_removed(pipeline, event.write_off)
         key = home.newest.get(event.node_id)
@@ -206,7 +209,6 @@ class Nodes:
                 f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot be retired: none of this "
                 "id has joined, or it has left by itself; lowmark explain lists the nodes",
             )
-        home.check_write_off(event.write_off)
         if key is not None:
             del home.newest[event.node_id]
             self.close_key(event.pipeline, key, evicted=True, retired=True)

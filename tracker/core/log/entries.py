@@ -99,13 +99,15 @@ class KeyTick:
 @dataclass(frozen=True, slots=True)
 class KeyClosed:
     """A key ends after tick `last_number`; `evicted`: its node's fronts end with it; `retired`: so
-    does an operator's word that the node is gone (rule 9)."""
+    does an operator's word that the node is gone (rule 9); `keeps_places`: its fronts may come back, and nothing is complete
+    until then (rule 8). Its home decides on that, by whether the pipeline is open there, so that all shards agree."""
 
     pipeline: str
     key: NodeKey
     last_number: int
     evicted: bool = False
     retired: bool = False
+    keeps_places: bool = False
 
 
 @dataclass(frozen=True, slots=True)

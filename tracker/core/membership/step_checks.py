@@ -154,6 +154,8 @@ def _check_left(
         raise _refused(
             step, home, f"it is the sequencer, or owns slots by version {known.table.version}"
         )
+    if not known.knows(step.heir):
+        raise _refused(step, home, f"shard {step.heir} is to have its ledgers, and never was one")
     for other, number in step.applied if isinstance(step, steps.ShardLeft) else ():
         if not known.knows(other):
             raise _refused(step, home, f"it has heard of shard {other}, which never was one")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from tracker.core.cut.graph import SegmentGraph
-from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER
 
@@ -34,12 +34,19 @@ class GraphChange:
         default=None, may_lag="it ends when the stable cut has come far enough"
     )
     """What the pipeline was, until the change is over; None where none is under way."""
+    gone: tuple[Edge, ...] = d.survives(
+        {"gone_edges": d.SEQUENCE}, may_lag="as `before` does", default=()
+    )
+    """Edges that still count though they are gone: of what the pipeline was, and of changes before that were not over here
+    when this one came, since what this process had heard was behind what the registrar had."""
     _counts_from: Mapping[int, int] = d.forgotten("it may be found later", dict)
     """How much of each home's log was applied here when the last home had activated it; empty until then."""
 
-    def begin(self, number: int, before: PipelineSpec) -> None:
+    def begin(self, number: int, before: PipelineSpec, spec: PipelineSpec) -> None:
         """A change is applied. The one before is over at its registrar, so that every home has activated it, and every
-        shard has applied that."""
+        shard has applied that; this process may not know yet."""
+        counted = dict.fromkeys((*self.gone, *before.edges))
+        self.gone = tuple(edge for edge in counted if edge not in spec.edges)
         self.number, self.before = number, before
         self.activated, self._counts_from = set(), {}
 
@@ -65,7 +72,7 @@ class GraphChange:
 
     def end(self) -> None:
         """Only what is declared counts from here on."""
-        self.before = None
+        self.before, self.gone = None, ()
 
 
 def numbered(known: PipelineSpec, asked: PipelineSpec) -> PipelineSpec:
@@ -118,9 +125,8 @@ def is_less_patient(known: PipelineSpec, asked: PipelineSpec) -> bool:
     return (asked.keep_alive_ms or FOREVER) < (known.keep_alive_ms or FOREVER)
 
 
-def united(spec: PipelineSpec, before: PipelineSpec | None) -> SegmentGraph:
-    """The graph of a pipeline with the edges that it had before, too."""
-    gone = () if before is None else tuple(e for e in before.edges if e not in spec.edges)
+def united(spec: PipelineSpec, gone: tuple[Edge, ...]) -> SegmentGraph:
+    """The graph of a pipeline with edges that are gone, too."""
     return SegmentGraph(replace(spec, edges=spec.edges + gone) if gone else spec)
 
 

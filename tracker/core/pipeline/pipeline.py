@@ -56,8 +56,6 @@ class Pipeline:
     """Whether this home judges by the last change, which it has logged, durably or not."""
     change_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
     """Whether a change was applied, and what was announced by then is not reported."""
-    has_other_edges: bool = d.follows("`spec`", default=False)
-    """Whether its segments or edges have ever changed: then its nodes may not know of it."""
     declared: SegmentGraph = d.follows("`activates`", ahead=True)
     """The graph by which ticks are judged here."""
     graph: SegmentGraph = d.follows("`spec`, and the change that is under way", ahead=True)
@@ -108,7 +106,7 @@ class Pipeline:
         self.spec = self.registered = spec
         self.changed, self.changes, self.graph_change = None, 0, GraphChange()
         self.graph = self.declared = self.remaining = SegmentGraph(spec)
-        self.has_other_edges, self.activates, self.change_unreported = False, True, False
+        self.activates, self.change_unreported = True, False
         self._vectors, self._own = vectors, own
         self.restarts, self.restart = [], None
         self.published = [spec.start_slot] * len(spec.segments)
@@ -157,6 +155,11 @@ class Pipeline:
         return [max(slot, told.get(segment, slot)) for segment, slot in enumerate(min_times)]
 
     @property
+    def has_other_edges(self) -> bool:
+        """Whether its segments or edges have ever changed, also back: then its nodes may not know of it."""
+        return self.graph_change.number > 0
+
+    @property
     def has_changed(self) -> bool:
         """Whether there is something to report of this shard's part."""
         return not self.reported or bool(self.shard.changes) or self.announced_due
@@ -185,7 +188,7 @@ class Pipeline:
         before, self.changed, self.changes, self.spec = self.spec, spec, number, spec
         self.shard.change(spec)
         if changes_graph(before, spec):
-            self.graph_change.begin(number, before)
+            self.graph_change.begin(number, before, spec)
             self._add_segments()
             self.activates = False
         self._find_graphs()
@@ -206,12 +209,11 @@ class Pipeline:
 
     def _find_graphs(self) -> None:
         before = self.graph_change.before
-        self.has_other_edges = changes_graph(self.registered, self.spec)
         judged = self.spec
         if before is not None and not self.activates:
             judged = with_graph_of(self.spec, before)
         self.home.change(judged, self.spec)
-        self.declared, self.graph = SegmentGraph(judged), united(self.spec, before)
+        self.declared, self.graph = SegmentGraph(judged), united(self.spec, self.graph_change.gone)
         self.remaining = SegmentGraph(self.spec) if before is not None else self.graph
         self.combiner.go_by(self.graph)
 

@@ -172,7 +172,7 @@ class Rescaling:
             return now[:number]
         spare = sorted(known.members - set(now) - known.draining - without)
         if known.asked is not None:
-            spare = sorted({*spare, *known.asked.shards} - set(now))
+            spare = sorted({*spare, *known.asked.shards} - set(now) - without)
         coming = sorted(self._shards.expected().joining)
         if len(now) + len(spare) < number <= len(now) + len(spare) + len(coming):
             raise Refused(

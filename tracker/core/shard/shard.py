@@ -139,15 +139,14 @@ class ShardPipeline:
         self.unpinned = {name: None for name, state in self.fronts.items() if state.pin is None}
 
     def change(self, spec: PipelineSpec) -> None:
-        """Goes by what the pipeline has become. A new segment that nothing leads to waits for a front, where the
-        pipeline does not wait for one anyway."""
+        """Goes by what the pipeline has become. A new segment that nothing leads to waits for a front."""
         before, self.spec = self.spec, spec
         self.cells.grow(len(spec.segments))
         targets = {edge.target for edge in spec.edges}
         for segment, name in enumerate(spec.segments):
             if name in spec.removed:
                 self.vacancies.removed(segment)
-            elif segment >= len(before.segments) and name not in targets and not spec.open:
+            elif segment >= len(before.segments) and name not in targets:
                 self.vacancies.declared(segment, name)
         self._look_whether_begun()
 
@@ -165,7 +164,7 @@ class ShardPipeline:
         state.closed = True
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
-                if not entry.retired and not self.spec.open:
+                if entry.keeps_places:
                     self.vacancies.evicted(front, self.fronts[front].segment)
                 self._remove_front(front, home, in_order=entry.retired)
         if entry.retired:
