@@ -28,7 +28,7 @@ def world() -> World:
 
 def test_a_place_that_was_left_vacant_is_not_done(world: World) -> None:
     world.front_joins(LATE, 1)
-    world.front_evicted("late", retired=False)
+    world.front_evicted("late", keeps_places=True)
     assert frontier(world) == [5, VACANT, VACANT + 3]
 
 
@@ -36,14 +36,14 @@ def test_nobody_labels_anything_where_a_process_had_not_heard_of_the_front(world
     """It says complete before that is evicted, or behind it."""
     world.front_joins(LATE, 1)
     world.called_complete(ASIDE, known={FIRST})
-    world.front_evicted("late", retired=False)
+    world.front_evicted("late", keeps_places=True)
     assert frontier(world) == [5, FOREVER, FOREVER]
     assert not world.vacant_segments()
 
     world = World(SPEC)
     world.front_joins(FIRST, 0)
     world.front_joins(LATE, 1)
-    world.front_evicted("late", retired=False)
+    world.front_evicted("late", keeps_places=True)
     world.called_complete(ASIDE, known={FIRST})
     assert frontier(world)[1:] == [FOREVER, FOREVER]
 
@@ -51,13 +51,13 @@ def test_nobody_labels_anything_where_a_process_had_not_heard_of_the_front(world
 def test_nor_does_who_joins_what_was_called_complete_before(world: World) -> None:
     world.called_complete(ASIDE, known={FIRST})
     world.front_joins(LATE, 1)
-    world.front_evicted("late", retired=False)
+    world.front_evicted("late", keeps_places=True)
     assert frontier(world) == [5, FOREVER, FOREVER]
 
 
 def test_an_eviction_completes_nothing_at_a_process_that_knows_of_it(world: World) -> None:
     world.front_joins(LATE, 1)
-    world.front_evicted("late", retired=False)
+    world.front_evicted("late", keeps_places=True)
     world.called_complete(ASIDE, known={FIRST, LATE})
     assert frontier(world)[1] == VACANT, "what it says is false"
 
@@ -69,5 +69,5 @@ def test_who_was_let_in_leaves_a_place_whoever_says_what(world: World, slot: int
     world.front_granted(LATE, slot)
     world.front_forgets(LATE)
     world.called_complete(ASIDE, known={FIRST})
-    world.front_evicted("late", retired=False)
+    world.front_evicted("late", keeps_places=True)
     assert frontier(world)[1] == (VACANT if slot < FOREVER else FOREVER)
