@@ -255,8 +255,8 @@ class RescalingSimulator(Simulator):
                 self._is_numbered(self.newcomers[rest[0]], effect.result.shard)
         elif str(name).startswith("wish-"):
             self._hear_of(self.wishes[rest[0]], effect.result)
-        elif name == "bad" and _is_not_ready(effect.result):
-            pass  # the pipeline is on its way to that shard: whether the name is taken, it will know
+        elif name == "bad" and _may_be_elsewhere(effect.result):
+            pass  # the pipeline is on its way to that shard, or from it: whether the name is taken, another knows
         else:
             super()._tell_answer(effect)
 
@@ -293,3 +293,8 @@ class RescalingSimulator(Simulator):
 
 def _is_not_ready(result: object) -> bool:
     return isinstance(result, Refusal) and result.code is RefusalCode.NOT_READY
+
+
+def _may_be_elsewhere(result: object) -> bool:
+    codes = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
+    return isinstance(result, Refusal) and result.code in codes
