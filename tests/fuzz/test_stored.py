@@ -107,6 +107,16 @@ def test_what_another_version_has_written_is_read_or_refused(pair: tuple[Kind, b
     assert plain(kind.read(kind.write(again))) == plain(again)
 
 
+@pytest.mark.parametrize("number", [0, -1, -(2**63)])
+def test_an_entry_that_no_home_log_can_have_is_refused(number: int) -> None:
+    message = storage_pb.Record()
+    message.home.number = number
+    message.home.entry.over.SetInParent()
+    data = message.SerializeToString()
+    with pytest.raises(Refused, match=f"entry {number} of a home log; they count from 1"):
+        record_from_bytes(data + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little"))
+
+
 LOG = LIVED.log(0)
 
 

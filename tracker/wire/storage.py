@@ -106,7 +106,10 @@ def record_to_bytes(record: m.Record) -> bytes:
 
 def record_from_bytes(data: bytes) -> m.Record:
     """Raises Refused(INVALID) for bytes that are no record of this version."""
-    return _RECORD.from_pb(_unsealed(storage_pb.Record, data, "a stored record"))
+    record: m.Record = _RECORD.from_pb(_unsealed(storage_pb.Record, data, "a stored record"))
+    if isinstance(record, m.HomeEntry) and record.number < 1:
+        raise invalid(f"a stored record is entry {record.number} of a home log; they count from 1")
+    return record
 
 
 # --- snapshots ------------------------------------------------------------------------------------
