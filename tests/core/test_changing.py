@@ -45,6 +45,20 @@ def begun(shards: int, spec: PipelineSpec = SPEC) -> tuple[Cluster, HandNode, Ha
     return cluster, front, cluster.node(spec, "reader")
 
 
+def apart() -> tuple[Lossy, HandNode, int, int, int]:
+    """A worker, the registrar, and a third shard with a slot of its own, in which an item is open; a front has promised
+    slot 400."""
+    cluster = Lossy(3)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    home, owner = (shard for shard in range(3) if shard != registrar)
+    slot = next(iter(cluster.slots_of(owner, 150)))
+    front = cluster.front(SPEC, "front", promise=100, f=IN)
+    front.commit(created=[(IN, slot, 7)], heartbeats={"f": 400})
+    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
+    return cluster, worker, registrar, owner, slot
+
+
 def apply(cluster: Cluster, spec: PipelineSpec, *, check_only: bool = False) -> Any:
     registrar = cluster.routing.registrar(spec.name)
     return cluster.ask(registrar, RegisterPipeline, spec, True, check_only)
@@ -238,14 +252,8 @@ def test_one_home_that_judges_by_a_change_does_not_end_it() -> None:
 
 def test_it_counts_until_the_cut_holds_what_homes_logged_before_they_judged_by_the_change() -> None:
     """Every home judges by it, and a shard has not applied what one had let a node create before that."""
-    cluster = Lossy(3)
-    cluster.register(SPEC)
-    registrar = cluster.routing.registrar("p")
-    home, owner = (shard for shard in range(3) if shard != registrar)
-    slot = next(iter(cluster.slots_of(owner, 150)))
-    front = cluster.front(SPEC, "front", promise=100, f=IN)
-    front.commit(created=[(IN, slot, 7)], heartbeats={"f": 400})
-    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
+    cluster, worker, registrar, owner, slot = apart()
+    home = worker.home
     cluster.held.add((registrar, home))
     without = replace(SPEC, edges=(Edge("in", "a"), Edge("a", "b")))
     cluster.handle(registrar, RegisterPipeline("r", without, True))
@@ -264,14 +272,8 @@ def test_it_counts_until_the_cut_holds_what_homes_logged_before_they_judged_by_t
 
 def test_what_a_change_takes_away_counts_on_where_the_next_one_comes_before_that_is_over() -> None:
     """It is over at the registrar; another process has not heard one shard's reports."""
-    cluster = Lossy(3)
-    cluster.register(SPEC)
-    registrar = cluster.routing.registrar("p")
-    home, owner = (shard for shard in range(3) if shard != registrar)
-    slot = next(iter(cluster.slots_of(owner, 150)))
-    front = cluster.front(SPEC, "front", promise=100, f=IN)
-    front.commit(created=[(IN, slot, 7)], heartbeats={"f": 400})
-    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
+    cluster, worker, registrar, owner, slot = apart()
+    home = worker.home
     worker.commit(consumed=[(IN, slot, 7)], created=[(A, slot, 8)])
     cluster.held.add((home, owner))
     worker.begin(consumed=[(A, slot, 8)], created=[(B, slot, 9)])

@@ -11,6 +11,7 @@ import pickle
 import random
 from dataclasses import dataclass, replace
 
+from tests.simulation.changes import REFUSED_FOR_NOW
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
 from tests.simulation.processes import Running, Shard
@@ -255,7 +256,11 @@ class RescalingSimulator(Simulator):
                 self._is_numbered(self.newcomers[rest[0]], effect.result.shard)
         elif str(name).startswith("wish-"):
             self._hear_of(self.wishes[rest[0]], effect.result)
-        elif name == "bad" and _may_be_elsewhere(effect.result):
+        elif (
+            name == "bad"
+            and isinstance(effect.result, Refusal)
+            and effect.result.code in REFUSED_FOR_NOW
+        ):
             pass  # the pipeline is on its way to that shard, or from it: whether the name is taken, another knows
         else:
             super()._tell_answer(effect)
@@ -293,8 +298,3 @@ class RescalingSimulator(Simulator):
 
 def _is_not_ready(result: object) -> bool:
     return isinstance(result, Refusal) and result.code is RefusalCode.NOT_READY
-
-
-def _may_be_elsewhere(result: object) -> bool:
-    codes = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
-    return isinstance(result, Refusal) and result.code in codes

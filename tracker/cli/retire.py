@@ -22,10 +22,11 @@ from tracker.cli.render.retired import Retired, Retirement, loss_text, retired_j
 from tracker.cli.shared import Shared
 from tracker.cli.slots import Slots, parse_segment_slots
 from tracker.client import Admin, Explanation, LowmarkError, NodeClient, NodeInfo, NodeList
+from tracker.client.admin import as_shown
 from tracker.client.moments import parse_duration_ns
 from tracker.client.node import JOIN_TIMEOUT_S
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell
-from tracker.core.model import Cells, PipelineSpec, TickContent
+from tracker.core.model import PipelineSpec, TickContent
 from tracker.core.model.slots import FOREVER
 from tracker.view.explanations import node_text
 from tracker.view.model import cells_of
@@ -206,7 +207,7 @@ def _carry_out(context: typer.Context, admin: Admin, plan: _Plan) -> Retirement:
             released = {}
             if wanted.release_holds and node.known.hold_count:
                 released = _release(context, pipeline, node)
-            admin.retire(pipeline, node.node_id, _checksums(lost))
+            admin.retire(pipeline, node.node_id, as_shown(lost))
         except (LowmarkError, typer.Exit):
             if done:
                 say(
@@ -268,7 +269,3 @@ def _check_whole(explanation: Explanation) -> None:
 def _check_all_answer(silent_shards: dict[int, str]) -> None:
     for shard, why in silent_shards.items():
         fail(f"shard {shard} does not answer, so what it holds cannot be shown: {why}")
-
-
-def _checksums(cells: Iterable[OpenCell]) -> Cells:
-    return Cells.of((cell.segment, cell.slot, cell.checksum, cell.items) for cell in cells)

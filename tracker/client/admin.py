@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,6 +86,11 @@ class Applied:
         return {} if self.before is None else changed_fields(self.before, self.spec)
 
 
+def as_shown(cells: Iterable[OpenCell]) -> Cells:
+    """Open cells as they are to be written off: each with the checksum that was shown."""
+    return Cells.of((cell.segment, cell.slot, cell.checksum, cell.items) for cell in cells)
+
+
 class Admin(Closing):
     """A tracker, for those who set it up. target: host:port of one process of it or of several (with
     commas, or a sequence); it stays with the one that answered last. All methods raise RefusedError,
@@ -142,8 +147,7 @@ class Admin(Closing):
                 if not cells:
                     break
                 if not dry_run:
-                    rows = ((cell.segment, cell.slot, cell.checksum, cell.items) for cell in cells)
-                    self.retire(spec.name, "", Cells.of(rows))
+                    self.retire(spec.name, "", as_shown(cells))
                 yield from cells
 
     def _register(self, spec: PipelineSpec, **how: bool) -> Any:

@@ -185,8 +185,8 @@ class Nodes:
     def _check_removed(pipeline: Pipeline, cells: Cells) -> None:
         """Raises Refused(INVALID) where some of the cells are in no segment that was removed."""
         spec = pipeline.spec
-        for segment in map(int, {*cells.segments.tolist()}):
-            if segment >= len(spec.segments) or spec.segments[segment] not in spec.removed:
+        for segment in {*cells.segments.tolist()}:
+            if spec.segments[segment] not in spec.removed:
                 raise Refused(
                     RefusalCode.INVALID,
                     f"pipeline {spec.name!r}: cells of segment number {segment} cannot be written off for no node: that is for "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TypeVar
 
 from tracker.core.admission.confirmations import Confirmations
@@ -216,7 +215,7 @@ class Registrar:
 
     def _register_again(self, pipeline: Pipeline, event: RegisterPipeline) -> None:
         """A pipeline that is there is registered as it is, or as it was at first; or it becomes another one."""
-        number, known = self._newest(pipeline)
+        number, known = self._pipelines.newest(event.spec.name) or (0, pipeline.spec)
         name, spec = known.name, numbered(known, event.spec)
         _, requests = self._confirmations.registrations.get(name, (0, []))
         if not differs(known, spec) or (event.spec == pipeline.registered and not event.change):
@@ -234,13 +233,7 @@ class Registrar:
         requests.append(event.request)
         self._confirmations.await_registration(name, requests)
         self._journal.append_home(PipelineChanged(number + 1, spec))
-
-    def _newest(self, pipeline: Pipeline) -> tuple[int, PipelineSpec]:
-        """How often a pipeline was changed, durably or not, and what it has become."""
-        newest = pipeline.changes, pipeline.spec
-        for entry in self._journal.pending_of(PipelineChanged, pipeline.spec.name):
-            newest = max(newest, (entry.number, entry.spec), key=itemgetter(0))
-        return newest
+        self._pipelines.will_change(number + 1, spec)
 
     def _check_change(self, pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec) -> None:
         """Raises Refused where a pipeline cannot become this."""

@@ -120,6 +120,11 @@ class Membership:
             self.previous = None
 
     @property
+    def is_led(self) -> bool:
+        """Whether the sequencer has begun to decide."""
+        return self.begun == self.moves
+
+    @property
     def is_adopted(self) -> bool:
         """Whether every shard is known to split its entries by the newest table."""
         return self.table.version == 0 or self.members <= self.adopted_at.keys()
@@ -160,7 +165,7 @@ class Membership:
             or self.asked is not None
             or self.leaving is not None
             or not self.is_done
-            or self.begun < self.moves
+            or not self.is_led
         )
 
     def awaits(self, shard: int, entry: object) -> bool:

@@ -39,7 +39,7 @@ def check_step(known: Membership, own: int, step: steps.MembershipStep, home: in
     if isinstance(step, _OF_THE_SEQUENCER):
         if home != known.sequencer:
             raise _refused(step, home, f"only shard {known.sequencer} says that")
-        if known.begun < known.moves and not isinstance(step, steps.SequencerBegun):
+        if not known.is_led and not isinstance(step, steps.SequencerBegun):
             raise _refused(step, home, "it has not begun to be the sequencer")
         _check_led(known, step, home)
         return
@@ -97,7 +97,7 @@ def _check_led(known: Membership, step: steps.MembershipStep, home: int) -> None
                     step, home, f"move {known.moves + 1} is next, to one of {sorted(known.members)}"
                 )
         case steps.SequencerBegun():
-            if step.move != known.moves or known.begun == known.moves:
+            if step.move != known.moves or known.is_led:
                 raise _refused(step, home, f"it decides by move {known.moves} already")
 
 

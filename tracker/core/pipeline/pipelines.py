@@ -33,8 +33,8 @@ class Pipelines(dict[str, Pipeline]):
     registering: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
     """Appended registrations that are not durable yet."""
     changing: dict[str, tuple[int, PipelineSpec]] = d.follows("what is appended", ahead=True)
-    """What pipelines become that others have said will change, and that is not durable here yet: the newest change by its
-    number."""
+    """What pipelines become by an entry that is not durable here yet, of this home's log or another's: the newest change by
+    its number."""
     unactivated: dict[str, None] = d.follows("the pipelines")
     """Those with a change of segments or edges that this home has not logged that it judges by."""
     ended: dict[str, Ended] = d.survives(d.values("pipeline"))
@@ -89,7 +89,7 @@ class Pipelines(dict[str, Pipeline]):
             del self.changing[spec.name]
 
     def will_change(self, number: int, spec: PipelineSpec) -> None:
-        """Another shard has said so, and it is not durable here."""
+        """An entry says so that is appended, and not durable here."""
         newest = self.newest(spec.name)
         if newest is not None and newest[0] < number:  # else it was deleted, or is known
             self.changing[spec.name] = number, spec

@@ -73,7 +73,7 @@ class Rescaling:
                     f"shards come and go by the word of shard {known.sequencer}",
                     home=known.sequencer,
                 )
-            if known.begun < known.moves:
+            if not known.is_led:
                 raise Refused(
                     RefusalCode.NOT_READY,
                     f"shard {known.sequencer} is about to decide which shards come and go; ask again",
@@ -268,7 +268,7 @@ class Rescaling:
         """The sequencer's next step, when every shard has done its part of the one before."""
         known = self._shards.membership
         step: steps.MembershipStep | None = None
-        if known.begun < known.moves:
+        if not known.is_led:
             step = steps.SequencerBegun(known.moves)
         elif known.asked is not None:
             if known.members <= known.highest.keys():
