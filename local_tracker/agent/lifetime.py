@@ -33,13 +33,14 @@ class Lifetime:
 
     def take_signals(self) -> None:
         """From here on SIGTERM and SIGINT are reasons for `wait` to return; before, they end the
-        process at once, which has not taken anything yet."""
+        process at once, which has not taken anything yet. The interpreter itself writes to the pipe as one comes: a
+        handler would run too late for a `wait` that is about to begin."""
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signalled = True
-        self.changed()
 
     def changed(self) -> None:
         """Lets `wait` return: something that it, or its caller, follows has changed."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 from collections.abc import Iterable
-from queue import Empty, SimpleQueue
+from types import FrameType
+
+_MOST_SIGNALS = 4096
+"""As many bytes as one look takes from the pipe, one for each signal; of the rest the next look hears."""
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
@@ -17,29 +22,30 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 
 class ToldToEnd:
-    """Whether one of some signals has come since this was made. Made and used in the main thread.
+    """Whether one of some signals has come since this was made. Made once in a process, and used in its main thread.
 
-    A handler runs within whatever the main thread does just then, and must not need a lock that this thread holds.
-    `threading.Event.set` does, where the signal comes as the main thread enters or leaves `wait`: both then wait for
-    ever. `SimpleQueue.put` may be called from handlers.
+    Python's handlers run between two steps of the main thread. A signal that comes when that has looked for signals,
+    and is about to wait for a lock, ends no wait for it: nobody would look again. So the wait is for a pipe, to which
+    the interpreter itself writes as the signal comes, whatever thread gets it.
     """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
-        self._came: SimpleQueue[int] = SimpleQueue()
+        self._woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._told = False
         for number in numbers:
-            signal.signal(number, lambda came, _: self._came.put(came))
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self._told = True
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Returns at the first signal, or after a time; whether one has come."""
-        if not self._told:
-            try:
-                self._came.get(timeout=timeout_s)
-                self._told = True
-            except Empty:
-                pass
+        if not self._told and select.select([self._woken], [], [], timeout_s)[0]:
+            os.read(self._woken, _MOST_SIGNALS)
         return self._told
 
     def is_set(self) -> bool:
         """Whether one has come, without waiting."""
-        return self.wait(0)
+        return self._told
