@@ -389,6 +389,26 @@ def test_a_refusal_that_passes_is_waited_for_and_said(logs: Logs, code: RefusalC
     assert node.said == [(WaitCause(WaitKind.REFUSED, "no room", batch=0),), ()]
 
 
+def test_a_tick_composed_by_what_the_pipeline_was_before_is_composed_anew_once(logs: Logs) -> None:
+    """A delay became longer while a batch was composed: the query hears of it, and goes on."""
+    logs.batch(0, 1)
+    for refusals, goes_on in ((1, True), (2, False)):
+        node, ticks = FullNode(RefusalCode.INVALID, refusals), HearingTicks()
+        follower = Follower(
+            "parse", node, CheckpointLog(str(logs.checkpoint)), ticks,  # type: ignore[arg-type]
+            Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+            is_active=lambda: True, on_end=lambda: None,
+        )  # fmt: skip
+        follower.start()
+        if goes_on:
+            assert follower.wait_durable(HANG_S)
+        else:
+            with pytest.raises(TrackingError, match="refused"):
+                follower.wait_durable(HANG_S)
+        assert follower.close(HANG_S) is goes_on
+        assert ticks.composed == ["before", "after it was heard"]
+
+
 def test_a_query_far_ahead_says_why_it_was_stopped(running: EmbeddedTracker, logs: Logs) -> None:
     logs.batch(0, 1, source="file:///data/in/stray.csv")
     with running.node("p", "parse") as node:
@@ -422,22 +442,21 @@ def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
 
 
 class FullNode:
-    """Refuses the first tick, for want of room or as it is told to."""
+    """Refuses the first ticks, for want of room or as it is told to."""
 
     waits: tuple[WaitCause, ...] = ()
 
-    def __init__(self, code: RefusalCode = RefusalCode.FULL) -> None:
-        self._code = code
+    def __init__(self, code: RefusalCode = RefusalCode.FULL, refusals: int = 1) -> None:
+        self._code, self._left = code, refusals
         self.said: list[tuple[WaitCause, ...]] = []
         self.ended = threading.Event()
-        self._refused = False
 
     def commit(self, content: TickContent) -> Future[int]:
         future: Future[int] = Future()
-        if self._refused:
+        if not self._left:
             future.set_result(1)
         else:
-            self._refused = True
+            self._left -= 1
             future.set_exception(RefusedError(Refusal(self._code, "no room"), of_tick=True))
         return future
 
@@ -464,6 +483,22 @@ class AnyTicks:
 
     def hear(self) -> None:
         return None
+
+
+class HearingTicks(AnyTicks):
+    """Batches composed by what was heard of the pipeline before."""
+
+    def __init__(self) -> None:
+        self.composed: list[str] = []
+        self._said = "before"
+
+    def tick(self, record: int, stopping: threading.Event) -> TickContent:
+        self.composed.append(self._said)
+        return TickContent()
+
+    def hear(self) -> None:
+        if self.composed:
+            self._said = "after it was heard"
 
 
 class NeverTicks(AnyTicks):

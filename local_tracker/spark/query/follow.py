@@ -353,7 +353,7 @@ class Follower:
                     self._wait_refused(batch, error.refusal.message)
                     continue
                 relabels += 1
-                content = self._ticks.relabelled(record, error.refusal)
+                content = self._otherwise(record, error.refusal, relabels)
                 if content is None or relabels > _MAX_RELABELS:
                     restarted = self._restarted()
                     raise TrackingError(
@@ -367,6 +367,16 @@ class Follower:
                 log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
                 if self._stopping.wait(_RETRY_AFTER_S):
                     raise Stopping from None
+
+    def _otherwise(self, record: Any, refusal: Refusal, relabels: int) -> TickContent | None:
+        """Another tick for a batch whose tick was refused; None if there is none. What is wrong may have been composed
+        by what the pipeline was before it was changed: once, it is composed anew."""
+        if refusal.code is not RefusalCode.INVALID:
+            return self._ticks.relabelled(record, refusal)
+        if relabels > 1:
+            return None
+        self._answered(self._ticks.hear)
+        return self._ticks.tick(record, self._stopping)
 
     def _wait_refused(self, batch: int, message: str) -> None:
         """What is refused may be taken later; till then it is reported what the query waits for."""
