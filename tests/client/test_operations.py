@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from google.protobuf.json_format import ParseDict
 from typer.testing import CliRunner
 
 import tracker
+from acker.v1 import types_pb2 as pb
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tests.waits import HANG_S, until
@@ -19,7 +24,9 @@ from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, FencedError, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
+from tracker.core.cut.history import FINE_STEP_NS
 from tracker.core.model import PipelineSpec, RefusalCode
+from tracker.wire.pipelines import spec_from_pb
 
 
 @pytest.fixture
@@ -276,6 +283,53 @@ def test_a_pipeline_is_deleted_and_its_name_given_again(
         running.admin().pipeline("two")
     until(lambda: registers(running, replace(TWO_SEGMENTS, start_slot=40)), "the name is free")
     assert reached(running, 40)
+
+
+MINUTE = FINE_STEP_NS // TWO_SEGMENTS.slack_ns
+"""In slots: what is announced there is remembered."""
+
+
+def test_what_was_known_of_a_pipeline_that_is_deleted_is_kept_in_a_file(
+    running: EmbeddedTracker, front: NodeClient, tmp_path: Path
+) -> None:
+    done(front.commit(create(MINUTE, 5)))
+    done(front.commit(promise(2 * MINUTE)))
+    with NodeClient(running.target, "two", "worker", kind="local-tracker") as worker:
+        worker.join(HANG_S)
+        for slot in (3, 4, 7):
+            done(worker.commit(consume(slot, slot * 11)))
+        assert reached(running, MINUTE)
+        done(worker.commit(consume(2, 5)))  # late
+        file = tmp_path / "two.parquet"
+        words = "pipelines", "delete", "-p", "two", "--archive", str(file), "--yes"
+        assert run(running, *words).exit_code == EXIT_REFUSED
+        assert not file.exists(), "it is still there, so that nothing is to be kept"
+        deleted = run(running, *words, "--drop-open")
+    assert deleted.exit_code == 0, deleted.output
+    table = pq.read_table(file)
+    spec = ParseDict(json.loads(table.schema.metadata[b"lowmark.pipeline"]), pb.PipelineSpec())
+    assert spec_from_pb(spec) == TWO_SEGMENTS
+    rows = table.to_pylist()
+    by_kind = Counter(row["what"] for row in rows)
+    assert by_kind["segment"] == 2 and by_kind["node"] == 2 and "left_out" not in by_kind
+    first = next(row for row in rows if (row["what"], row["segment"]) == ("segment", "first"))
+    assert (first["slot"], first["items"]) == (MINUTE, 1)
+    assert [row["items"] for row in rows if row["what"] == "pipeline"] == [1]
+    assert [row["slot"] for row in rows if row["what"] == "open"] == [MINUTE]
+    announced = [row for row in rows if (row["what"], row["segment"]) == ("announced", "first")]
+    assert [row["slot"] for row in announced] == [MINUTE] and announced[0]["at"] is not None
+
+
+def test_an_archive_does_not_take_the_place_of_a_file(
+    running: EmbeddedTracker, front: NodeClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "two.parquet"
+    file.write_text("something else")
+    words = "pipelines", "delete", "-p", "two", "--drop-open", "--archive", str(file), "--yes"
+    refused = run(running, *words)
+    assert refused.exit_code != 0 and "is there; name a new file" in refused.stderr
+    assert file.read_text() == "something else"
+    assert [info.spec.name for info in running.admin().pipelines()] == ["two"]
 
 
 def registers(running: EmbeddedTracker, spec: PipelineSpec) -> bool:

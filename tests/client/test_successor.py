@@ -154,17 +154,14 @@ def test_the_command_reports_what_is_open_and_where_the_successor_begins(
     assert apply() == "pipeline coarser: unchanged\n"
 
 
-def test_what_a_process_has_not_reached_is_no_announcement() -> None:
+def test_what_one_process_has_not_announced_yet_is_asked_of_the_others() -> None:
     """Of two processes one has not heard yet that the pipeline is complete, as the other one has announced."""
 
     def ask_shards(make: object, request: Any) -> list[tuple[int, Any]]:
+        assert not request.slots, "all that is remembered"
         behind, ahead = (
-            [
-                ReachedSlot(slot=s, reached=newest >= s, min_time=found if newest >= s else s)
-                for s in request.slots
-                for found in (next((each for each in announced if each >= s), 0),)
-            ]
-            for announced, newest in (((40,), 40), ((40, 90, FOREVER), FOREVER))
+            [ReachedSlot(slot=slot, reached=True, min_time=slot) for slot in announced]
+            for announced in ((40,), (40, 90, FOREVER))
         )
         return [(n, GetHistoryResponse(reached=each)) for n, each in enumerate((behind, ahead))]
 

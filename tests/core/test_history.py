@@ -27,6 +27,16 @@ def test_what_is_not_reached_has_no_moment() -> None:
     assert history.when(0) == Reached(0, True, None, 0), "before it began nothing is remembered"
 
 
+def test_all_that_is_remembered_can_be_listed() -> None:
+    history = History(0, SECOND_NS)
+    said = [10, 5 * MINUTE + 3, 5 * MINUTE + 4, HOUR + MINUTE, FOREVER]
+    for at_ms, slot in enumerate(said, 1):
+        history.record(slot, at_ms)
+    # 10 lies in the step in which the history began, 5:04 in that of 5:03.
+    assert history.remembered == {*said} - {10, 5 * MINUTE + 4}
+    assert [history.when(slot).at_ms for slot in sorted(history.remembered)] == [2, 4, 5]
+
+
 def test_a_jump_over_several_steps_is_the_moment_of_each() -> None:
     history = History(0, SECOND_NS)
     history.record(10, 1)

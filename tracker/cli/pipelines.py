@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tracker.cli.archive import write_archive
 from tracker.cli.common import (
     PipelineName,
     Yes,
@@ -21,7 +22,7 @@ from tracker.cli.slots import slot_named
 from tracker.client import PipelineInfo
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import PipelineSpec
-from tracker.errors import Code, InvalidError
+from tracker.errors import Code, InvalidError, RefusedError
 from tracker.view.explanations import cell_json, ranges_text
 from tracker.view.pipelines import time_and_slot_text
 
@@ -145,6 +146,12 @@ def delete(
     drop_open: Annotated[
         bool, typer.Option("--drop-open", help="also where something is open, which is lost then")
     ] = False,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            "--archive", help="a new Parquet file, written before: what it was, its history and its ledgers"
+        ),
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """End a pipeline for good: its nodes and subscribers hear of it, what was kept of it goes, and its name is free.
@@ -159,8 +166,17 @@ def delete(
         if not yes:
             _say_open(info)
             ask(f"End {pipeline} for good, and forget what was kept of it?")
-        admin.delete(pipeline, info.state.generation, drop_open=drop_open)
-    show(context, {"pipeline": pipeline, "deleted": True}, f"{pipeline} is deleted")
+        kept = ""
+        if archive is not None:
+            with wrong_usage():
+                kept = f"; {write_archive(admin, info, archive)} rows of it are in {archive}"
+        try:
+            admin.delete(pipeline, info.state.generation, drop_open=drop_open)
+        except RefusedError:
+            if archive is not None:
+                archive.unlink()  # of a pipeline that is still there
+            raise
+    show(context, {"pipeline": pipeline, "deleted": True}, f"{pipeline} is deleted{kept}")
 
 
 def _say_open(info: PipelineInfo) -> None:

@@ -31,22 +31,31 @@ def history(
     a minute and more, or of no clock: for each slot, and every so many of them), and else those of the
     next announcement that is remembered, by which the slot was reached: `exact` tells. At most 10,000 slots; raises RefusedError, UnavailableError.
     """
+    if not slots:
+        return []
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         asked = _slot_untils(admin, pipeline, slots)
         request = progress_pb.GetHistoryRequest(
             pipeline=pipeline, segment=segment or "", slots=asked
         )
-        answers = admin.ask_shards(
-            lambda channel: progress_grpc.ProgressServiceStub(channel).GetHistory, request
-        )
-    told = [
-        [reached_from_pb(each) for each in answer.reached]
-        for _, answer in answers
-        if not isinstance(answer, UnavailableError)
-    ]
-    if not told:
-        raise next(answer for _, answer in answers if isinstance(answer, UnavailableError))
+        told = _asked(admin, request)
     return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]
+
+
+def remembered(admin: Admin, pipeline: str, segment: str = "") -> list[list[Reached]]:
+    """Of each process that answers the announcements of a segment, or of the whole pipeline, that it remembers, by slot.
+    Raises RefusedError; UnavailableError where none answers."""
+    return _asked(admin, progress_pb.GetHistoryRequest(pipeline=pipeline, segment=segment))
+
+
+def _asked(admin: Admin, request: progress_pb.GetHistoryRequest) -> list[list[Reached]]:
+    answers = admin.ask_shards(
+        lambda channel: progress_grpc.ProgressServiceStub(channel).GetHistory, request
+    )
+    heard = [answer for _, answer in answers if not isinstance(answer, UnavailableError)]
+    if not heard:
+        raise next(answer for _, answer in answers if isinstance(answer, UnavailableError))
+    return [[reached_from_pb(each) for each in answer.reached] for answer in heard]
 
 
 def _slot_untils(admin: Admin, pipeline: str, slots: Sequence[int | datetime]) -> list[int]:

@@ -8,23 +8,18 @@ minute): below it fronts would have nothing to label, and from there on they may
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from acker.v1 import progress_service_pb2 as progress_pb
-from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, TimeKind
-from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
-from tracker.errors import RefusedError, UnavailableError
+from tracker.core.model.slots import FOREVER
+from tracker.errors import RefusedError
 
 if TYPE_CHECKING:
     from tracker.client.admin import Admin, PipelineInfo
 
 LOOK_INTERVAL_S = 0.2
 """How often it is looked whether a pipeline is complete."""
-_POINTS = 1_000
-"""Slots of its past that are asked for at a time."""
 _SHOWN = 10
 """Of what is open, in a message."""
 
@@ -103,31 +98,10 @@ def _open(info: PipelineInfo) -> list[str]:
 
 def _last_announced(admin: Admin, spec: PipelineSpec) -> int:
     """The last min time that is remembered of a pipeline that is complete."""
-    known, beyond = spec.start_slot, HIGHEST_SLOT + 1
-    while known + 1 < beyond:
-        asked = range(known + 1, beyond, -(-(beyond - known - 1) // _POINTS))
-        for slot, min_time in zip(asked, _announced(admin, spec.name, asked), strict=True):
-            if min_time == FOREVER:
-                beyond = min(beyond, slot)
-            else:
-                known = max(known, min_time)
-    return known
+    from tracker.client.history import remembered  # which asks through an Admin
 
-
-def _announced(admin: Admin, pipeline: str, slots: Sequence[int]) -> list[int]:
-    """For each slot a min time that reached it, below forever where any process remembers one."""
-    make: Callable[[Any], Any] = lambda channel: (  # noqa: E731
-        progress_grpc.ProgressServiceStub(channel).GetHistory
-    )
-    request = progress_pb.GetHistoryRequest(pipeline=pipeline, slots=slots)
-    answers = [answer for _, answer in admin.ask_shards(make, request)]
-    heard = [each.reached for each in answers if not isinstance(each, UnavailableError)]
-    if not heard:
-        raise next(each for each in answers if isinstance(each, UnavailableError))
-    return [
-        min((each.min_time for each in of_slot if each.reached), default=FOREVER)
-        for of_slot in zip(*heard, strict=True)
-    ]
+    told = [each.min_time for heard in remembered(admin, spec.name) for each in heard]
+    return max((slot for slot in told if slot != FOREVER), default=spec.start_slot)
 
 
 def _refused(code: RefusalCode, message: str) -> RefusedError:

@@ -270,7 +270,9 @@ class GetHistoryRequest(_message.Message):
     """Name of a segment; empty means the whole pipeline."""
     @_builtins.property
     def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Each is answered by itself, in this order."""
+        """Each is answered by itself, in this order; none are all of which an announcement is remembered, from the lowest
+        on, the last 11,664 of them.
+        """
 
     def __init__(
         self,

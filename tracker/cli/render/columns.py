@@ -22,11 +22,17 @@ def arrow() -> Any:
     return pyarrow
 
 
-def columns(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str], *, parquet: bool) -> bytes:
+def columns(
+    rows: Sequence[Mapping[str, Any]],
+    types: Mapping[str, str],
+    *,
+    parquet: bool,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
     """The rows as an Arrow IPC stream, or as a Parquet file. types: by column the name of its Arrow type, or `time`,
-    which rows have as an ISO text; what a row lacks is null. Raises NoArrowError."""
+    which rows have as an ISO text; what a row lacks is null. metadata: of the whole. Raises NoArrowError."""
     pa = arrow()
-    schema = pa.schema([(name, _type(pa, kind)) for name, kind in types.items()])
+    schema = pa.schema([(name, _type(pa, kind)) for name, kind in types.items()], metadata)
     times = [name for name, kind in types.items() if kind == "time"]
     table = pa.Table.from_pylist([_with_moments(row, times) for row in rows], schema)
     sink = pa.BufferOutputStream()

@@ -20,6 +20,7 @@ FINE_STEP_NS, COARSE_STEP_NS = 60 * 10**9, 3600 * 10**9
 not moments, each one is as wide as an hour: all of them are kept."""
 MAX_FINE_ENTRIES, MAX_COARSE_ENTRIES = 2_880, 8_784
 """Two days of minutes and a year of hours, of each segment."""
+MAX_ENTRIES = MAX_FINE_ENTRIES + MAX_COARSE_ENTRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ class History:
         self.newest = slot
         for tier in self.tiers:
             tier.record(slot, at_ms)
+
+    @property
+    def remembered(self) -> set[int]:
+        """The slots of all announcements that are kept."""
+        return {slot for tier in self.tiers for slot in tier.slots}
 
     def when(self, slot: int) -> Reached:
         """When min time reached a slot."""

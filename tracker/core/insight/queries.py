@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tracker.core.cut.history import Reached
+from tracker.core.cut.history import MAX_ENTRIES, Reached
 from tracker.core.cut.stable import StableCut
 from tracker.core.insight.describe import (
     FrontDescription,
@@ -161,10 +161,13 @@ class Queries:
         asked = () if known.asked is None else known.asked.shards
         return RoutingDescription(known.table.version, asked, not known.is_settled)
 
-    def history(self, pipeline: str, segment: int, slots: Iterable[int]) -> list[Reached]:
-        """When this process announced that a segment (-1: every one) has reached each slot."""
+    def history(self, pipeline: str, segment: int, slots: Sequence[int]) -> list[Reached]:
+        """When this process announced that a segment (-1: every one) has reached each slot. slots: none are all
+        of which an announcement is remembered, the last MAX_ENTRIES."""
         state = self._pipelines.named(pipeline)
         chosen = state.history if segment < 0 else [state.history[segment]]
+        if not slots:
+            slots = sorted(set().union(*(each.remembered for each in chosen)))[-MAX_ENTRIES:]
         answers = []
         for slot in slots:
             found = [history.when(slot) for history in chosen]

@@ -1,0 +1,122 @@
+"""What is known of a pipeline as one Parquet file, to be kept when the pipeline is deleted.
+
+Each row is a fact, and `what` names its kind: the pipeline with how many items came late, a segment, a min time that
+was announced and when, an open cell, a cell that was written off, a node. The pipeline as it was registered stands in the file's
+metadata, under `lowmark.pipeline`, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from tracker.cli.render.columns import columns
+from tracker.client import Admin, Explanation, PipelineInfo
+from tracker.client.history import moment, remembered
+from tracker.core.insight.explain import MAX_EXPLAINED_CELLS
+from tracker.core.model import PipelineSpec
+from tracker.errors import Code, StateError, UnavailableError
+from tracker.view.model import cells_of, nodes_of, written_off_of
+from tracker.view.pipelines import clock_time
+from tracker.wire.pipelines import spec_to_pb
+
+SPEC = "lowmark.pipeline"
+TYPES = {
+    "what": "string", "segment": "string", "slot": "int64", "time": "time", "at": "time", "items": "int64",
+    "node_id": "string", "incarnation": "int64", "ticks": "int64", "detail": "string",
+}  # fmt: skip
+"""The columns, and what Arrow calls their types. `slot` and `time` are of the pipeline; `at` is when a min time was
+announced, or a cell written off."""
+
+_Row = dict[str, Any]
+
+
+def write_archive(admin: Admin, info: PipelineInfo, file: Path) -> int:
+    """Writes a file with all that the tracker knows of a pipeline; returns how many rows it has. The file is there when
+    all of it is durable. Raises StateError where it is there already; UnavailableError where a shard does not answer;
+    NoArrowError, OSError, RefusedError."""
+    if file.exists():
+        raise StateError(f"--archive {file} is there; name a new file", Code.STATE_TAKEN)
+    explanation = admin.explain(info.spec.name, max_cells=MAX_EXPLAINED_CELLS)
+    for shard, why in explanation.silent_shards.items():
+        raise UnavailableError(
+            f"shard {shard} does not answer, and an archive would lack what it knows: {why}; repeat it"
+        )
+    rows = [_plain(row) for row in _rows(admin, info, explanation)]
+    spec = json.dumps(MessageToDict(spec_to_pb(info.spec)))
+    content = columns(rows, TYPES, parquet=True, metadata={SPEC: spec})
+    beside = file.with_name(f".{file.name}.new")
+    with open(beside, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    beside.rename(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return len(rows)
+
+
+def _rows(admin: Admin, info: PipelineInfo, explanation: Explanation) -> Iterator[_Row]:
+    spec = info.spec
+    yield {
+        "what": "pipeline", **_at(info.state.min_time, spec), "items": info.state.late_items, "detail": "late items",
+    }  # fmt: skip
+    for segment in info.state.segments:
+        yield {
+            "what": "segment", **_at(segment.min_time, spec), "segment": segment.segment,
+            "items": segment.open_items,
+        }  # fmt: skip
+        yield from _announced(admin, spec, segment.segment)
+    for cell in cells_of(explanation):
+        yield {
+            "what": "open", "segment": spec.segments[cell.segment], **_at(cell.slot, spec), "items": cell.items,
+        }  # fmt: skip
+    for lost in written_off_of(explanation):
+        yield {
+            "what": "written_off", "segment": spec.segments[lost.segment], **_at(lost.slot, spec),
+            "at": moment(lost.at_ms).isoformat(), "items": lost.items, "node_id": lost.node_id,
+            "detail": "consumed after all" if lost.came_back else None,
+        }  # fmt: skip
+    for node in nodes_of(explanation):
+        yield {
+            "what": "node", "node_id": node.key.node_id, "incarnation": node.key.incarnation,
+            "ticks": node.node_time, "detail": node.kind,
+        }  # fmt: skip
+    # Each shard lists so many open cells and nodes, and no more.
+    listed = Counter(cell.segment for cell in cells_of(explanation))
+    for number, segment in enumerate(info.state.segments):
+        if more := segment.open_slots - listed[number]:
+            yield {"what": "left_out", "segment": segment.segment, "items": more, "detail": "cells"}
+    if more := admin.nodes(spec.name).omitted:
+        yield {"what": "left_out", "items": more, "detail": "nodes"}
+
+
+def _announced(admin: Admin, spec: PipelineSpec, segment: str) -> Iterator[_Row]:
+    """When which min time was announced first by any process, as far as that is remembered."""
+    first: dict[int, int | None] = {}
+    for heard in remembered(admin, spec.name, segment):
+        for each in heard:
+            known = first.get(each.min_time)
+            at = each.at_ms if known is None else min(known, each.at_ms or known)
+            first[each.min_time] = at
+    for slot, at_ms in sorted(first.items()):
+        at = None if at_ms is None else moment(at_ms).isoformat()
+        yield {"what": "announced", "segment": segment, **_at(slot, spec), "at": at}
+
+
+def _at(slot: int, spec: PipelineSpec) -> _Row:
+    time = clock_time(slot, spec)
+    return {"slot": slot, "time": time.isoformat() if time else None}
+
+
+def _plain(row: _Row) -> _Row:
+    return {name: row.get(name) for name in TYPES}
