@@ -106,11 +106,10 @@ def _announced(admin: Admin, spec: PipelineSpec, segment: str) -> Iterator[_Row]
     for heard in remembered(admin, spec.name, segment):
         for each in heard:
             known = first.get(each.min_time)
-            at = each.at_ms if known is None else min(known, each.at_ms or known)
-            first[each.min_time] = at
+            first[each.min_time] = each.at_ms if known is None else min(known, each.at_ms or known)
     for slot, at_ms in sorted(first.items()):
-        at = None if at_ms is None else moment(at_ms).isoformat()
-        yield {"what": "announced", "segment": segment, **_at(slot, spec), "at": at}
+        announced = None if at_ms is None else moment(at_ms).isoformat()
+        yield {"what": "announced", "segment": segment, **_at(slot, spec), "at": announced}
 
 
 def _at(slot: int, spec: PipelineSpec) -> _Row:

@@ -149,7 +149,8 @@ def delete(
     archive: Annotated[
         Path | None,
         typer.Option(
-            "--archive", help="a new Parquet file, written before: what it was, its history and its ledgers"
+            "--archive",
+            help="a new Parquet file, written before: what it was, its history and its ledgers",
         ),
     ] = None,
     yes: Yes = False,
