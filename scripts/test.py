@@ -1,13 +1,13 @@
-"""Runs the tests layer by layer: what needs no process first, then processes, then Spark, then brokers
-and stores.
+"""Runs the tests in parts: those that need no process first, then Spark, then processes, then brokers and stores.
 
     python -m scripts.test [LAYER ...] [-- PYTEST ARGUMENTS]
 
 Every directory of `tests` belongs to one layer: those named below to theirs, every other one to
 `processes`, so that a new directory can't be forgotten. A layer that runs no test has failed. A layer
-that fails does not keep the next ones from running. Parts of a layer run beside each other, each in a
-pytest of its own. Each layer's time is told, and kept in `build/test.json` with that of each of its
-directories.
+that fails does not keep the others from running. A part is a pytest of its own; as many run at the same time as
+`AT_ONCE` says, and the next one begins when one has ended, of whichever layer it is. What a part has printed comes
+when it has ended. Each layer's time, from the beginning of its first part to the end of its last, is shown, and kept
+in `build/test.json` with that of each of its directories.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -35,14 +36,20 @@ BESIDE = {
     "matrix": ("spark_matrix",),
     "rows": ("connectors/test_quick.py",),
 }
-"""By the name of a part, directories and files of `tests` that run beside the rest of their layer. The parts of a layer take
-about as long as each other; they are more than there are cores where tests wait more than they compute."""
-LAYERS = ("pure", "processes", "spark", "connectors")
+"""By the name of a part, directories and files of `tests` that are a part of their own; the rest of a layer is one."""
+LAYERS = ("pure", "spark", "processes", "connectors")
+"""In the order in which their parts begin: Spark's take longest."""
+AT_ONCE = (os.cpu_count() or 2) + 2
+"""Parts that run beside each other: more than there are cores, since tests wait a good part of their time."""
 LONG = "long"
 """Marks tests of connectors that `make connectors` runs; here is no time for them."""
 FETCHER = ("nice", sys.executable, "-m", "tests.connectors.parts")
 """Fetches what the layer of connectors needs, while the layers before it run. What can't be had it says,
 and the tests that need it are skipped."""
+FETCH_S = 300
+"""A part of that layer waits for it for so long, and then goes on with what is there."""
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""Tests start some hundred processes: a third of what one takes to start is to compile what nobody has kept."""
 NOTHING_COLLECTED = 5
 """What pytest ends with when it has run no test."""
 
@@ -97,26 +104,37 @@ def parts_of(layer: str) -> dict[str, list[str]]:
     return {name: paths for name, paths in parts.items() if paths}
 
 
-def run_layer(layer: str, arguments: Sequence[str]) -> LayerResult:
-    """Runs one layer; its first part prints as it goes, what another has printed comes in the end."""
-    parts, start = parts_of(layer), time.monotonic()
-    print(f"== {layer}: {' '.join(path for paths in parts.values() for path in paths)}", flush=True)
-    reports = [BUILD / f"test-{name}.xml" for name in parts]
-    running: list[subprocess.Popen[bytes]] = []
-    for (name, paths), report in zip(parts.items(), reports, strict=True):
-        report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "--durations=5", f"--junitxml={report}"]
-        command += ["-m", f"not {LONG}"] if layer == "connectors" else []
-        with (BUILD / f"test-{name}.log").open("wb") as log:
-            said = log if running else None
-            running.append(subprocess.Popen([*command, *arguments, *paths], cwd=ROOT, stdout=said))
-    exit_codes = [process.wait() for process in running]
-    for name in list(parts)[1:]:
-        print((BUILD / f"test-{name}.log").read_text(errors="replace"), flush=True)
-    exit_code = worst(exit_codes)
-    result = counted(layer, exit_code, time.monotonic() - start, *reports)
-    print(f"== {layer}: {result.seconds:.0f} s, {result.passed} passed", flush=True)
-    return result
+@dataclass
+class Part:
+    """What one pytest runs; what it has printed and its report are in `build/test-NAME.*`. The moments are of the
+    monotonic clock."""
+
+    layer: str
+    name: str
+    paths: Sequence[str]
+    exit_code: int = NOTHING_COLLECTED
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def report(self) -> Path:
+        return BUILD / f"test-{self.name}.xml"
+
+    def run(self, arguments: Sequence[str]) -> None:
+        """Runs its tests, and prints what they have printed when they have ended."""
+        self.report.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "--durations=5", f"--junitxml={self.report}"]
+        command += ["-m", f"not {LONG}"] if self.layer == "connectors" else []
+        log = self.report.with_suffix(".log")
+        self.began_s = time.monotonic()
+        with log.open("wb") as said:
+            self.exit_code = subprocess.run(
+                [*command, *arguments, *self.paths], cwd=ROOT, env={**os.environ, **COMPILED},
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False,
+            ).returncode  # fmt: skip
+        self.ended_s = time.monotonic()
+        text = log.read_text(errors="replace")
+        print(f"== {self.name}: {self.ended_s - self.began_s:.0f} s\n{text}", flush=True)
 
 
 class Fetching:
@@ -131,30 +149,49 @@ class Fetching:
             )  # fmt: skip
 
     def wait(self) -> None:
-        """Until all is there that can be had; prints what was said."""
-        self._process.wait()
-        print(self._log.read_text(errors="replace"), end="", flush=True)
+        """Until all is there that can be had, or `FETCH_S` have passed."""
+        try:
+            self._process.wait(FETCH_S)
+        except subprocess.TimeoutExpired:
+            pass
 
     def end(self) -> None:
-        """Ends it with all that it has started, if it still runs."""
+        """Ends it with all that it has started, if it still runs; prints what was said."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        print(self._log.read_text(errors="replace"), end="", flush=True)
 
 
 def run_layers(chosen: Sequence[str], arguments: Sequence[str]) -> list[LayerResult]:
-    """Runs layers one after the other."""
+    """Runs the parts of layers in their order, `AT_ONCE` at a time; what each layer came to."""
     fetching = Fetching() if "connectors" in chosen else None
-    results = []
+    layers = [layer for layer in LAYERS if layer in chosen]
+    parts = [
+        Part(layer, name, paths) for layer in layers for name, paths in parts_of(layer).items()
+    ]
+
+    def run(part: Part) -> None:
+        if fetching is not None and part.layer == "connectors":
+            fetching.wait()
+        part.run(arguments)
+
     try:
-        for layer in chosen:
-            if fetching is not None and layer == "connectors":
-                fetching.wait()
-            results.append(run_layer(layer, arguments))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(run, parts))
     finally:
         if fetching is not None:
             fetching.end()
-    return results
+    return [result_of(layer, [part for part in parts if part.layer == layer]) for layer in layers]
+
+
+def result_of(layer: str, parts: Sequence[Part]) -> LayerResult:
+    """What a layer came to by its parts."""
+    began_s, ended_s = min(part.began_s for part in parts), max(part.ended_s for part in parts)
+    exit_code = worst([part.exit_code for part in parts])
+    result = counted(layer, exit_code, ended_s - began_s, *(part.report for part in parts))
+    print(f"== {layer}: {result.seconds:.0f} s, {result.passed} passed", flush=True)
+    return result
 
 
 def worst(exit_codes: Sequence[int]) -> int:
@@ -191,12 +228,13 @@ def main(arguments: Sequence[str]) -> int:
         print(f"test: no layer {unknown[0]!r}; layers are {', '.join(LAYERS)}", file=sys.stderr)
         return 2
     BUILD.mkdir(exist_ok=True)
+    began_s = time.monotonic()
     results = run_layers(chosen, arguments[split + 1 :])
     shown: dict[str, object] = {
         "passed": sum(result.passed for result in results),
         "failed": sum(result.failed for result in results),
         "skipped": sum(result.skipped for result in results),
-        "seconds": round(sum(result.seconds for result in results)),
+        "seconds": round(time.monotonic() - began_s),
         **{f"{result.name}_s": round(result.seconds) for result in results},
     }
     broken = [result.name for result in results if not result.ok]

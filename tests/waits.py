@@ -15,10 +15,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-HANG_S: float = int(os.environ.get("LOWMARK_HANG_S", "600"))
+HANG_S: float = int(os.environ.get("LOWMARK_HANG_S", "300"))
 """What has not come after so many seconds never will. LOWMARK_HANG_S in the environment makes it shorter, for
-whoever looks for something that hangs."""
-PROGRAM_S = 3 * HANG_S
+whoever looks for something that hangs. The longest single wait of `make test` takes some ten seconds, on a machine with a load
+of 8 half a minute."""
+MOST_HANGS = 2
+"""So many tests may fail by waiting for so long; then no other of the same pytest is begun, so that a run that fails ends
+within 25 minutes."""
+PROGRAM_S = 4 * HANG_S
 """The same of a whole program that has waits of its own, which fail before this and say for what they waited."""
 _LOOK_S = 0.02
 
