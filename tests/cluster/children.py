@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from scripts.summary import ROOT
+from tests.cluster.forked import Forked, fork
 from tests.waits import HANG_S, until
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 
@@ -46,8 +47,11 @@ class Running:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """errors: the file of its standard error; before: what its command is put behind; environment:
-        variables beside those of this process."""
+        variables beside those of this process. It is forked from a process that has imported most of it, but for one
+        with a `before`."""
         self.command = [*before, sys.executable, "-m", module, *arguments]
+        self._module, self._arguments = module, arguments
+        self._is_forked = not before
         self._errors, self._environment = errors, environment or {}
         self.lines: list[tuple[int, str]] = []
         """The number of the run, from 0, and a line that it said."""
@@ -55,7 +59,7 @@ class Running:
         self._silent = -1  # the last run whose output has ended
         self._said = threading.Condition()
         self._errors_begin = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | Forked | None = None
         self._reader: threading.Thread | None = None
 
     @property
@@ -68,14 +72,20 @@ class Running:
         self.run += 1
         with open(self._errors, "a", encoding="utf-8") as errors:
             self._errors_begin = errors.tell()
-            self._process = subprocess.Popen(
-                self.command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=errors, env={**os.environ, **self._environment},
-            )  # fmt: skip
+            self._process = self._started(errors.fileno())
         self._reader = threading.Thread(target=self._read, args=(self._process, self.run))
         self._reader.start()
 
-    def _read(self, process: subprocess.Popen[str], run: int) -> None:
+    def _started(self, errors: int) -> subprocess.Popen[str] | Forked:
+        environment = {**os.environ, **self._environment}
+        if self._is_forked:
+            return fork(self._module, self._arguments, environment, errors)
+        return subprocess.Popen(
+            self.command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=errors, env=environment,
+        )  # fmt: skip
+
+    def _read(self, process: subprocess.Popen[str] | Forked, run: int) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             with self._said:

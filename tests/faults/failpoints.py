@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.cluster.network import open_network
+from tests.faults.nodes import PAUSE_S
 from tests.faults.system import System
 from tracker.service.failpoints import NAMES, VARIABLE
 
@@ -35,13 +36,18 @@ def died_at(system: System, name: str) -> None:
 
 
 def run_failpoints(
-    directory: Path, store: str, names: Iterable[str] = NAMES, shown: bool = False
+    directory: Path,
+    store: str,
+    names: Iterable[str] = NAMES,
+    shown: bool = False,
+    pause_s: float = PAUSE_S,
 ) -> list[str]:
     """One system that is killed at each place in turn; returns what its history breaks."""
     network = open_network()
     system = System(
-        directory, network, shards=2, standbys=0, store=store, hears_last_shard=True, options=OFTEN
-    )
+        directory, network, shards=2, standbys=0, store=store, hears_last_shard=True, options=OFTEN,
+        pause_s=pause_s,
+    )  # fmt: skip
     try:
         system.start()
         system.goes_on()

@@ -42,7 +42,11 @@ SEGMENTS = ("in", "mid", "out")
 FRONTS = ("a", "b", "c")
 PIPELINE = "faults"
 SCOPE = "steps"
-PAUSE_S = 0.012
+PAUSE_VARIABLE = "LOWMARK_TESTS_PAUSE_S"
+PAUSE_S = float(os.environ.get(PAUSE_VARIABLE, "0.012"))
+"""Between two steps of a node."""
+QUIET_PAUSE_S = 0.04
+"""The same where it is enough that something is always under way."""
 MAX_OPEN_STEPS = 1_000
 """Steps that a node leaves unacknowledged before it waits: a tracker that is away holds its nodes."""
 ITEMS_PER_BATCH = 2_000

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.network import open_network
+from tests.faults.nodes import PAUSE_S
 from tests.faults.system import System
 
 DATABASE, LOG, MARK = "shard-0.db", "shard-0.db-wal", "shard-0.db-mark"
@@ -124,11 +125,17 @@ def keep_links(store: Path, right: Path) -> None:
 
 
 def run_stores(
-    directory: Path, kinds: Iterable[str] = tuple(KINDS), seed: int = 1, shown: bool = False
+    directory: Path,
+    kinds: Iterable[str] = tuple(KINDS),
+    seed: int = 1,
+    shown: bool = False,
+    pause_s: float = PAUSE_S,
 ) -> list[str]:
     """One system whose store is spoilt in each way in turn; returns what its history breaks."""
     chance = random.Random(seed)
-    system = System(directory, open_network(), shards=1, standbys=0, store="sqlite")
+    system = System(
+        directory, open_network(), shards=1, standbys=0, store="sqlite", pause_s=pause_s
+    )
     try:
         system.start()
         system.goes_on()

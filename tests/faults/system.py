@@ -14,7 +14,7 @@ from tests.check.rules import violations
 from tests.cluster.children import Running, discard, ends_of_logs, now_slot
 from tests.cluster.network import Network
 from tests.cluster.tracker import Server, Tracker, local_tracker, socket_in
-from tests.faults.nodes import FRONTS, PIPELINE, SEGMENTS, read, spec
+from tests.faults.nodes import FRONTS, PAUSE_S, PAUSE_VARIABLE, PIPELINE, SEGMENTS, read, spec
 from tests.waits import HANG_S, until
 from tracker.core.model.slots import FOREVER
 
@@ -34,8 +34,11 @@ class System:
         subscribers: int = 2,
         hears_last_shard: bool = False,
         options: tuple[str, ...] = (),
+        pause_s: float = PAUSE_S,
     ) -> None:
-        """`hears_last_shard`: one of the subscribers asks the last shard's process alone."""
+        """hears_last_shard: one of the subscribers asks the last shard's process alone; pause_s: of the nodes, between
+        their steps."""
+        self._pace = {PAUSE_VARIABLE: str(pause_s)}
         self.directory, self.network = directory, network
         self._stack = ExitStack()
         self.work = directory / "work"
@@ -76,7 +79,7 @@ class System:
     def _nodes_process(self, kind: str, target: str, name: str, *more: str) -> Running:
         return Running(
             "tests.faults.nodes", kind, target, name, str(self.work), *more,
-            errors=self.directory / f"{name}.log",
+            errors=self.directory / f"{name}.log", environment=self._pace,
         )  # fmt: skip
 
     def start(self) -> None:

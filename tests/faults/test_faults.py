@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster.network import Relays
 from tests.faults.failpoints import run_failpoints
+from tests.faults.nodes import QUIET_PAUSE_S
 from tests.faults.schedule import Faults
 from tests.faults.stores import run_stores
 from tests.faults.system import System
@@ -24,7 +25,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     systems: list[System] = []
 
     def start_one(**options: object) -> System:
-        system = System(tmp_path / "system", Relays(), **options)  # type: ignore[arg-type]
+        system = System(tmp_path / "system", Relays(), pause_s=QUIET_PAUSE_S, **options)  # type: ignore[arg-type]
         systems.append(system)
         system.start()
         system.goes_on()
@@ -83,10 +84,10 @@ def test_redis_may_go_and_come_back_and_a_process_that_stops_hands_its_shard_ove
 def test_a_kill_at_the_worst_moments_loses_nothing(tmp_path: Path, store: str) -> None:
     """`make faults` goes through all of them."""
     names = {"redis": ["sync-after"], "sqlite": ["forward-after"]}
-    assert run_failpoints(tmp_path / "system", store, names[store]) == []
+    assert run_failpoints(tmp_path / "system", store, names[store], pause_s=QUIET_PAUSE_S) == []
 
 
 def test_a_spoilt_store_is_refused_and_the_right_one_goes_on(tmp_path: Path) -> None:
     """`make faults` spoils it in all ways."""
     kinds = ["flipped", "database truncated", "replaced in use"]
-    assert run_stores(tmp_path / "system", kinds) == []
+    assert run_stores(tmp_path / "system", kinds, pause_s=QUIET_PAUSE_S) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.cluster.network import Loopback
 from tests.cluster.tracker import Server
+from tests.faults.nodes import QUIET_PAUSE_S
 from tests.faults.system import System
 from tracker.core.insight.describe import ShardRole
 from tracker.service.failpoints import VARIABLE
@@ -22,7 +23,7 @@ class Elastic(System):
     def __init__(self, directory: Path) -> None:
         super().__init__(
             directory, Loopback(), shards=1, standbys=0, store="sqlite", subscribers=1,
-            options=MARGIN,
+            options=MARGIN, pause_s=QUIET_PAUSE_S,
         )  # fmt: skip
 
     def first(self, failpoint: str = "", *more: str) -> Server:

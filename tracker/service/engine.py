@@ -28,7 +28,8 @@ from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
-from tracker.service.failpoints import WATCHES_STEPS, failpoint
+from tracker.service import failpoints
+from tracker.service.failpoints import failpoint
 from tracker.service.leasing import LeaseKeeper
 from tracker.service.log_length import (
     SNAPSHOT_AFTER_DELETION_S,
@@ -336,7 +337,7 @@ class Engine:
                     failpoint("append")
                     if (spec := _judged_from(record)) is not None:
                         self._changed.append((position, spec))
-                    if WATCHES_STEPS and _is_step(record):
+                    if failpoints.watches_steps and _is_step(record):
                         failpoint("step-append")
                 case m.TicksDurable(session, number):
                     failpoint("acknowledge-before")

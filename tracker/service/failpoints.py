@@ -36,19 +36,20 @@ CHANGING_NAMES = ("join-numbered", "join-fetched", "join-stored", "bootstrap-pie
 VARIABLE = "LOWMARK_FAILPOINT"
 
 
-def _armed() -> tuple[str, int]:
+_name, _left = "", 0
+
+watches_steps = False
+"""Whether it matters what is appended."""
+
+
+def arm() -> None:
+    """Reads at which place this process is to die. Raises ValueError for a place that there is not."""
+    global _name, _left, watches_steps
     name, _, times = os.environ.get(VARIABLE, "").partition(":")
     known = (*NAMES, *CHANGING_NAMES)
     if name and name not in known:
         raise ValueError(f"{VARIABLE}={name} is none of {', '.join(known)}")
-    return name, int(times or 1)
-
-
-_name, _left = _armed()
-
-
-WATCHES_STEPS = _name == "step-append"
-"""Whether it matters what is appended."""
+    _name, _left, watches_steps = name, int(times or 1), name == "step-append"
 
 
 def failpoint(name: str) -> None:

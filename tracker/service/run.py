@@ -20,6 +20,7 @@ from tracker.core.process import LogLost
 from tracker.dashboard import Dashboard
 from tracker.errors import Code, InvalidError
 from tracker.redacting import redacted
+from tracker.service import failpoints
 from tracker.service.cluster.joining import CannotJoin, Newcomer
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
 from tracker.service.cluster.peer_link import GivenUp
@@ -87,6 +88,7 @@ async def serve(config: ServerConfig) -> int:
 
     First it waits until the shard is its own. While another process has that, because it has taken
     its place, it is a standby like any other."""
+    failpoints.arm()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in ending_signals():
