@@ -47,6 +47,7 @@ from tracker.core.log import (
     Wake,
     WakeAt,
 )
+from tracker.core.log.records import level_raised_by
 from tracker.core.model import (
     Batch,
     Cells,
@@ -60,6 +61,7 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process, ProcessConfig
@@ -103,11 +105,22 @@ class Cluster:
     """Some shards, their stores, and the links between them."""
 
     def __init__(
-        self, shards: int, *, block_slots: int = 1, config: ProcessConfig | None = None
+        self,
+        shards: int,
+        *,
+        block_slots: int = 1,
+        config: ProcessConfig | None = None,
+        speaks: int = NEWEST_LEVEL,
     ) -> None:
+        """speaks: the feature level of the release that the tracker begins with."""
         self.first_table = RoutingTable.uniform(shards, block_slots)
         self.config = config or ProcessConfig()
         self.now_ns = 0
+        self.begins = speaks
+        self.speaks: dict[int, int] = {}
+        """By shard the feature level of the release that is there now, where it is another one."""
+        self.formats: dict[int, int] = {}
+        """By shard the feature level that it takes to read its store."""
         self.processes: dict[int, Process] = {}
         self.stored: dict[int, list[tuple[int, Record]]] = defaultdict(list)
         self.pending: dict[int, list[tuple[int, Record]]] = defaultdict(list)
@@ -146,9 +159,12 @@ class Cluster:
     def start(self, shard: int) -> Process:
         """Starts a shard's process from what its store holds."""
         self.epochs[shard] += 1
-        process = Process(shard, self.first_table, self.epochs[shard], self.config)
+        speaks = self.speaks.get(shard, self.begins)
+        process = Process(shard, self.first_table, self.epochs[shard], self.config, speaks)
         self.processes[shard] = process
-        effects = process.recover(self.snapshots.get(shard), self.stored[shard], self.now_ns)
+        snapshot, records = self.snapshots.get(shard), self.stored[shard]
+        level = self.formats.get(shard, 0) if records else 0
+        effects = process.recover(snapshot, records, self.now_ns, level)
         self._take(shard, effects)
         for other in self.processes:
             if other != shard:
@@ -196,6 +212,12 @@ class Cluster:
     def restart(self, shard: int) -> Process:
         self.crash(shard)
         return self.start(shard)
+
+    def upgrade(self, shard: int, speaks: int = NEWEST_LEVEL) -> Process:
+        """Another release takes the place of a process."""
+        assert self.formats.get(shard, 0) <= speaks, "its store would refuse it"
+        self.speaks[shard] = speaks
+        return self.restart(shard)
 
     def take_snapshot(self, shard: int) -> None:
         """Replaces the log so far by a snapshot."""
@@ -280,6 +302,9 @@ class Cluster:
     def store(self, shard: int, records: int | None = None) -> None:
         """Makes records durable without the process hearing of it."""
         waiting = self.pending[shard]
+        needs = [level_raised_by(record) for _, record in waiting[:records]]
+        here = self.processes[shard].membership.level if shard in self.processes else 0
+        self.formats[shard] = max([self.formats.get(shard, 0), here, *needs])
         number = len(waiting) if records is None else records
         self.stored[shard] += waiting[:number]
         del waiting[:number]

@@ -43,6 +43,7 @@ from tracker.core.model import (
     SilentFront,
     Unit,
 )
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
@@ -460,7 +461,7 @@ def test_nor_does_what_is_announced_behind_them_take_back_what_is_reported(
 
 def test_a_shard_is_told_to_go_before_the_last_words_of_the_one_before_arrive() -> None:
     """They stand in different logs, so one may overtake the other; it goes all the same."""
-    known = Membership.first(RoutingTable.uniform(3))
+    known = Membership.first(RoutingTable.uniform(3), NEWEST_LEVEL)
     known.apply(ShardLeaving(2), SEQUENCER, 1)
     known.apply(ShardLeaving(1), SEQUENCER, 2)
     known.apply(ShardLeft((), (), 0), 2, 1)

@@ -54,13 +54,14 @@ EXAMPLES: dict[str, list[Any]] = {
     "JoinShard": [peer_pb.JoinShardRequest(address="127.0.0.1:9")],
     "Bootstrap": [peer_pb.BootstrapRequest(shard=2)],
     "RescaleShards": [pipeline_pb.RescaleShardsRequest(shards=1, wait_ms=0)],
+    "FinishUpgrade": [pipeline_pb.FinishUpgradeRequest(level=2)],
     "Exchange": FRAMES,
 }
 """By RPC what is sent when nothing is mangled."""
-MAY_CHANGE = {*CHANGING, "CommitTicks", "JoinShard", "RescaleShards"}
+MAY_CHANGE = {*CHANGING, "CommitTicks", "JoinShard", "RescaleShards", "FinishUpgrade"}
 WAITING = {"ResolveUnits", "WaitUntil", "Subscribe"}
 STREAMS = {"Subscribe", "CommitTicks"}
-OF_THE_SET = ("JoinShard", "RescaleShards")
+OF_THE_SET = ("JoinShard", "RescaleShards", "FinishUpgrade")
 """They change which shards there are: in one world of four, so that the others get further."""
 
 

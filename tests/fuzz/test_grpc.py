@@ -60,6 +60,7 @@ SHARDS: dict[str, Any] = {
     "JoinShard": peer_service_pb2.JoinShardRequest(address="127.0.0.1:9"),
     "Bootstrap": peer_service_pb2.BootstrapRequest(shard=1),
     "RescaleShards": pipeline_service_pb2.RescaleShardsRequest(shards=1, wait_ms=10),
+    "FinishUpgrade": pipeline_service_pb2.FinishUpgradeRequest(level=2),
 }
 TIMEOUT_S = 0.1
 """Of calls that may wait for what never comes; none of the others takes so long."""

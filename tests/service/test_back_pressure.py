@@ -30,9 +30,9 @@ class GatedStore(MemoryStore):
         self.open = threading.Event()
         self.open.set()
 
-    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = 1) -> None:
         assert self.open.wait(HANG_S)
-        super().commit(epoch, records)
+        super().commit(epoch, records, level)
 
 
 async def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:

@@ -135,7 +135,7 @@ def test_a_frame_that_finds_no_room_is_not_taken() -> None:
 
 
 def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    confirmation = frame(m.EntriesReceived(3, takes_runs=False))  # smaller than the others
+    confirmation = frame(m.EntriesReceived(3, level=0, speaks=0))  # smaller than the others
     frames = [confirmation, entries(4), REPORT, entries(5), WANTED]
     small = frame_to_pb(confirmation).ByteSize()
     for limit, counts in ((1 << 20, [5]), (small + 1, [2, 1, 1, 1]), (0, [1] * 5)):

@@ -91,11 +91,11 @@ class FailingStore(MemoryStore):
         self.fails = threading.Event()
         self.failed = threading.Event()
 
-    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = 1) -> None:
         if self.fails.is_set():
             self.failed.set()
             raise StoreError("no space left")
-        super().commit(epoch, records)
+        super().commit(epoch, records, level)
 
 
 async def test_a_write_that_fails_is_tried_again_and_nothing_acknowledged_in_between() -> None:
@@ -117,10 +117,10 @@ class SpoiltStore(MemoryStore):
         super().__init__()
         self.lost, self._error = threading.Event(), error
 
-    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = 1) -> None:
         if self.lost.is_set():
             raise self._error
-        super().commit(epoch, records)
+        super().commit(epoch, records, level)
 
 
 @pytest.mark.parametrize(

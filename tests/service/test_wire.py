@@ -86,7 +86,7 @@ def test_every_frame_survives_the_wire() -> None:
         ((0, 5), (1, 4)),
     )
     entries = m.Entries(7, (m.KeyDropped("p", NodeKey("n", 3)), m.PipelineCompleted("p", 1, 9)))
-    received = m.EntriesReceived(4, True), m.EntriesReceived(4, takes_runs=False)
+    received = m.EntriesReceived(4, True), m.EntriesReceived(4, level=1, speaks=2)
     for body in (entries, report, *received, m.ReportWanted()):
         message = frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
         for carrier in (peer_pb.ExchangeRequest, peer_pb.Frame):

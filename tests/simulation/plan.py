@@ -121,8 +121,6 @@ class Plan:
     """How often a process is paused for a while, and what comes is queued."""
     forgeries: float = 0.0
     """How often a frame is followed by one that cannot be."""
-    older_shards: frozenset[int] = frozenset()
-    """Shards whose first process is of a version that takes a home log entry by entry, and no runs."""
     zombies: float = 0.15
     """How often an older process of a node goes on when it should be gone."""
 
@@ -179,14 +177,7 @@ def draw_plain(seed: int) -> Plan:
         if uneven
         else faults_for_ns / rng.choice([4, 5, 7]),
         forgeries=0.0 if calm else random.Random(f"forgeries {seed}").choice([0.0] * 9 + [0.2]),
-        older_shards=frozenset() if calm else _draw_older(seed, shards),
     )
-
-
-def _draw_older(seed: int, shards: int) -> frozenset[int]:
-    rng = random.Random(f"older {seed}")
-    share = rng.choice([0.0] * 7 + [0.5])
-    return frozenset(shard for shard in range(shards) if rng.random() < share)
 
 
 def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:

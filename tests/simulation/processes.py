@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
 from tests.simulation.recovered import Died, check_recovered
 from tests.simulation.store import Fenced, SimulatedStore
+from tests.simulation.upgrading import Machines, needed_by
 from tests.simulation.world import FrontId
 from tracker.core.log import (
     Announcement,
@@ -28,7 +29,6 @@ from tracker.core.log import (
     Committed,
     Effect,
     Entries,
-    EntriesReceived,
     Event,
     Frame,
     FrameArrived,
@@ -68,6 +68,7 @@ from tracker.core.log.sizes import (
 )
 from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
 from tracker.core.model import NodeKey, PipelineSpec, Refused
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.pipeline import Pipeline
@@ -144,6 +145,9 @@ class Processes(Base):
             Shard(shard, SimulatedStore(lambda record, s=shard: self._durable(s, record)))  # type: ignore[misc]
             for shard in range(number)
         ]
+        self.machines = Machines(seed)
+        for shard in self.shards:
+            self._begin_store(shard)
         self.cut_links: set[tuple[int, int]] = set()
         self.slow_shards: set[int] = set()
         self._stalled: dict[int, int] = {}
@@ -155,6 +159,14 @@ class Processes(Base):
         self._unheard = False
         self.watch: Callable[[Running, list[Effect]], None] = lambda running, effects: None
         """Sees all that a process returns, in the order in which it happens."""
+
+    def _begin_store(self, shard: Shard) -> None:
+        """What the release that the tracker begins with has written there."""
+        first = self.machines.first_store(shard.number, self.first_table)
+        if first is None:
+            shard.store.format = NEWEST_LEVEL
+        else:
+            shard.store.begin_with(first)
 
     @property
     def present(self) -> list[Shard]:
@@ -230,7 +242,9 @@ class Processes(Base):
         epoch = store.acquire()
         # A process's clock counts from when its machine started: it is another one after a restart.
         clock_ns = self.rng.randrange(1000) * MS
-        process = Process(shard.number, self.first_table, epoch, self.plan.config)
+        process = Process(
+            shard.number, self.first_table, epoch, self.plan.config, self._release_for(shard)
+        )
         running = Running(
             shard, process, epoch, clock_ns, appended=store.position, hearing=Hearing(self.now)
         )
@@ -255,6 +269,14 @@ class Processes(Base):
                         later += self.milliseconds(0, 10)
                     self.after(later, self.connect, other.running, shard)
         return running
+
+    def _release_for(self, shard: Shard) -> int:
+        """The feature level that the release on a shard's machine speaks; where its store refuses that, its operator has the
+        other one started."""
+        if self.machines.speaks(shard.number) < shard.store.format:
+            self.count("older_releases_refused_by_stores")
+            self.machines.install(shard.number, NEWEST_LEVEL)
+        return self.machines.speaks(shard.number)
 
     def _compare_with_the_dead(self, shard: Shard, died: Died) -> None:
         """What its store holds makes a process just what the one that died had made durable."""
@@ -435,6 +457,7 @@ class Processes(Base):
 
     def _durable(self, shard: int, record: Record) -> None:
         self.ledger.take(shard, record)
+        self.machines.take(record, self.shards[shard], self.present)
         if isinstance(record, Announcement):
             if any(slot == FOREVER for _, slot in record.min_times):
                 self.nearly_complete(record.pipeline)
@@ -546,13 +569,16 @@ class Processes(Base):
     def connect(self, running: Running, other: Shard) -> None:
         """A process opens a connection to whoever owns another shard now."""
         if running.alive and other.running is not None:
+            if running.process.speaks < other.running.process.membership.level:
+                self.count("older_releases_refused_by_others")
+                self.after(self.milliseconds(1, 5), self.connect, running, other)
+                return
             running.wires[other.number] = Wire(other.running)
             self.handle(running, PeerConnected(other.number))
 
     def _send(self, source: Running, target: int, frame: Frame) -> None:
         plan, rng = self.plan, self.rng
-        if self._is_older(source) and isinstance(frame.body, EntriesReceived):
-            frame = replace(frame, body=replace(frame.body, takes_runs=False))
+        self.machines.check_sent(frame)
         self._check_frame(source, target, frame)
         wire = source.wires.get(target)
         if wire is None:
@@ -601,16 +627,16 @@ class Processes(Base):
                 for kind in kinds or ["nothing"]:
                     self.count(f"runs_with_{kind}")
             receiver = self.shards[target].running
-            if receiver is not None and self._is_older(receiver) and len(body.entries) > 1:
-                self.count("frames_for_older_versions")
+            if (
+                receiver is not None
+                and receiver.process.speaks < NEWEST_LEVEL == source.process.speaks
+                and len(body.entries) > 1
+            ):
+                self.count("frames_for_older_releases")
             link: Link = source.process.links.get(target, Link())
             ahead = body.last - link.confirmed
             if ahead >= config.max_entries_in_flight:
                 self.count("full_links")
-
-    def _is_older(self, running: Running) -> bool:
-        """Whether a process is of a version that takes entries one by one: until it is replaced by another."""
-        return running.epoch == 1 and running.shard.number in self.plan.older_shards
 
     def _check_sizes(self, source: Running, body: Entries) -> None:
         """A frame takes no more bytes than it may, and neither does what is handed over, unless it is one
@@ -637,9 +663,9 @@ class Processes(Base):
             self.not_a_step()
             return
         process = wire.end.process
-        if self._is_older(wire.end) and any(_runs_of(frame)):
-            # It was replaced by one that takes them, and has not noticed.
-            self.count("runs_refused_by_older_versions")
+        if needed_by(frame) > process.speaks:
+            # It is of a release that cannot read it, and has come too late.
+            self.count("frames_refused_by_older_releases")
             self._end_wire(source, target, wire)
             return
         try:

@@ -29,8 +29,8 @@ from tracker.core.log import (
     RescaleShards,
     ShardNumber,
 )
-from tracker.core.log.steps import FIRST_SEQUENCER
 from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 
 SHARE = 0.1
@@ -50,6 +50,8 @@ class Newcomer:
     """A process that joins: where it is reached, its number once it is told, whether it ever comes."""
 
     address: str
+    speaks: int
+    """The feature level of its release."""
     shard: int | None = None
     comes: bool = True
 
@@ -87,13 +89,6 @@ class RescalingSimulator(Simulator):
         self._wish_rng = rng
         self._leader_rng = random.Random(f"sequencers of {seed}")
 
-    @property
-    def sequencer(self) -> int:
-        """The shard that decides which shards come and go, as far as any process has heard."""
-        known = [s.running.process.membership for s in self.shards if s.running is not None]
-        newest = max(known, key=lambda each: each.moves, default=None)
-        return FIRST_SEQUENCER if newest is None else newest.sequencer
-
     def faults_begin(self) -> None:
         if self.faulty or self.healed:
             return
@@ -112,13 +107,15 @@ class RescalingSimulator(Simulator):
         if len(self.present) + len(self.newcomers) > _MOST_SHARDS:
             return
         self.count("joining_shards")
-        newcomer = Newcomer(f"host-{len(self.newcomers)}:1")
+        speaks = self.upgrading.newcomer_speaks()
+        newcomer = Newcomer(f"host-{len(self.newcomers)}:1", speaks)
         self.newcomers.append(newcomer)
         self._ask_to_join(newcomer)
 
     def _ask_to_join(self, newcomer: Newcomer) -> None:
         if newcomer.shard is None and not self.resting:
-            event = JoinShard(("newcomer", self.newcomers.index(newcomer)), newcomer.address)
+            request = ("newcomer", self.newcomers.index(newcomer))
+            event = JoinShard(request, newcomer.address, newcomer.speaks)
             self.call(None, self.sequencer, event)
             self.after(ASK_AGAIN_NS, self._ask_to_join, newcomer)
 
@@ -127,6 +124,7 @@ class RescalingSimulator(Simulator):
             return
         newcomer.shard = shard
         self._place(shard)
+        self.upgrading.is_numbered(shard, newcomer.speaks)
         if self.chance("newcomers_that_never_come", 0.15):
             newcomer.comes = False
         else:
@@ -254,6 +252,9 @@ class RescalingSimulator(Simulator):
         if name == "newcomer":
             if isinstance(effect.result, ShardNumber):
                 self._is_numbered(self.newcomers[rest[0]], effect.result.shard)
+            elif isinstance(effect.result, Refusal) and effect.result.code is RefusalCode.INVALID:
+                self.count("older_newcomers_refused")
+                self.newcomers[rest[0]].speaks = NEWEST_LEVEL
         elif str(name).startswith("wish-"):
             self._hear_of(self.wishes[rest[0]], effect.result)
         elif (

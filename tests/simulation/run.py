@@ -27,7 +27,12 @@ FAULT_KINDS = (
     "lost_requests", "lost_answers", "lost_steps", "session_breaks", "duplicated_ticks",
     "ticks_of_older_streams", "held_links", "deaf_links", "story_moments",
     "forged_frames", "refused_frames", "reports_of_unknown_shards",
-    "runs_with_nothing", "runs_with_columns", "runs_with_parts", "ticks_applied_one_by_one", "runs_taken_in_part", "frames_for_older_versions",
+    "runs_with_nothing", "runs_with_columns", "runs_with_parts", "ticks_applied_one_by_one", "runs_taken_in_part",
+    # of releases
+    "processes_upgraded", "processes_taken_back", "frames_for_older_releases", "frames_refused_by_older_releases",
+    "upgrades_finished", "upgrades_finished_again", "upgrades_finished_too_early", "upgrades_left_unfinished",
+    "older_releases_after_all_is_finished", "older_releases_refused_by_stores", "older_releases_refused_by_others",
+    "older_newcomers", "older_newcomers_refused",
     # of clocks and fronts
     "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts", "busy_fronts", "cut_off_fronts", "vacant_places",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",

@@ -44,6 +44,7 @@ from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
 from tests.simulation.stories import STORIES
+from tests.simulation.upgrading import REQUEST, Upgrading
 from tests.simulation.world import FrontId, Item, World
 from tracker.core.log import (
     Announced,
@@ -70,6 +71,7 @@ from tracker.core.log import (
     TickRefused,
     UnitsArrived,
 )
+from tracker.core.log.steps import FIRST_SEQUENCER
 from tracker.core.model import (
     NodeKey,
     PipelineSpec,
@@ -129,6 +131,7 @@ class Simulator(Processes):
         self._pipelines = {p.spec.name: p for p in self.plan.pipelines}
         self.story = STORIES[self.plan.story](self) if self.plan.story else None
         self.operator = Operator(self)
+        self.upgrading = Upgrading(self)
         self.chance_to_restart = random.Random(f"restarts of {seed}")
 
     # --- the run ----------------------------------------------------------------------------------
@@ -149,6 +152,7 @@ class Simulator(Processes):
             self.start_process(shard)
         for pipeline in self.plan.pipelines:
             self._begin_pipeline(pipeline)
+        self.upgrading.begin()
         if self.plan.faults_from_start:
             self.faults_begin()
         self.after(FAULTS_BY_NS, self.faults_begin)
@@ -180,6 +184,7 @@ class Simulator(Processes):
         return (
             self.healed
             and not self.operator.busy
+            and self.upgrading.settled
             and all(world.at_rest for world in self.worlds.values())
             and not any(map(self._takes_late, self.worlds.values()))
             and len(self.registered) == len(self.worlds)
@@ -221,6 +226,7 @@ class Simulator(Processes):
             assert shard.running is not None
             self.ledger.check_process(shard.running.process)
             self.operator.check_changes(shard.running.process)
+            self.upgrading.check_end(shard.running.process)
             self._check_begun(shard.running.process)
         for node in self.nodes.values():
             for number in node.published.keys() - set(getattr(node, "given_up", ())):
@@ -255,6 +261,13 @@ class Simulator(Processes):
                       for n in self.nodes.values() if n.world is world and not n.settled]  # fmt: skip
         parts += [f"{actor.name} is not done" for actor in self.actors if not actor.settled]
         return "; ".join(parts)
+
+    @property
+    def sequencer(self) -> int:
+        """The shard that decides which shards come and go, as far as any process has heard."""
+        known = [s.running.process.membership for s in self.shards if s.running is not None]
+        newest = max(known, key=lambda each: each.moves, default=None)
+        return FIRST_SEQUENCER if newest is None else newest.sequencer
 
     # --- the plan becomes events ------------------------------------------------------------------
 
@@ -682,6 +695,9 @@ class Simulator(Processes):
             return  # else it is asked again later
         if name == self.operator.name:
             self.operator.hear(effect)
+            return
+        if name == REQUEST:
+            self.upgrading.hear(effect.result)
             return
         if name == "bad":
             code = effect.result.code if isinstance(effect.result, Refusal) else None

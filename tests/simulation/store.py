@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable
 
 from tracker.core.log import Record
+from tracker.core.model.levels import OLDEST_LEVEL
 from tracker.core.process.snapshot import ProcessSnapshot
 
 
@@ -26,11 +27,14 @@ class SimulatedStore:
         self._records: list[tuple[int, Record]] = []
         self._snapshot: bytes | None = None
         self._on_durable = on_durable
+        self.format = OLDEST_LEVEL
+        """The feature level that it takes to read it."""
 
     def begin_with(self, snapshot: bytes) -> None:
         """What a shard that joins has got from a peer."""
         assert not self._records
         self._snapshot = snapshot
+        self.format = pickle.loads(snapshot).membership.level
 
     def acquire(self) -> int:
         self.epoch += 1

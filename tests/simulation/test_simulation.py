@@ -24,6 +24,8 @@ RARE = {
     "consumed_ahead_and_committed", "given_up_as_never_created", "restarts_with_evictions",
     "restarts_behind_evictions", "steps_of_an_older_generation",
     "loops_ended_by_their_bound", "created_below_what_was_heard", "rounds_asked_for_beyond_the_last", "eager_holds_moved",
+    "upgrades_left_unfinished", "frames_refused_by_older_releases", "older_releases_after_all_is_finished",
+    "older_releases_refused_by_stores", "older_releases_refused_by_others", "older_newcomers", "older_newcomers_refused",
     "ways_that_are_gone", "gone_ways_tried", "new_ways_tried", "ways_tried_and_taken", "ways_tried_and_refused", "segments_removed", "created_below_what_was_said_without_the_edge",
 }  # fmt: skip
 """Kinds of faults that may not happen in so few schedules; `make sim` insists on them."""

@@ -3,7 +3,7 @@
 `golden.json` has by kind the bytes as they were when the kind, or a field of it, came; what is in there
 stays, since stores with such bytes are about. Each has every field of its messages, every number and name another
 one where it may, and a digest of what the core reads from it. `formats.json` has by the number of the format a
-fingerprint of the form that it stands for. Run it after a change of what is stored, with the format raised:
+fingerprint of the form that it stands for. Run it after a change of what is stored, with the feature level raised:
 it adds what is new, and changes nothing that is there.
 """
 
@@ -24,10 +24,10 @@ from google.protobuf.message import Message
 
 from acker.v1 import storage_pb2 as storage_pb
 from tests.simulation.digest import Encoding
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.process.snapshot import ProcessSnapshot
-from tracker.store.format import FORMAT
 from tracker.wire.storage import (
     PIPELINE_FIELDS,
     record_from_bytes,
@@ -245,9 +245,10 @@ def formats() -> dict[str, str]:
 
 def main() -> int:
     forms = formats()
-    if forms.setdefault(str(FORMAT), fingerprint()) != fingerprint():
+    if forms.setdefault(str(NEWEST_LEVEL), fingerprint()) != fingerprint():
         print(
-            "what is stored has another form: raise FORMAT in tracker/store/format.py, and say there why"
+            "what is stored has another form: what is new is of another feature level, so raise NEWEST_LEVEL in "
+            "tracker/core/model/levels.py, say there why, and record it at that level alone"
         )
         return 1
     FORMATS.write_text(json.dumps(forms, indent=1) + "\n")

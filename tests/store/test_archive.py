@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from tests.cluster.redis_server import RedisServer
 from tracker.cli.app import app
-from tracker.store import MemoryStore, Store, StoreError, memory, open_store, sqlite
+from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
+from tracker.store import MemoryStore, Store, StoreError, open_store
 from tracker.store import format as store_format
 from tracker.store.archive import export_stores, import_stores
-from tracker.store.format import FORMAT
 
 
 def filled(url: str, shard: int = 2) -> Store:
@@ -72,26 +72,20 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     target.close()
 
 
-def test_an_export_has_the_format_of_its_store_and_one_of_a_newer_version_is_refused(
+def test_a_copy_carries_the_number_of_its_store_and_a_newer_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled(f"sqlite:{tmp_path / 'a'}").close()
-    with monkeypatch.context() as newer:
-        for module in (store_format, sqlite):
-            newer.setattr(module, "FORMAT", FORMAT + 1)
-        source = open_store(f"sqlite:{tmp_path / 'a'}", 2)
-        export_stores({2: source}, tmp_path / "older")
-        assert source.load(source.acquire("b")).format == FORMAT, (
-            "so whoever wrote it can still go on with it"
-        )
-    assert b'{"lowmark-shard": %d, ' % FORMAT in (tmp_path / "older").read_bytes()
-    import_stores({2: open_store(f"sqlite:{tmp_path / 'b'}", 2)}, tmp_path / "older")
-
-    written = MemoryStore()
-    monkeypatch.setattr(memory, "FORMAT", FORMAT + 1)
-    export_stores({2: written}, tmp_path / "newer")
-    with pytest.raises(StoreError, match=f"newer has format {FORMAT + 1}, this version reads"):
-        import_stores({2: MemoryStore()}, tmp_path / "newer")
+    for level in (OLDEST_LEVEL, NEWEST_LEVEL):
+        source, target = MemoryStore(), MemoryStore()
+        source.commit(source.acquire("a"), [(1, b"one")], level)
+        export_stores({2: source}, tmp_path / f"level-{level}")
+        (contents,) = import_stores({2: target}, tmp_path / f"level-{level}")
+        assert contents.format == target.load(target.acquire("b")).format == level
+    monkeypatch.setattr(store_format, "NEWEST_FORMAT", NEWEST_LEVEL - 1)  # the release before
+    import_stores({2: MemoryStore()}, tmp_path / f"level-{OLDEST_LEVEL}")
+    newer = f"has format {NEWEST_LEVEL}, this version reads"
+    with pytest.raises(StoreError, match=newer):
+        import_stores({2: MemoryStore()}, tmp_path / f"level-{NEWEST_LEVEL}")
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sqlite3
@@ -18,6 +17,7 @@ import pytest
 
 from tests.cluster.redis_server import RedisServer
 from tests.waits import HANG_S
+from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
 from tracker.store import (
     Fenced,
     Held,
@@ -29,11 +29,7 @@ from tracker.store import (
     StoreUnavailable,
     open_leases,
     open_store,
-    redis_scripts,
 )
-from tracker.store import format as store_format
-from tracker.store import sqlite as sqlite_store
-from tracker.store.format import FORMAT
 
 SHARD = 3
 LONG_MS = 3_600_000
@@ -454,51 +450,40 @@ def rewrite_format(kind: str, url: str, request: pytest.FixtureRequest) -> Rewri
     return rewrite
 
 
-@pytest.fixture
-def newer_version() -> Iterator[int]:
-    """This process is of the version after this one, whose format has the next number."""
-    with pytest.MonkeyPatch.context() as patched:
-        for module in (store_format, sqlite_store):
-            patched.setattr(module, "FORMAT", FORMAT + 1)
-        importlib.reload(redis_scripts)
-        yield FORMAT + 1
-    importlib.reload(redis_scripts)
-
-
 @SURVIVES
-def test_an_older_store_keeps_its_format_until_a_newer_version_has_written_to_it(
-    reopen: Reopen, rewrite_format: RewriteFormat, newer_version: int
+def test_a_store_gets_the_number_of_a_level_with_its_first_record_and_keeps_it(
+    reopen: Reopen,
 ) -> None:
     store = reopen()
-    store.commit(store.acquire("a"), [(1, b"one")])
-    rewrite_format(FORMAT)
-    store = reopen()
-    epoch = store.acquire("b")
-    store.renew(epoch, LONG_MS, "b:1")
-    stored = store.load(epoch)
-    assert (stored.format, list(stored.records)) == (FORMAT, [(1, b"one")])
+    epoch = store.acquire("a")
+    store.commit(epoch, [(1, b"one")])
     with pytest.raises(StoreError):
-        store.commit(epoch, [(5, b"a gap")])
-    assert store.load(epoch).format == FORMAT
-    store.commit(epoch, [(2, b"two")])
-    stored = store.load(epoch)
-    assert (stored.format, list(stored.records)) == (newer_version, [(1, b"one"), (2, b"two")])
-    rewrite_format(FORMAT)
-    store = reopen()
-    epoch = store.acquire("b")
-    store.write_snapshot(epoch, 2, b"both")
-    assert store.load(epoch).format == newer_version
+        store.commit(epoch, [(5, b"a gap")], NEWEST_LEVEL)
+    assert store.load(epoch).format == OLDEST_LEVEL, "nothing of the level is there"
+    store.commit(epoch, [(2, b"two")], NEWEST_LEVEL)
+    store.commit(epoch, [(3, b"three")])
+    store.write_snapshot(epoch, 1, b"the first")
+    stored = reopen().load(epoch)
+    assert (stored.format, list(stored.records)) == (NEWEST_LEVEL, [(2, b"two"), (3, b"three")])
 
 
 @SURVIVES
-@pytest.mark.parametrize("number", [0, FORMAT + 1])
+def test_a_snapshot_brings_its_level_to_a_store(reopen: Reopen) -> None:
+    store = reopen()
+    epoch = store.acquire("a")
+    store.write_snapshot(epoch, 0, b"a peer's", NEWEST_LEVEL)
+    assert reopen().load(epoch).format == NEWEST_LEVEL
+
+
+@SURVIVES
+@pytest.mark.parametrize("number", [0, NEWEST_LEVEL + 1])
 def test_a_store_of_another_versions_format_is_refused_by_name_and_left_alone(
     reopen: Reopen, rewrite_format: RewriteFormat, number: int, url: str
 ) -> None:
     store = reopen()
     store.acquire("a", lease_ms=LONG_MS)
     rewrite_format(number)
-    told = f"has format {number}, this version reads formats 1 to {FORMAT}; use the version"
+    told = f"has format {number}, this version reads formats {OLDEST_LEVEL} to {NEWEST_LEVEL}; use the version"
     with pytest.raises(StoreError, match=told):
         reopen().acquire("a")
     with pytest.raises(StoreError, match=told):
@@ -515,7 +500,7 @@ def test_an_owner_is_fenced_by_one_of_a_newer_version(
     older, newer = reopen(), reopen()
     epoch = older.acquire("a")
     newer.commit(newer.acquire("b"), [(1, b"one")])
-    rewrite_format(FORMAT + 1)
+    rewrite_format(NEWEST_LEVEL + 1)
     with pytest.raises(Fenced):
         older.commit(epoch, [(1, b"other")])
     with pytest.raises(Fenced):

@@ -21,7 +21,7 @@ from tests.store.golden import (
     said,
     written,
 )
-from tracker.store.format import FORMAT
+from tracker.core.model.levels import NEWEST_LEVEL
 
 PINNED = [
     pytest.param(kind, each, id=f"{kind} {number}")
@@ -47,9 +47,8 @@ def test_everything_that_is_stored_is_pinned() -> None:
 
 
 def test_another_form_has_another_number_by_which_older_programs_refuse_it() -> None:
-    assert formats().get(str(FORMAT)) == fingerprint(), (
-        "what is stored has another form: raise FORMAT in tracker/store/format.py, and run "
-        "python -m tests.store.golden"
+    assert formats().get(str(NEWEST_LEVEL)) == fingerprint(), (
+        "what is stored has another form: python -m tests.store.golden says what to do"
     )
 
 

@@ -15,7 +15,7 @@ from tracker.wire.storage import snapshot_from_bytes, snapshot_to_bytes
 
 def stored(slots: list[int], at_ms: list[int]) -> tuple[HistorySnapshot, int]:
     """A history that was stored and read again, and how many bytes it takes."""
-    (pinned,) = golden()["snapshot"]
+    pinned = golden()["snapshot"][-1]
     snapshot = snapshot_from_bytes(bytes.fromhex(pinned.stored))
     sizes = []
     for kept in ([], [HistorySnapshot(0, 1, LOWEST_SLOT, array("q", slots), array("q", at_ms))]):

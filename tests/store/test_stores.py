@@ -20,10 +20,10 @@ from tests.waits import HANG_S
 from tracker.client import Admin, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Batch, Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
+from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
 from tracker.service import engine
+from tracker.store import StoreError, open_store
 from tracker.store import format as store_format
-from tracker.store import sqlite
-from tracker.store.format import FORMAT
 
 STORES = Path(__file__).parent / "stores"
 """By their format, as `python -m tests.store.writing` wrote them with the code of that time."""
@@ -61,30 +61,39 @@ def test_it_holds_what_was_written(opened: EmbeddedTracker) -> None:
     assert staged.key == STAGED.key
 
 
-def test_a_process_of_a_newer_version_raises_its_format_and_says_so(
+def numbers(store: Path) -> set[int]:
+    """The formats that the stores of shards carry."""
+    found = set()
+    for shard in range(writing.SHARDS):
+        with closing(sqlite3.connect(store / f"shard-{shard}.db")) as file:
+            found.add(file.execute("PRAGMA user_version").fetchone()[0])
+    return found
+
+
+def test_a_store_of_the_release_before_stays_one_until_the_upgrade_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(STORES / str(FORMAT), tmp_path / "store")
-    for module in (store_format, sqlite, engine):
-        monkeypatch.setattr(module, "FORMAT", FORMAT + 1)
+    store = tmp_path / "store"
+    shutil.copytree(STORES / str(OLDEST_LEVEL), store)
     monkeypatch.setattr(engine, "log", structlog.wrap_logger(None, wrapper_class=BoundLogger))
     with (
         capture_logs() as events,
-        tracker.embedded(
-            writing.SHARDS, store=f"sqlite:{tmp_path / 'store'}", block_slots=2
-        ) as running,
+        tracker.embedded(writing.SHARDS, store=f"sqlite:{store}", block_slots=2) as running,
     ):
         reached(running.addresses, FLIGHTS, (22, 22))
-        running.register(
-            PipelineSpec("ships", ("sail",), open=True)
-        )  # which both shards write down
-    raised = [event for event in events if event["event"] == "store_of_an_older_format"]
-    assert sorted((each["shard"], each["format"], each["raised_to"]) for each in raised) == [
-        (shard, FORMAT, FORMAT + 1) for shard in range(writing.SHARDS)
-    ]
-    for shard in range(writing.SHARDS):
-        with closing(sqlite3.connect(tmp_path / "store" / f"shard-{shard}.db")) as file:
-            assert file.execute("PRAGMA user_version").fetchone() == (FORMAT + 1,)
+        running.register(PipelineSpec("ships", ("sail",), open=True))
+        assert numbers(store) == {OLDEST_LEVEL}, "both have written, and any release reads it"
+        said = [event for event in events if event["event"] == "upgrade_not_finished"]
+        assert [(each["level"], each["speaks"]) for each in said] == [
+            (OLDEST_LEVEL, NEWEST_LEVEL)
+        ] * writing.SHARDS
+        with running.admin() as admin:
+            assert admin.finish_upgrade().table.level == NEWEST_LEVEL
+            assert admin.finish_upgrade().table.level == NEWEST_LEVEL, "it is there already"
+        assert numbers(store) == {NEWEST_LEVEL}
+    monkeypatch.setattr(store_format, "NEWEST_FORMAT", OLDEST_LEVEL)  # the release before
+    with pytest.raises(StoreError, match=f"format {NEWEST_LEVEL}, this version reads formats"):
+        open_store(f"sqlite:{store}", 0)
 
 
 def test_its_nodes_come_back_and_go_on_until_all_is_complete(opened: EmbeddedTracker) -> None:

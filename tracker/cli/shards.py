@@ -51,6 +51,13 @@ def shards(
             help="with --members: before the set is made smaller (to these), or after it was made larger"
         ),
     ] = None,
+    finish_upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--finish-upgrade",
+            help="let all processes use what their release has brought: the release before can take part no more",
+        ),
+    ] = False,
     timeout: Annotated[
         float, typer.Option(min=0, help="seconds to wait until it is done; it goes on all the same")
     ] = RESCALE_TIMEOUT_S,
@@ -60,14 +67,17 @@ def shards(
 
     For more than there are, start a process for each first: lowmark serve --join HOST:PORT --listen ... With --members
     the shards follow the size of a set of processes, as a StatefulSet is one.
+
+    Until --finish-upgrade each process can be replaced by one of the release before. It waits until all are of the newer one.
     """
-    if (number is not None and members is not None) or (members is None) != (when is None):
-        raise typer.BadParameter("give the NUMBER of shards, or --members with --when")
+    _check_together(number, members, when, finish_upgrade)
     if (evacuate or without) and number is None:
         raise typer.BadParameter(
             "--evacuate and --without go with NUMBER: --members evacuates where it must"
         )
     with connect(context) as admin:
+        if finish_upgrade:
+            return _finish_upgrade(context, admin, timeout)
         if members is not None:
             routing = _fit(admin, parse_targets(members), when, timeout)
         elif number is not None:
@@ -76,10 +86,29 @@ def shards(
         else:
             routing = admin.routing()
             return show(context, routing_json(routing), routing_table(routing))
+    _show_owners(context, routing)
+
+
+def _show_owners(context: typer.Context, routing: RoutingInfo) -> None:
     owners = routing.of(ShardRole.OWNER)
     numbers = ", ".join(str(shard.state.shard) for shard in owners)
     version = f"(version {routing.table.version} of the table)"
     text = f"{len(owners)} shard{'s' if len(owners) > 1 else ''}: {numbers} {version}"
+    show(context, routing_json(routing), text)
+
+
+def _check_together(
+    number: int | None, members: str | None, when: When | None, finish_upgrade: bool
+) -> None:
+    if finish_upgrade and (number is not None or members is not None):
+        raise typer.BadParameter("--finish-upgrade goes with neither NUMBER nor --members")
+    if (number is not None and members is not None) or (members is None) != (when is None):
+        raise typer.BadParameter("give the NUMBER of shards, or --members with --when")
+
+
+def _finish_upgrade(context: typer.Context, admin: Admin, timeout_s: float) -> None:
+    routing = admin.finish_upgrade(timeout_s=timeout_s, on_progress=show_waiting)
+    text = f"all processes record by feature level {routing.table.level}"
     show(context, routing_json(routing), text)
 
 

@@ -14,6 +14,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
+from tracker.client.finishing import Finishing
 from tracker.client.nodes import NodeList, listed
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, Wish
 from tracker.client.successor import succeeding
@@ -30,7 +31,7 @@ from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb
 from tracker.wire.pipelines import spec_from_pb, spec_to_pb, state_from_pb
-from tracker.wire.shards import shard_from_pb
+from tracker.wire.shards import level_from_pb, shard_from_pb
 
 Answer = TypeVar("Answer")
 
@@ -184,7 +185,12 @@ class Admin(Closing):
         """All shards, what each is for, and by which table slots are dealt to them."""
         answer = self._call(lambda stub: stub.ListShards, pipeline_pb.ListShardsRequest())
         return RoutingInfo(
-            RoutingDescription(answer.version, tuple(answer.asked), answer.changing),
+            RoutingDescription(
+                answer.version,
+                tuple(answer.asked),
+                answer.changing,
+                level_from_pb(answer.level),
+            ),
             tuple(ShardInfo(shard_from_pb(shard), shard.address) for shard in answer.shards),
         )
 
@@ -207,6 +213,32 @@ class Admin(Closing):
         again."""
         return Rescaling(self, Wish(shards, evacuate, tuple(without)), on_progress).wait(
             self._timeout_s if timeout_s is None else timeout_s
+        )
+
+    def finish_upgrade(
+        self,
+        *,
+        timeout_s: float | None = None,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> RoutingInfo:
+        """Lets all processes use what their release has brought, when all speak it: none of the release before can take part
+        any more. Returns when every shard has heard of it; may be repeated. on_progress: called with what it waits for, in
+        a sentence, when that has changed. Raises RefusedError; UnavailableError where a shard is older, or away, for
+        `timeout_s` seconds (None: the timeout of this object): then nothing has changed."""
+        return Finishing(self, on_progress).wait(
+            self._timeout_s if timeout_s is None else timeout_s
+        )
+
+    def ask_to_finish(self, level: int) -> None:
+        """One attempt to let all record by a feature level. Raises RefusedError, also for what passes (NOT_READY);
+        UnavailableError."""
+        _, self._last = self._connection.call(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).FinishUpgrade,
+            pipeline_pb.FinishUpgradeRequest(level=level),
+            self._timeout_s,
+            call_timeout_s=CALL_TIMEOUT_S,
+            prefer=self._last,
+            retry_not_ready=False,
         )
 
     def ask_to_rescale(self, wish: Wish, wait_ms: int) -> bool:

@@ -23,6 +23,7 @@ import structlog
 
 from tracker.core import log as m
 from tracker.core.insight.explain import StoreState
+from tracker.core.log.records import level_raised_by
 from tracker.core.log.steps import MembershipStep
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
@@ -41,7 +42,6 @@ from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
 from tracker.service.tasks import end
 from tracker.store import Fenced, LogShortened, Store, StoreDamaged, StoreError
-from tracker.store.format import FORMAT
 from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,
@@ -143,26 +143,27 @@ class Engine:
         missing from it."""
         if self._keeper is not None:
             await asyncio.to_thread(self._keeper.start)
-        snapshot, records = await self._store_thread.call(self._load)
+        snapshot, records, level = await self._store_thread.call(self._load)
         self._log_length.wrote(len(records), 0)
-        self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
+        known = level if records else 0
+        self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns(), known))
+        if self.process.membership.level < self.process.speaks:
+            log.info(
+                "upgrade_not_finished",
+                shard=self.process.shard,
+                level=self.process.membership.level,
+                speaks=self.process.speaks,
+                advice="the release before can take this one's place again, until lowmark shards --finish-upgrade",
+            )
         if any(_deletes(record) for _, record in records):
             self._want_snapshot()
         if snapshot is None and not records:
             await self.write_snapshot()  # so that the store knows with how many shards it began
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
 
-    def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]]]:
+    def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]], int]:
+        """The snapshot, the records after it, and the feature level that it takes to read them."""
         stored = self.store.load(self.epoch)
-        if stored.format != FORMAT:
-            log.info(
-                "store_of_an_older_format",
-                shard=self.process.shard,
-                format=stored.format,
-                raised_to=FORMAT,
-                advice=f"versions of Lowmark that read formats up to {stored.format} refuse it once this "
-                "one has written to it",
-            )
         at = "snapshot"
         try:
             snapshot = snapshot_from_bytes(stored.snapshot[1]) if stored.snapshot else None
@@ -175,7 +176,7 @@ class Engine:
                 f"{at} of shard {self.process.shard} is damaged: {refused}; restore the store from a "
                 "backup"
             ) from refused
-        return snapshot, records
+        return snapshot, records, stored.format
 
     def _lease_ended(self, error: BaseException) -> None:
         """Stops the process; called in the keeper's thread."""
@@ -485,8 +486,9 @@ class Engine:
 
     def _commit(self, batch: list[tuple[int, m.Record]]) -> int:
         encoded = [(position, record_to_bytes(record)) for position, record in batch]
+        raised = max(level_raised_by(record) for _, record in batch)
         failpoint("sync-before")
-        self.store.commit(self.epoch, encoded)
+        self.store.commit(self.epoch, encoded, max(raised, self.process.membership.level))
         failpoint("sync-after")
         return sum(len(data) for _, data in encoded)
 
@@ -507,13 +509,13 @@ class Engine:
     async def write_snapshot(self) -> None:
         """Writes a snapshot, and lets the store drop the records that it stands for."""
         self._log_length.begin()
-        snapshot = self.process.snapshot()
+        snapshot, level = self.process.snapshot(), self.process.membership.level
 
         def write() -> None:
             data = snapshot_to_bytes(snapshot)
             self._log_length.wrote_snapshot(len(data))
             failpoint("snapshot-before")
-            self.store.write_snapshot(self.epoch, snapshot.position, data)
+            self.store.write_snapshot(self.epoch, snapshot.position, data, level)
             failpoint("snapshot-after")
 
         try:

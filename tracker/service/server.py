@@ -17,6 +17,7 @@ from acker.v1.node_service_pb2_grpc import add_NodeServiceServicer_to_server
 from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
+from tracker import __version__
 from tracker.core.log import PipelineEnded
 from tracker.core.model.routing import RoutingTable
 from tracker.errors import InvalidError
@@ -109,6 +110,7 @@ class TrackerServer:
         routing = RoutingTable.uniform(max(1, len(config.addresses)), config.block_slots)
         self._addresses = addresses = Addresses(dict(enumerate(config.addresses)))
         addresses.set(config.shard, self.address)
+        addresses.releases[config.shard] = __version__
         self._links = Links(addresses, config.security.to_peers)
         hooks = Hooks(
             send=self._links.send,
@@ -217,7 +219,9 @@ class TrackerServer:
         self._peer_servicer.heard_of = self._links.heard_of
         # The types of the stubs know blocking servicers alone.
         budgets = Budgets(engine.process, self.config.process)
-        pipelines: Any = PipelineServicer(engine, addresses, self.sampler, budgets)
+        pipelines: Any = PipelineServicer(
+            engine, addresses, self.sampler, budgets, addresses.releases
+        )
         nodes: Any = NodeServicer(engine, self._units, quotas, budgets)
         progress: Any = ProgressServicer(engine, self._hub, quotas)
         others: Any = self._peer_servicer

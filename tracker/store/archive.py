@@ -12,12 +12,12 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tracker.store.format import FORMAT, check_format
+from tracker.store.format import OLDEST_FORMAT, check_format
 from tracker.store.interface import Store, StoreError
 
 LEASE_MS = 60_000
@@ -41,6 +41,8 @@ class Contents:
     snapshot_position: int
     snapshot_bytes: int
     records: int
+    format: int
+    """The number that its store carries, and the one that it is copied to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def export_stores(stores: Mapping[int, Store], path: Path) -> list[Contents]:
     moment. Raises StoreError: Held while a process of theirs runs; or if the file is there already, or cannot be
     written."""
     with _new_file(path) as file, _owned(stores, {}) as owned:
-        file.write(_line({_FILE: FORMAT, "shards": list(stores)}))
+        file.write(_line({_FILE: OLDEST_FORMAT, "shards": list(stores)}))
         return [_write_shard(file, shard, owned) for shard in stores]
 
 
@@ -121,9 +123,9 @@ def _write_shard(file: _Hashed, shard: int, owned: _Owned) -> Contents:
     stored = owned.stores[shard].load(epoch)
     snapshot_position, snapshot = stored.snapshot or (0, b"")
     records = list(stored.records)
-    contents = Contents(shard, epoch, snapshot_position, len(snapshot), len(records))
-    fields = {name: getattr(contents, name) for name in Contents.__slots__}
-    file.write(_line({_SHARD: stored.format, **fields}))
+    contents = Contents(shard, epoch, snapshot_position, len(snapshot), len(records), stored.format)
+    fields = asdict(contents)
+    file.write(_line({_SHARD: fields.pop("format"), **fields}))
     file.write(snapshot)
     for number, (position, record) in enumerate(records):
         file.write(_HEAD.pack(position, len(record)) + record)
@@ -196,7 +198,7 @@ def _whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _fields(file: BinaryIO, path: Path, kind: str) -> dict[str, Any]:
-    """The line that states what follows, without its format, which this version reads."""
+    """The line that states what follows, and its format, which this version reads."""
     try:
         fields = json.loads(file.readline(_MOST_HEADER_BYTES))
     except (RecursionError, ValueError):
@@ -205,7 +207,7 @@ def _fields(file: BinaryIO, path: Path, kind: str) -> dict[str, Any]:
         raise StoreError(f"{path} is no export; name the file that `lowmark store copy --to` wrote")
     found = fields.pop(kind)
     check_format(str(path), found if isinstance(found, int) else 0)
-    return fields
+    return {**fields, "format": found}
 
 
 def _contents(fields: dict[str, Any], path: Path) -> Contents:
@@ -247,12 +249,12 @@ def _fill(contents: Contents, file: BinaryIO, owned: _Owned) -> None:
     store, epoch = owned.stores[contents.shard], owned.epochs[contents.shard]
     snapshot = file.read(contents.snapshot_bytes)
     if contents.snapshot_position:
-        store.write_snapshot(epoch, contents.snapshot_position, snapshot)
+        store.write_snapshot(epoch, contents.snapshot_position, snapshot, contents.format)
     batch: list[tuple[int, bytes]] = []
     for number in range(contents.records):
         position, length = _HEAD.unpack(file.read(_HEAD.size))
         batch.append((position, file.read(length)))
         if len(batch) == RECORDS_PER_COMMIT or number == contents.records - 1:
-            store.commit(epoch, batch)
+            store.commit(epoch, batch, contents.format)
             owned.renew()
             batch = []

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tracker.core.model.levels import OLDEST_LEVEL
+
 GONE = "-"
 """The owner of a store whose shard has left its tracker, or never became one: nobody takes it over."""
 
@@ -97,15 +99,20 @@ class Store(Protocol):
         """Raises Fenced if the epoch is not the newest."""
         ...
 
-    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+    def commit(
+        self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = OLDEST_LEVEL
+    ) -> None:
         """One group commit: all of the records are durable when it returns, or none is there.
-        Positions continue those before. Raises Fenced; LogShortened if records before these are
+        Positions continue those before. level: the feature level that it takes to read them; the store's format is that
+        number from then on, in the same step, unless it is higher. Raises Fenced; LogShortened if records before these are
         gone; StoreDamaged; StoreUnavailable or another StoreError if the write failed. Then the records may be
         there or not: the owner commits the same ones again, and they are there once."""
         ...
 
-    def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
-        """Replaces the snapshot and drops the records up to its position, in one step."""
+    def write_snapshot(
+        self, epoch: int, position: int, snapshot: bytes, level: int = OLDEST_LEVEL
+    ) -> None:
+        """Replaces the snapshot and drops the records up to its position, in one step. level: as with `commit`."""
         ...
 
     def weakened(self) -> str:

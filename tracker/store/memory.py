@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tracker.store.format import FORMAT
+from tracker.core.model.levels import OLDEST_LEVEL
+from tracker.store.format import OLDEST_FORMAT
 from tracker.store.interface import (
     Fenced,
     Lease,
@@ -29,6 +30,7 @@ class MemoryStore:
         self._snapshot: tuple[int, bytes] | None = None
         self._records: list[tuple[int, bytes]] = []
         self._last = 0
+        self._format = OLDEST_FORMAT
         self._last_commit: tuple[int, list[tuple[int, bytes]]] = (0, [])
 
     def acquire(
@@ -64,9 +66,11 @@ class MemoryStore:
     def load(self, epoch: int) -> Stored:
         with self._lock:
             self._check(epoch)
-            return Stored(self._snapshot, iter(list(self._records)), FORMAT)
+            return Stored(self._snapshot, iter(list(self._records)), self._format)
 
-    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+    def commit(
+        self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = OLDEST_LEVEL
+    ) -> None:
         with self._lock:
             self._check(epoch)
             batch = list(records)
@@ -77,13 +81,17 @@ class MemoryStore:
             self._records.extend(batch)
             self._last += len(batch)
             self._last_commit = (epoch, batch)
+            self._format = max(self._format, level)
 
-    def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
+    def write_snapshot(
+        self, epoch: int, position: int, snapshot: bytes, level: int = OLDEST_LEVEL
+    ) -> None:
         with self._lock:
             self._check(epoch)
             self._snapshot = (position, snapshot)
             self._records = [record for record in self._records if record[0] > position]
             self._last = max(self._last, position)
+            self._format = max(self._format, level)
 
     def weakened(self) -> str:
         return ""

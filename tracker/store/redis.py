@@ -25,6 +25,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
+from tracker.core.model.levels import OLDEST_LEVEL
 from tracker.store import redis_scripts as scripts
 from tracker.store.format import check_format
 from tracker.store.interface import (
@@ -158,7 +159,9 @@ class RedisStore:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+    def commit(
+        self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = OLDEST_LEVEL
+    ) -> None:
         if not records:
             return
         self._check_promises()
@@ -168,12 +171,14 @@ class RedisStore:
         digest = blake2b(f"{epoch}:{first}:{len(records)}:".encode(), digest_size=16)
         for _, record in records:
             digest.update(len(record).to_bytes(8, "big") + record)
-        heads = [epoch, first, self._known_last, digest.hexdigest()]
+        heads = [epoch, first, self._known_last, digest.hexdigest(), level]
         keys = [self._meta, self._log]
         self._run(scripts.COMMIT, keys, [*heads, *(record for _, record in records)])
         self._known_last = records[-1][0]
 
-    def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
+    def write_snapshot(
+        self, epoch: int, position: int, snapshot: bytes, level: int = OLDEST_LEVEL
+    ) -> None:
         self._check_promises()
         current = self._current()
         name = "b" if current == "a" else "a"
@@ -184,7 +189,7 @@ class RedisStore:
             piece = snapshot[start : start + SNAPSHOT_PIECE_BYTES]
             self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], [epoch, piece], wait=False)
         keys = [self._meta, self._log, new, old]
-        self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces)])
+        self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces), level])
         self._known_last = max(self._known_last, position)
 
     def weakened(self) -> str:

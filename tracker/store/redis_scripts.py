@@ -21,7 +21,7 @@ A script answers with a word first: OK, or why nothing was done.
 
 from __future__ import annotations
 
-from tracker.store.format import FORMAT
+from tracker.store.format import NEWEST_FORMAT, OLDEST_FORMAT
 
 # KEYS: meta. Every script begins so. Fields that are missing are false.
 _META = """
@@ -37,8 +37,8 @@ if kind == 'hash' and not get('format') then return {'FOREIGN'} end
 
 # Leases and epochs are the same in every format: who owns the shard can be read whatever that one writes.
 _FORMAT = f"""
-local format = tonumber(get('format') or '{FORMAT}')
-if not format or format < 1 or format > {FORMAT} then return {{'FORMAT', get('format')}} end
+local format = tonumber(get('format') or '{OLDEST_FORMAT}')
+if not format or format < {OLDEST_FORMAT} or format > {NEWEST_FORMAT} then return {{'FORMAT', get('format')}} end
 """
 
 # ARGV[1]: the epoch of whoever writes.
@@ -57,10 +57,10 @@ end
 """
 )
 
-# What was written is of this version's format, and so is the store with it. Ends a script.
-_RAISE_FORMAT = f"""
-if format ~= {FORMAT} then redis.call('HSET', meta, 'format', '{FORMAT}') end
-return {{'OK'}}
+# What was written is of this feature level, and so is the store with it. Ends a script.
+_RAISE_FORMAT = """
+if tonumber(level) > format then redis.call('HSET', meta, 'format', level) end
+return {'OK'}
 """
 
 # ARGV: owner, lease_ms, an epoch whose lease does not count, the least epoch to give. Answers OK, epoch,
@@ -105,12 +105,12 @@ return {'OK'}
 )
 
 # KEYS: meta, log. ARGV: epoch, position of the first record, the last position that the owner knows
-# to be there, a digest of the commit, the records. A commit made before is known by its digest; the
+# to be there, a digest of the commit, its feature level, the records. A commit made before is known by its digest; the
 # field is written again, so that WAIT has something to wait for.
 COMMIT = (
     _OWNER
     + """
-local first, known, digest = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local first, known, digest, level = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local last = number('last')
 if get('commit') == digest then
   redis.call('HSET', meta, 'commit', digest)
@@ -120,10 +120,10 @@ if last < known or redis.call('LLEN', KEYS[2]) ~= last - number('base') then
   return {'SHORT', string.format('%.0f', number('base') + redis.call('LLEN', KEYS[2]))}
 end
 if first ~= last + 1 then return {'GAP', string.format('%.0f', last + 1)} end
-for from = 5, #ARGV, 4000 do
+for from = 6, #ARGV, 4000 do
   redis.call('RPUSH', KEYS[2], unpack(ARGV, from, math.min(from + 3999, #ARGV)))
 end
-redis.call('HSET', meta, 'commit', digest, 'last', string.format('%.0f', last + #ARGV - 4))
+redis.call('HSET', meta, 'commit', digest, 'last', string.format('%.0f', last + #ARGV - 5))
 """
     + _RAISE_FORMAT
 )
@@ -137,12 +137,12 @@ return {'OK'}
 """
 )
 
-# KEYS: meta, log, the new list, the old list. ARGV: epoch, position, a or b, number of pieces.
+# KEYS: meta, log, the new list, the old list. ARGV: epoch, position, a or b, number of pieces, feature level.
 SNAPSHOT_DONE = (
     _OWNER
     + """
 if redis.call('LLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'SHORT', get('last') or '0'} end
-local position = tonumber(ARGV[2])
+local position, level = tonumber(ARGV[2]), ARGV[5]
 redis.call('HSET', meta, 'snapshot', ARGV[3], 'snapshot_position', ARGV[2])
 redis.call('UNLINK', KEYS[4])
 if position > number('base') then

@@ -21,7 +21,8 @@ from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
-from tracker.store.format import FORMAT, check_format
+from tracker.core.model.levels import OLDEST_LEVEL
+from tracker.store.format import OLDEST_FORMAT, check_format
 from tracker.store.interface import (
     Fenced,
     Lease,
@@ -159,7 +160,7 @@ class SqliteStore:
             for statement in _SCHEMA.strip().split(";\n"):
                 self._db.execute(statement)
             self._set(shard=shard, missing="", **_NO_OWNER)
-            self._db.execute(f"PRAGMA user_version={FORMAT}")
+            self._db.execute(f"PRAGMA user_version={OLDEST_FORMAT}")
             self._db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
 
     def _fill_wal(self) -> None:
@@ -181,18 +182,17 @@ class SqliteStore:
         return meta(self._db, self.path, name)
 
     @contextmanager
-    def _write(self, epoch: int) -> Iterator[None]:
-        """A transaction of the owner of `epoch`, which renews its lease with it. What it writes is of this
-        version's format, and so is the store with it."""
+    def _write(self, epoch: int, level: int) -> Iterator[None]:
+        """A transaction of the owner of `epoch`, which renews its lease with it. level: of what it writes."""
         with self._errors("written"), _transaction(self._db):
             _check(self._db, self.path, epoch)
-            if self._format != FORMAT:
-                self._db.execute(f"PRAGMA user_version={FORMAT}")
+            if level > self._format:
+                self._db.execute(f"PRAGMA user_version={level}")
             yield
             now_ms = _now_ms()
             if self._lease_ms:
                 self._set(lease_until_ms=now_ms + self._lease_ms)
-        self._format = FORMAT
+        self._format = max(self._format, level)
         self._renew_from_ms = now_ms + self._lease_ms // _RENEWALS_PER_LEASE
 
     def acquire(
@@ -313,36 +313,36 @@ class SqliteStore:
     def _unreadable(self, error: sqlite3.Error) -> StoreError:
         return StoreError(f"store {self.path} cannot be read: {error}; restore it from a backup")
 
-    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+    def commit(
+        self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = OLDEST_LEVEL
+    ) -> None:
         batch = list(records)
         if not batch:
             return
-        if not self._append_at_once(epoch, batch):
-            self._append(epoch, batch)
+        if level > self._format or not self._append_at_once(epoch, batch):
+            self._append(epoch, batch, level)
         self._known_last = batch[-1][0]
         self._move_mark(epoch)
 
     def _append_at_once(self, epoch: int, batch: list[tuple[int, bytes]]) -> bool:
         """A group commit of few records as one statement, which is a transaction by itself and writes
         nothing unless all is as it should be. False if it is not, if there are many, or if it is time
-        to renew the lease with them, or to raise the format.
+        to renew the lease with them.
 
         Each statement gives up the interpreter's lock, and has to wait until the loop gives it back:
         that costs a busy process more than the writing."""
         count, last = len(batch), self._known_last
         if count > _ROWS or self._renews_with_next() or not follow_one_another(batch, last + 1):
             return False
-        if self._format != FORMAT:
-            return False
         values = chain.from_iterable(batch)
         with self._errors("written"):
             return self._db.execute(_APPEND[count], (*values, epoch, last)).rowcount == count
 
-    def _append(self, epoch: int, batch: list[tuple[int, bytes]]) -> None:
+    def _append(self, epoch: int, batch: list[tuple[int, bytes]], level: int) -> None:
         """The same, step by step: says what is wrong, knows a batch that is there already, and renews
         the lease."""
         shortened = ""
-        with self._write(epoch):
+        with self._write(epoch, level):
             last = self._last()
             if last < self._known_last:
                 shortened = shortened_text(f"store {self.path}", last, self._known_last)
@@ -375,8 +375,10 @@ class SqliteStore:
         """Position of the last record, kept or replaced by the snapshot."""
         return int(self._db.execute(LAST).fetchone()[0])
 
-    def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
-        with self._write(epoch):
+    def write_snapshot(
+        self, epoch: int, position: int, snapshot: bytes, level: int = OLDEST_LEVEL
+    ) -> None:
+        with self._write(epoch, level):
             self._db.execute(
                 "INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", (position, snapshot)
             )

@@ -8,6 +8,7 @@ from tracker.core import log as m
 from tracker.wire.codec import derived
 from tracker.wire.entries import entry_from_pb, write_entry
 from tracker.wire.refusals import invalid
+from tracker.wire.shards import level_from_pb
 
 RUN = derived(m.TouchedRun, peer_pb.TouchedRun)
 _PIPELINE = derived(
@@ -59,7 +60,8 @@ def write_frame(frame: m.Frame, message: Carrier) -> None:
         case m.EntriesReceived():
             message.received.number = body.number
             message.received.again = body.again
-            message.received.takes_runs = body.takes_runs
+            message.received.level = body.level
+            message.received.speaks = body.speaks
         case m.ShardReport():
             message.report.CopyFrom(_newest_report.message(body))
         case m.ReportWanted():
@@ -80,7 +82,8 @@ def frame_from_pb(message: Carrier) -> m.Frame:
             body = m.Entries(message.entries.first, entries)
         case "received":
             received = message.received
-            body = m.EntriesReceived(received.number, received.again, received.takes_runs)
+            level, speaks = level_from_pb(received.level), level_from_pb(received.speaks)
+            body = m.EntriesReceived(received.number, received.again, level, speaks)
         case "report":
             body = _REPORT.from_pb(message.report)
         case "report_wanted":

@@ -8,6 +8,7 @@ from tracker.core.insight.describe import ShardDescription, ShardRole
 from tracker.core.log import steps as r
 from tracker.core.membership.membership import Membership
 from tracker.core.model import FrontPin, Restart, WrittenOffCell
+from tracker.core.model.levels import OLDEST_LEVEL
 from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.wire.cells import CELLS
@@ -24,7 +25,7 @@ def _role_from_pb(role: pipeline_pb.ShardRole.ValueType) -> ShardRole:
     return ShardRole.__members__.get(name, ShardRole.OWNER)
 
 
-def shard_to_pb(shard: ShardDescription, address: str) -> pipeline_pb.ShardState:
+def shard_to_pb(shard: ShardDescription, address: str, release: str = "") -> pipeline_pb.ShardState:
     return pipeline_pb.ShardState(
         shard=shard.shard,
         address=address,
@@ -32,12 +33,24 @@ def shard_to_pb(shard: ShardDescription, address: str) -> pipeline_pb.ShardState
         entries_behind=shard.entries_behind,
         role=pipeline_pb.ShardRole.Value(f"SHARD_ROLE_{shard.role.name}"),
         open_slots=shard.open_slots,
+        speaks=shard.speaks,
+        release=release,
     )
 
 
 def shard_from_pb(s: pipeline_pb.ShardState) -> ShardDescription:
     role = _role_from_pb(s.role)
-    return ShardDescription(s.shard, s.connected, s.entries_behind, role, s.open_slots)
+    return ShardDescription(
+        s.shard, s.connected, s.entries_behind, role, s.open_slots, s.speaks, s.release
+    )
+
+
+# --- feature levels ---------------------------------------------------------------------------------
+
+
+def level_from_pb(level: int) -> int:
+    """A feature level as a process states it: releases from before there were such levels state none."""
+    return max(level, OLDEST_LEVEL)
 
 
 # --- restarts and tables --------------------------------------------------------------------------
@@ -110,6 +123,7 @@ STEP = choice(
     left=derived(r.ShardLeft, pb.ShardLeft, _SUMMARY),
     sequencer_moved=derived(r.SequencerMoved, pb.SequencerMoved),
     sequencer_begun=derived(r.SequencerBegun, pb.SequencerBegun),
+    level_raised=derived(r.FeatureLevelRaised, pb.FeatureLevelRaised),
 )
 
 # --- what a process has heard ---------------------------------------------------------------------
@@ -127,6 +141,7 @@ def _membership_to_pb(known: Membership) -> pb.Membership:
         sequencer=known.sequencer,
         moves=known.moves,
         begun=known.begun,
+        level=known.level if known.level > OLDEST_LEVEL else 0,
     )
     for shard, (address, number) in known.joining.items():
         message.joining.add(shard=shard, address=address, number=number)
@@ -161,6 +176,7 @@ def _membership_from_pb(message: pb.Membership) -> Membership:
         sequencer=message.sequencer,
         moves=message.moves,
         begun=message.begun,
+        level=level_from_pb(message.level),
     )
     for told in message.adopted:
         known.adopted.setdefault(told.version, {})[told.home] = told.number

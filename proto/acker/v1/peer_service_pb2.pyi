@@ -27,16 +27,20 @@ class JoinShardRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ADDRESS_FIELD_NUMBER: _builtins.int
+    SPEAKS_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     """Where the process is reached, as host:port."""
+    speaks: _builtins.int
+    """The highest feature level that it speaks; 0 stands for 1."""
     def __init__(
         self,
         *,
         address: _builtins.str = ...,
+        speaks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "speaks", b"speaks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -126,12 +130,18 @@ class ExchangeRequest(_message.Message):
     REPORT_WANTED_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     FOLLOWING_FIELD_NUMBER: _builtins.int
+    SPEAKS_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     from_shard: _builtins.int
     """As in Frame, of the first one."""
     epoch: _builtins.int
     """As in Frame, of the first one."""
     address: _builtins.str
     """Where the sending shard is reached, as host:port: in the first message of a stream."""
+    speaks: _builtins.int
+    """In the first message of a stream: the highest feature level that the sending process speaks; 0 stands for 1."""
+    release: _builtins.str
+    """In the first message of a stream: the release of the sending process, for people."""
     @_builtins.property
     def entries(self) -> Global___Entries:
         """As in Frame."""
@@ -163,10 +173,12 @@ class ExchangeRequest(_message.Message):
         report_wanted: Global___ReportWanted | None = ...,
         address: _builtins.str = ...,
         following: _abc.Iterable[Global___Frame] | None = ...,
+        speaks: _builtins.int = ...,
+        release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "frame", b"frame", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "entries", b"entries", "epoch", b"epoch", "following", b"following", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "entries", b"entries", "epoch", b"epoch", "following", b"following", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "release", b"release", "report", b"report", "report_wanted", b"report_wanted", "speaks", b"speaks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["entries", "received", "report", "report_wanted"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
@@ -273,8 +285,8 @@ Global___Entries: _TypeAlias = Entries  # noqa: Y015
 
 @_typing.final
 class Entry(_message.Message):
-    """One entry of a home log. What is added to it later is an arm of its own; a process that does not know it
-    refuses the frame.
+    """One entry of a home log. What is added to it later is an arm of its own, and is sent when all record by the feature level
+    that it belongs to; a process that does not know it refuses the frame.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -330,8 +342,8 @@ class Entry(_message.Message):
 
     @_builtins.property
     def run(self) -> Global___TickRun:
-        """Several ticks that follow one another. Sent to processes that take it (EntriesReceived.takes_runs),
-        and stored by them; never an entry of a process's own log.
+        """Several ticks that follow one another. Sent to processes that record by feature level 2, and stored by them; never
+        an entry of a process's own log.
         """
 
     @_builtins.property
@@ -949,23 +961,27 @@ class EntriesReceived(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
-    TAKES_RUNS_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    SPEAKS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """All entries up to this number are durable at the sender."""
     again: _builtins.bool
     """Whether the sender asks for the next ones again."""
-    takes_runs: _builtins.bool
-    """Whether the sender takes runs (Entry.run)."""
+    level: _builtins.int
+    """The feature level by which the sender records, durably; 0 stands for 1."""
+    speaks: _builtins.int
+    """The highest feature level that the sender speaks; 0 stands for 1."""
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         again: _builtins.bool = ...,
-        takes_runs: _builtins.bool = ...,
+        level: _builtins.int = ...,
+        speaks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "number", b"number", "takes_runs", b"takes_runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "level", b"level", "number", b"number", "speaks", b"speaks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

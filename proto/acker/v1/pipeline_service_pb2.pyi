@@ -57,6 +57,50 @@ SHARD_ROLE_LEAVING: ShardRole.ValueType  # 5
 Global___ShardRole: _TypeAlias = ShardRole  # noqa: Y015
 
 @_typing.final
+class FinishUpgradeRequest(_message.Message):
+    """Asks that all record by a feature level."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """The level."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishUpgradeRequest: _TypeAlias = FinishUpgradeRequest  # noqa: Y015
+
+@_typing.final
+class FinishUpgradeResponse(_message.Message):
+    """Says that all do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """The feature level by which all record."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishUpgradeResponse: _TypeAlias = FinishUpgradeResponse  # noqa: Y015
+
+@_typing.final
 class RescaleShardsRequest(_message.Message):
     """Asks for so many shards."""
 
@@ -325,10 +369,13 @@ class ListShardsResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
     CHANGING_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table by which slots are dealt; it grows with each change."""
     changing: _builtins.bool
     """Whether a change of the table, or a shard's leaving, is under way."""
+    level: _builtins.int
+    """The feature level by which the asked process records; 0 stands for 1."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardState]:
         """In the order of their numbers."""
@@ -344,10 +391,11 @@ class ListShardsResponse(_message.Message):
         version: _builtins.int = ...,
         asked: _abc.Iterable[_builtins.int] | None = ...,
         changing: _builtins.bool = ...,
+        level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "shards", b"shards", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "level", b"level", "shards", b"shards", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -365,6 +413,8 @@ class ShardState(_message.Message):
     ENTRIES_BEHIND_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     OPEN_SLOTS_FIELD_NUMBER: _builtins.int
+    SPEAKS_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     """Its number."""
     address: _builtins.str
@@ -377,6 +427,10 @@ class ShardState(_message.Message):
     """What it is for."""
     open_slots: _builtins.int
     """Slots with items in flight that it holds, of all pipelines, as far as the asked process has heard."""
+    speaks: _builtins.int
+    """The highest feature level that its process speaks; 0 if the asked process has not heard that."""
+    release: _builtins.str
+    """The release of its process; empty if the asked process has not heard that."""
     def __init__(
         self,
         *,
@@ -386,10 +440,12 @@ class ShardState(_message.Message):
         entries_behind: _builtins.int = ...,
         role: Global___ShardRole.ValueType = ...,
         open_slots: _builtins.int = ...,
+        speaks: _builtins.int = ...,
+        release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "entries_behind", b"entries_behind", "open_slots", b"open_slots", "role", b"role", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "entries_behind", b"entries_behind", "open_slots", b"open_slots", "release", b"release", "role", b"role", "shard", b"shard", "speaks", b"speaks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,6 +85,11 @@ class PipelineServiceStub(object):
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsResponse.FromString,
                 _registered_method=True)
+        self.FinishUpgrade = channel.unary_unary(
+                '/acker.v1.PipelineService/FinishUpgrade',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeResponse.FromString,
+                _registered_method=True)
 
 
 class PipelineServiceServicer(object):
@@ -171,6 +176,15 @@ class PipelineServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FinishUpgrade(self, request, context):
+        """Lets all processes record and send by a feature level from now on: no release that does not speak it can take part any
+        more. Goes to the sequencer, which refuses it with code not_ready while a shard is not known to speak it; answered when
+        every shard has heard of it. Repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PipelineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -223,6 +237,11 @@ def add_PipelineServiceServicer_to_server(servicer, server):
                     servicer.RescaleShards,
                     request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsRequest.FromString,
                     response_serializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsResponse.SerializeToString,
+            ),
+            'FinishUpgrade': grpc.unary_unary_rpc_method_handler(
+                    servicer.FinishUpgrade,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -496,6 +515,33 @@ class PipelineService(object):
             '/acker.v1.PipelineService/RescaleShards',
             acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsRequest.SerializeToString,
             acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FinishUpgrade(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/FinishUpgrade',
+            acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,11 @@ class PipelineServiceStub:
     """Lets so many shards own the slots to come. Goes to the sequencer; answered when every shard uses the
     new table, or after the time that the asker waits. Repeating it changes nothing.
     """
+    FinishUpgrade: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.FinishUpgradeRequest, _pipeline_service_pb2.FinishUpgradeResponse]
+    """Lets all processes record and send by a feature level from now on: no release that does not speak it can take part any
+    more. Goes to the sequencer, which refuses it with code not_ready while a shard is not known to speak it; answered when
+    every shard has heard of it. Repeating it changes nothing.
+    """
 
 @_typing.type_check_only
 class PipelineServiceAsyncStub(PipelineServiceStub):
@@ -112,6 +117,11 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     RescaleShards: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RescaleShardsRequest, _pipeline_service_pb2.RescaleShardsResponse]  # type: ignore[assignment]
     """Lets so many shards own the slots to come. Goes to the sequencer; answered when every shard uses the
     new table, or after the time that the asker waits. Repeating it changes nothing.
+    """
+    FinishUpgrade: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.FinishUpgradeRequest, _pipeline_service_pb2.FinishUpgradeResponse]  # type: ignore[assignment]
+    """Lets all processes record and send by a feature level from now on: no release that does not speak it can take part any
+    more. Goes to the sequencer, which refuses it with code not_ready while a shard is not known to speak it; answered when
+    every shard has heard of it. Repeating it changes nothing.
     """
 
 class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -212,6 +222,17 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pipeline_service_pb2.RescaleShardsResponse, _abc.Awaitable[_pipeline_service_pb2.RescaleShardsResponse]]:
         """Lets so many shards own the slots to come. Goes to the sequencer; answered when every shard uses the
         new table, or after the time that the asker waits. Repeating it changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def FinishUpgrade(
+        self,
+        request: _pipeline_service_pb2.FinishUpgradeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.FinishUpgradeResponse, _abc.Awaitable[_pipeline_service_pb2.FinishUpgradeResponse]]:
+        """Lets all processes record and send by a feature level from now on: no release that does not speak it can take part any
+        more. Goes to the sequencer, which refuses it with code not_ready while a shard is not known to speak it; answered when
+        every shard has heard of it. Repeating it changes nothing.
         """
 
 def add_PipelineServiceServicer_to_server(servicer: PipelineServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

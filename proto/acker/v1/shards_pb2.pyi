@@ -424,6 +424,7 @@ class ShardStep(_message.Message):
     SAID_FIELD_NUMBER: _builtins.int
     SEQUENCER_MOVED_FIELD_NUMBER: _builtins.int
     SEQUENCER_BEGUN_FIELD_NUMBER: _builtins.int
+    LEVEL_RAISED_FIELD_NUMBER: _builtins.int
     joined: _builtins.int
     """A shard counts from here on; its number."""
     removed: _builtins.int
@@ -476,6 +477,10 @@ class ShardStep(_message.Message):
     def sequencer_begun(self) -> Global___SequencerBegun:
         """That one begins to: its first step."""
 
+    @_builtins.property
+    def level_raised(self) -> Global___FeatureLevelRaised:
+        """All record and send by another feature level."""
+
     def __init__(
         self,
         *,
@@ -494,16 +499,39 @@ class ShardStep(_message.Message):
         said: Global___ShardSaid | None = ...,
         sequencer_moved: Global___SequencerMoved | None = ...,
         sequencer_begun: Global___SequencerBegun | None = ...,
+        level_raised: Global___FeatureLevelRaised | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said", "sequencer_moved", "sequencer_begun"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said", "sequencer_moved", "sequencer_begun", "level_raised"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
 Global___ShardStep: _TypeAlias = ShardStep  # noqa: Y015
+
+@_typing.final
+class FeatureLevelRaised(_message.Message):
+    """All processes speak a feature level, and an operator has asked for it: from here on all record and send by it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """The level."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeatureLevelRaised: _TypeAlias = FeatureLevelRaised  # noqa: Y015
 
 @_typing.final
 class SequencerMoved(_message.Message):
@@ -949,6 +977,7 @@ class Membership(_message.Message):
     SEQUENCER_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
     next_shard: _builtins.int
     """The number that the next shard gets."""
     leaving: _builtins.int
@@ -959,6 +988,8 @@ class Membership(_message.Message):
     """How often that role has moved."""
     begun: _builtins.int
     """By which of the moves it has begun to decide."""
+    level: _builtins.int
+    """The feature level by which the process records; 0 stands for 1."""
     @_builtins.property
     def table(self) -> Global___RoutingTable:
         """By which slots are dealt now."""
@@ -1022,10 +1053,11 @@ class Membership(_message.Message):
         sequencer: _builtins.int = ...,
         moves: _builtins.int = ...,
         begun: _builtins.int = ...,
+        level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "asked", b"asked", "leaving", b"leaving", "previous", b"previous", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "begun", b"begun", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "members", b"members", "moves", b"moves", "next_shard", b"next_shard", "previous", b"previous", "sequencer", b"sequencer", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "begun", b"begun", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "level", b"level", "members", b"members", "moves", b"moves", "next_shard", b"next_shard", "previous", b"previous", "sequencer", b"sequencer", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leaving: _TypeAlias = _typing.Literal["leaving"]  # noqa: Y015
     _WhichOneofArgType__leaving: _TypeAlias = _typing.Literal["_leaving", b"_leaving"]  # noqa: Y015

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tracker.core.model import NodeKey
+from tracker.core.model.levels import OLDEST_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +73,24 @@ class ShardRole(Enum):
 @dataclass(frozen=True, slots=True)
 class ShardDescription:
     """`entries_behind`: entries of this process's home log that the shard has not confirmed;
-    `open_slots`: slots with items in flight that it holds, of all pipelines."""
+    `open_slots`: slots with items in flight that it holds, of all pipelines; `speaks`: the highest feature level of its
+    process, 0 if that has not been heard; `release`: of its process, empty likewise."""
 
     shard: int
     connected: bool
     entries_behind: int
     role: ShardRole = ShardRole.OWNER
     open_slots: int = 0
+    speaks: int = 0
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingDescription:
     """How slots are dealt: the version of the table, the shards that are to own the slots to come while
-    that is being agreed on, and whether a change is under way."""
+    that is being agreed on, and whether a change is under way. level: the feature level by which the process records."""
 
     version: int
     asked: tuple[int, ...]
     changing: bool
+    level: int = OLDEST_LEVEL

@@ -128,14 +128,18 @@ class Queries:
     def describe_shards(self) -> tuple[ShardDescription, ...]:
         """This shard and those that it has links to, by number."""
         described = [
-            ShardDescription(self._shards.own, True, 0, *self._describe_member(self._shards.own))
-        ]
+            ShardDescription(
+                self._shards.own, True, 0, *self._describe_member(self._shards.own),
+                self._shards.speaks,
+            )
+        ]  # fmt: skip
         described += [
             ShardDescription(
                 shard,
                 link.connected and not link.needs_whole,
                 self._journal.home_last - link.confirmed,
                 *self._describe_member(shard),
+                link.speaks if link.connected else 0,
             )
             for shard, link in self._replication.links.items()
         ]
@@ -159,7 +163,8 @@ class Queries:
         """By which table slots are dealt, and whether that changes."""
         known = self._shards.membership
         asked = () if known.asked is None else known.asked.shards
-        return RoutingDescription(known.table.version, asked, not known.is_settled)
+        changing = not known.is_settled
+        return RoutingDescription(known.table.version, asked, changing, known.level)
 
     def history(self, pipeline: str, segment: int, slots: Sequence[int]) -> list[Reached]:
         """When this process announced that a segment (-1: every one) has reached each slot. slots: none are all

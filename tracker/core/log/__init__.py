@@ -47,6 +47,7 @@ from tracker.core.log.events import (
     DeletePipeline,
     DetachSession,
     Event,
+    FinishUpgrade,
     FrameArrived,
     JoinNode,
     JoinShard,
@@ -86,12 +87,12 @@ from tracker.core.log.records import (
     Staged,
     Swept,
 )  # fmt: skip
-from tracker.core.log.runs import KeyProgress, TickRun, Told, count_of, numbered
+from tracker.core.log.runs import KeyProgress, TickRun, Told, count_of, level_of, numbered
 from tracker.core.model import Restart
 
 __all__ = [
     "Announced", "Announcement", "Answer", "Append", "AttachSession", "Committed",
-    "DeletePipeline", "DetachSession", "Effect", "Entries", "EntriesReceived", "Entry", "Event", "Frame",
+    "DeletePipeline", "DetachSession", "Effect", "Entries", "EntriesReceived", "Entry", "Event", "FinishUpgrade", "Frame",
     "FrameArrived", "FrameBody", "FrontGranted", "FrontReport", "FrontsGranted", "Grant",
     "HomeEntry", "JoinNode", "JoinShard", "Joined", "KeyClosed", "KeyDropped", "KeyOpened",
     "KeyProgress", "KeyTick", "LeaveNode", "LeftTracker", "MembersChanged", "NodeAlive",
@@ -101,5 +102,5 @@ __all__ = [
     "RestartPipeline", "RetireNode", "SegmentLow", "Send", "SessionAttached",
     "SessionRefused", "ShardNumber", "ShardReport", "StageContributions", "Staged",
     "SubmitTick", "SubmitTicks", "Swept", "TickColumns", "TickRefused", "TickRun", "TicksDurable", "Told",
-    "TouchedRun", "UnitsArrived", "Wake", "WakeAt", "WrittenOff", "count_of", "numbered", "pipeline_of",
+    "TouchedRun", "UnitsArrived", "Wake", "WakeAt", "WrittenOff", "count_of", "level_of", "numbered", "pipeline_of",
 ]  # fmt: skip

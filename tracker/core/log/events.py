@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tracker.core.log.frames import Frame
 from tracker.core.model import Cells, NodeKey, PipelineSpec, StagedContribution, TickContent
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.waits import WaitCause
 
 
@@ -98,10 +99,11 @@ class DeletePipeline:
 class JoinShard:
     """A process that is reached at `address` asks to be a shard; asked of the sequencer. May be
     repeated: until it has joined, an address is given one number. Answered by `Answer(request,
-    ShardNumber)`, when every process will keep for it what homes log."""
+    ShardNumber)`, when every process will keep for it what homes log. speaks: the highest feature level of its release."""
 
     request: Hashable
     address: str
+    speaks: int = NEWEST_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,15 @@ class RescaleShards:
     shards: int
     evacuate: bool = False
     without: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FinishUpgrade:
+    """An operator asks that all record and send by a feature level from now on; asked of the sequencer. Refused while a shard
+    is not known to speak it. May be repeated. Answered by `Answer(request, None)` when every shard has heard of it."""
+
+    request: Hashable
+    level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +234,7 @@ Event = (
     | DeletePipeline
     | JoinShard
     | RescaleShards
+    | FinishUpgrade
     | AttachSession
     | DetachSession
     | SubmitTick

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tracker.core.log.runs import Told, behind, last_of
 from tracker.core.model import FrontId
+from tracker.core.model.levels import OLDEST_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,13 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class EntriesReceived:
-    """The sender holds the receiver's home log durably up to `number`; `again`: send on from there.
-    takes_runs: whether it takes runs; one of an older version takes entry by entry, and does not say so."""
+    """The sender holds the receiver's home log durably up to `number`; `again`: send on from there. level: the feature
+    level by which it records, durably; speaks: the highest one that it could."""
 
     number: int
     again: bool = False
-    takes_runs: bool = True
+    level: int = OLDEST_LEVEL
+    speaks: int = OLDEST_LEVEL
 
 
 @dataclass(frozen=True, slots=True)

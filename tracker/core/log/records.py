@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tracker.core.log.entries import Entry, PipelineRegistered, pipeline_of
 from tracker.core.log.runs import Told, last_of
-from tracker.core.log.steps import MembershipStep
+from tracker.core.log.steps import FeatureLevelRaised, MembershipStep
 from tracker.core.model import FrontPin, StagedContribution
 
 
@@ -102,6 +102,18 @@ def may_change_min_times(record: Record, pipeline: str) -> bool:
             return _concerns(record.entry, pipeline)
         case ReceivedEntries():
             return True
+
+
+def level_raised_by(record: Record) -> int:
+    """The feature level from which on the log that a record is in needs to be read; 0 where it is no other one by it."""
+    match record:
+        case HomeEntry():
+            entries: tuple[Told, ...] = (record.entry,)
+        case ReceivedEntries():
+            entries = record.entries
+        case _:
+            return 0
+    return max((e.level for e in entries if isinstance(e, FeatureLevelRaised)), default=0)
 
 
 def _concerns(entry: Entry, pipeline: str) -> bool:

@@ -11,6 +11,7 @@ from operator import itemgetter
 from tracker.core.log.columns import TickColumns
 from tracker.core.log.entries import Entry, KeyTick
 from tracker.core.model import Heartbeat, NodeKey
+from tracker.core.model.levels import OLDEST_LEVEL, RUNS
 
 MAX_ENTRIES_PER_RUN = 65_536
 
@@ -79,6 +80,12 @@ class TickRun:
 
 Told = Entry | TickRun
 """What a home tells another shard of its log: an entry, or many at once."""
+
+
+def level_of(told: Told) -> int:
+    """The feature level from which on it may be recorded and sent. That of `FeatureLevelRaised` is the oldest: it is what
+    raises it."""
+    return RUNS if type(told) is TickRun else OLDEST_LEVEL
 
 
 def count_of(told: Told) -> int:

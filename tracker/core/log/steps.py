@@ -94,6 +94,14 @@ class SequencerBegun:
     move: int
 
 
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRaised:
+    """Every process speaks this level, and an operator has asked for it: from here on processes record and send by it, and no
+    release that does not speak it can take part any more."""
+
+    level: int
+
+
 # --- what the others log --------------------------------------------------------------------------
 
 
@@ -208,6 +216,7 @@ MembershipStep = (
     | ShardLeaving
     | SequencerMoved
     | SequencerBegun
+    | FeatureLevelRaised
     | SlotBounds
     | NodesMoved
     | RoutingActivated

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tracker.core.log import steps
+from tracker.core.model.levels import OLDEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 
 
@@ -45,12 +46,14 @@ class Membership:
     """How often its role has moved."""
     begun: int = 0
     """By which of the moves the sequencer has begun to decide. Invariant: begun is `moves`, or one less."""
+    level: int = OLDEST_LEVEL
+    """The feature level by which this process records and sends. It never falls."""
 
     @classmethod
-    def first(cls, table: RoutingTable) -> Membership:
-        """The shards that a tracker begins with."""
+    def first(cls, table: RoutingTable, level: int) -> Membership:
+        """The shards that a tracker begins with, and the feature level of the release that begins it."""
         shards = set(table.owning)
-        return cls(table, shards, next_shard=max(shards) + 1)
+        return cls(table, shards, next_shard=max(shards) + 1, level=level)
 
     def copy(self) -> Membership:
         """The same, for a snapshot: what comes later does not change it."""
@@ -101,6 +104,8 @@ class Membership:
                 self.sequencer, self.moves = entry.shard, entry.move
             case steps.SequencerBegun():
                 self.begun = entry.move
+            case steps.FeatureLevelRaised():
+                self.level = max(self.level, entry.level)
             case steps.ShardLeft():
                 self.members.discard(home)
                 self.draining.discard(home)

@@ -23,6 +23,8 @@ class Shards:
     """This shard's number, and the others."""
 
     own: int = d.follows("which process it is")
+    speaks: int = d.forgotten("the next process may be of another release")
+    """The highest feature level that this process speaks. Invariant: at least the membership's."""
     membership: Membership = d.survives(_MEMBERSHIP)
     changing: bool = d.forgotten("whoever has left is told so again", default=False)
     """Whether a change is under way, as far as this process has heard. Follows from the membership."""

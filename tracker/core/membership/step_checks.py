@@ -20,7 +20,7 @@ MAX_ADDRESS_CHARACTERS = 300
 
 _OF_THE_SEQUENCER = (
     steps.ShardJoining, steps.ShardJoined, steps.ShardRemoved, steps.RescaleProposed, steps.RoutingChanged, steps.ShardLeaving,
-    steps.SequencerMoved, steps.SequencerBegun,
+    steps.SequencerMoved, steps.SequencerBegun, steps.FeatureLevelRaised,
 )  # fmt: skip
 
 
@@ -96,6 +96,9 @@ def _check_led(known: Membership, step: steps.MembershipStep, home: int) -> None
                 raise _refused(
                     step, home, f"move {known.moves + 1} is next, to one of {sorted(known.members)}"
                 )
+        case steps.FeatureLevelRaised():
+            if step.level < known.level:
+                raise _refused(step, home, f"all record by feature level {known.level} already")
         case steps.SequencerBegun():
             if step.move != known.moves or known.is_led:
                 raise _refused(step, home, f"it decides by move {known.moves} already")

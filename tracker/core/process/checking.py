@@ -37,6 +37,7 @@ from tracker.core.log import (
     Told,
     WrittenOff,
     count_of,
+    level_of,
     pipeline_of,
     steps,
 )
@@ -123,11 +124,12 @@ class EntryJudge:
         return True
 
     def knows(self, entry: Told) -> bool:
-        """Whether what the entry names is known: its pipelines, the homes, and that the sender has joined.
-        Until then it is asked for again."""
+        """Whether what the entry names is known: its pipelines, the homes, that the sender has joined, and that all record by
+        the feature level that it needs. Until then it is asked for again."""
         applied = entry.applied if isinstance(entry, steps.ShardLeft) else ()
         return (
-            not self._known.awaits(self._sender, entry)
+            level_of(entry) <= self._known.level
+            and not self._known.awaits(self._sender, entry)
             and all(home < self._known.next_shard for home, _ in applied)
             and all(self._is_known(name, generation) for name, generation in _named_by(entry))
             and not self._comes_too_early(entry)
@@ -187,7 +189,9 @@ class EntryJudge:
                 if not 1 <= generation <= MAX_NUMBER:
                     raise _refused(name, f"that it is over in generation {generation}")
         elif isinstance(entry, steps.MembershipStep):
-            if isinstance(entry, steps.NodesMoved | steps.CellsMoved):
+            if isinstance(entry, steps.FeatureLevelRaised):
+                _check_spoken(entry, self._shards.speaks)
+            elif isinstance(entry, steps.NodesMoved | steps.CellsMoved):
                 if (spec := self._spec(entry.pipeline)) is not None:
                     _check_moved(spec, entry)
             elif isinstance(entry, steps.DepartureSummarized | steps.ShardLeft):
@@ -296,6 +300,15 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
             return ((entry.pipeline, entry.restart.generation),)
     name = pipeline_of(entry)
     return () if name is None else ((name, getattr(entry, "generation", None)),)
+
+
+def _check_spoken(entry: steps.FeatureLevelRaised, speaks: int) -> None:
+    if entry.level > speaks:
+        raise Refused(
+            RefusalCode.INVALID,
+            f"processes record by feature level {entry.level} from here on, and this one speaks levels up to {speaks}: start "
+            "the process of the newer release in its place",
+        )
 
 
 def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved) -> None:

@@ -31,6 +31,7 @@ from tracker.core.log import (
     DetachSession,
     Effect,
     Event,
+    FinishUpgrade,
     Frame,
     FrameArrived,
     JoinNode,
@@ -55,6 +56,7 @@ from tracker.core.log.journal import Journal
 from tracker.core.membership.membership import Membership
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refused
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipelines import Pipelines
@@ -81,14 +83,16 @@ class Process(Queries):
         routing: RoutingTable,
         epoch: int,
         config: ProcessConfig | None = None,
+        speaks: int = NEWEST_LEVEL,
     ) -> None:
         """`routing`: the table that the tracker began with; a log that knows of a later one goes by
-        that. A shard that has come later finds it in its first snapshot."""
+        that. A shard that has come later finds it in its first snapshot. speaks: the highest feature level of the process's
+        release, by which it begins where its log is empty."""
         self.config = config = config or ProcessConfig()
         self._effects = effects = list[Effect]()
         """What the event that is being handled asks for."""
         journal = Journal(effects)
-        shards = Shards(shard, Membership.first(routing))
+        shards = Shards(shard, speaks, Membership.first(routing, speaks))
         pipelines = Pipelines(shard)
         cut = StableCut(routing.owning)
         replication = Replication(journal, shards, cut, config, effects, routing, epoch)
@@ -175,6 +179,11 @@ class Process(Queries):
         return self._hand_over.moved_cells
 
     @property
+    def speaks(self) -> int:
+        """The highest feature level that this process speaks."""
+        return self._shards.speaks
+
+    @property
     def takes_up_nodes(self) -> bool:
         """Whether nodes that are at home here may be taken up: not while some shard still goes by the
         table before."""
@@ -237,7 +246,7 @@ class Process(Queries):
             case PeerDisconnected():
                 if event.shard in self.links:
                     self.links[event.shard].connected = False
-            case JoinShard() | RescaleShards():
+            case JoinShard() | RescaleShards() | FinishUpgrade():
                 self._rescaling.request(event)
             case (
                 RegisterPipeline()
@@ -304,12 +313,14 @@ class Process(Queries):
         snapshot: ProcessSnapshot | None,
         records: Iterable[tuple[int, Record]],
         now_ns: int,
+        level: int = 0,
     ) -> list[Effect]:
         """Becomes what the log says: a snapshot, then the records after it, by position. To be
         called once, before any event. Nothing is announced that was not announced before until the
         other shards have been heard; where there are none, what may have been said without a record is found
-        again here, before anything is judged. Raises LogLost where a record is missing."""
-        self._recovery.recover(snapshot, records, now_ns)
+        again here, before anything is judged. level: the feature level that the store states; 0 where it is
+        new, or a snapshot states it. Raises LogLost where a record is missing."""
+        self._recovery.recover(snapshot, records, now_ns, level)
         self._resume(now_ns)
         return [*self._effects]
 
@@ -335,6 +346,9 @@ class Process(Queries):
         self._journal.validate()
         self._replication.validate()
         self._shards.membership.validate()
+        assert self._shards.membership.level <= self._shards.speaks, (
+            "it records what it cannot read"
+        )
         self._cut.vectors.validate()
         assert self._shards.membership.members | {self._shards.own} == {*self._cut.vectors.shards}
         for name, pipeline in self._pipelines.items():

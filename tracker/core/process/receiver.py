@@ -44,9 +44,9 @@ class Receiver:
         if link is None:
             return  # it has left
         link.connected = True
-        link.takes_runs = False  # it may be of an older version by now, until it confirms
+        link.forget_release()
         link.restart_sending(now_ns)
-        self._replication.send(shard, EntriesReceived(link.received))
+        self._replication.send(shard, self._replication.received(link))
         self._reporter.send_whole_report(shard)
         if link.needs_whole:
             self._reporter.want_report(shard, now_ns)
@@ -65,7 +65,7 @@ class Receiver:
             link.epoch = frame.epoch
             link.report_number = -1
             link.need_whole()
-            link.takes_runs = False
+            link.forget_release()
         match frame.body:
             case Entries():
                 self._take_entries(frame.shard, link, frame.body)
@@ -80,7 +80,8 @@ class Receiver:
     def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
         due = link.accepted + 1
         if body.last < due or (body.first > due and not link.awaits):
-            self._replication.send(shard, EntriesReceived(link.received, again=body.first > due))
+            confirmation = self._replication.received(link, again=body.first > due)
+            self._replication.send(shard, confirmation)
         if body.last < due or body.first > due:
             return
         told, awaits = body.from_number(due), False
@@ -113,7 +114,7 @@ class Receiver:
                 f"{body.number}, but it ends at {self._journal.home_last}: acknowledged entries were lost "
                 "from the store; restore it from a backup that has them"
             )
-        link.takes_runs = body.takes_runs
+        link.level, link.speaks = body.level, body.speaks
         news = link.confirm(body.number, now_ns)
         if body.again and link.sent > link.confirmed:
             link.restart_sending(now_ns)

@@ -88,8 +88,12 @@ class Recovery:
         snapshot: ProcessSnapshot | None,
         records: Iterable[tuple[int, Record]],
         now_ns: int,
+        level: int = 0,
     ) -> None:
-        """Brings everything to what the log says: a snapshot, then the records after it, by position."""
+        """Brings everything to what the log says: a snapshot, then the records after it, by position. level: as
+        `Process.recover` has it."""
+        if level:
+            self._shards.membership.level = level
         if snapshot is not None:
             self._restore(snapshot)
             for pipeline in self._pipelines.values():

@@ -37,6 +37,8 @@ class Timers:
             if link.connected and link.needs_whole:
                 self._reporter.want_report(shard, now_ns)
         if self._replication.links and now_ns - self._reporter.last_report_ns >= retransmit_ns:
+            # Beside the report, since one that was lost would leave the other side without what it says of the release.
+            self._replication.confirm_again()
             self._reporter.refresh(now_ns)
         self._reporter.tell_announced_due(now_ns)
         if self._silence.check_ns is None or now_ns >= self._silence.check_ns:

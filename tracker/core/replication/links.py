@@ -50,9 +50,15 @@ class Link:
     still on the way here. Invariant: empty while a whole one is needed."""
     wanted_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When a whole report was last asked for, while one is needed."""
-    takes_runs: bool = d.forgotten(d.HEARD_AGAIN, default=False)
-    """Whether the process of that owner has said that it takes runs; until then it is told entry by entry."""
+    level: int = d.forgotten(d.HEARD_AGAIN, default=0)
+    """The feature level by which the process of that owner records; 0 until it has reported that."""
+    speaks: int = d.forgotten(d.HEARD_AGAIN, default=0)
+    """The highest level that the process of that owner speaks; 0 until it has reported that, on each connection anew."""
     connected: bool = d.forgotten("connections end with the process", default=False)
+
+    def forget_release(self) -> None:
+        """The process there may be of another release by now, until it has confirmed something."""
+        self.level = self.speaks = 0
 
     def need_whole(self) -> None:
         """Only a whole report can be taken next; it may be asked for at once."""

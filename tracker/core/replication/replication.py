@@ -13,6 +13,7 @@ from tracker.core.log.journal import Journal
 from tracker.core.log.steps import ShardJoining
 from tracker.core.membership.shards import Shards
 from tracker.core.model import durable as d
+from tracker.core.model.levels import RUNS
 from tracker.core.model.routing import RoutingTable
 from tracker.core.replication.links import Link
 from tracker.core.replication.parts import OutboxEntry
@@ -181,7 +182,7 @@ class Replication:
             first = link.sent + 1
             if link.sent == link.confirmed:
                 link.progress_ns = now_ns
-            if link.takes_runs:
+            if min(self._shards.membership.level, link.level) >= RUNS:
                 body = Entries(first, self._in_runs(shard, first, stretches))
             else:
                 body = Entries(first, self._one_by_one(shard, first))
@@ -203,7 +204,7 @@ class Replication:
             last = first + (last - first) // 2
 
     def _one_by_one(self, shard: int, first: int) -> tuple[Told, ...]:
-        """The same for a shard that does not take runs, or has not said so."""
+        """The same for a shard that records by a level without runs, or has not reported by which."""
         entries: list[Told] = []
         size_bytes = 0
         for index in range(first - self.outbox[0].number, len(self.outbox)):
@@ -216,6 +217,13 @@ class Replication:
             entries.append(item.part(shard))
         return tuple(entries)
 
+    def received(self, link: Link, *, again: bool = False) -> EntriesReceived:
+        """What a home is to hear of what is durable here of its log."""
+        return self._received(link.received, again=again)
+
+    def _received(self, number: int, *, again: bool = False) -> EntriesReceived:
+        return EntriesReceived(number, again, self._shards.membership.level, self._shards.speaks)
+
     def let_part(self) -> None:
         """Confirms final entries that all who stay have by now."""
         for shard in tuple(self.parting):
@@ -226,7 +234,12 @@ class Replication:
         for shard, link in self.links.items():
             if link.received > link.told_received:
                 link.told_received = link.received
-                self.send(shard, EntriesReceived(link.received))
+                self.send(shard, self.received(link))
+
+    def confirm_again(self) -> None:
+        """Tells all homes once more what they have been told."""
+        for shard, link in self.links.items():
+            self.send(shard, self.received(link))
 
     def confirm_last_of(self, shard: int) -> None:
         """Tells a shard that has left that its last entry has come, when all who stay have it: then its process
@@ -238,9 +251,7 @@ class Replication:
             self.parting.add(shard)
             return
         self.parting.discard(shard)
-        self._effects.append(
-            Send(shard, Frame(self._shards.own, self.epoch, EntriesReceived(last)))
-        )
+        self._effects.append(Send(shard, Frame(self._shards.own, self.epoch, self._received(last))))
 
     def split_by(self, table: RoutingTable, number: int) -> None:
         """The home log is split by a table from an entry on."""

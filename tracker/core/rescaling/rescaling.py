@@ -17,6 +17,7 @@ from tracker.core.cut.stable import StableCut
 from tracker.core.log import (
     Answer,
     Effect,
+    FinishUpgrade,
     JoinShard,
     LeftTracker,
     MembersChanged,
@@ -36,6 +37,7 @@ from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
 from tracker.core.rescaling.hand_over import HandOver
+from tracker.core.rescaling.upgrade import check_newcomer, check_spoken
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +65,7 @@ class Rescaling:
     _rescales: list[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, list)
     """Requests for a number of shards, and the shards that they wait for."""
 
-    def request(self, event: JoinShard | RescaleShards) -> None:
+    def request(self, event: JoinShard | RescaleShards | FinishUpgrade) -> None:
         """Answers or begins what is asked of the sequencer; refuses it elsewhere."""
         try:
             known = self._shards.membership
@@ -80,13 +82,26 @@ class Rescaling:
                 )
             if isinstance(event, JoinShard):
                 self._join_shard(event)
+            elif isinstance(event, FinishUpgrade):
+                self._raise_level(event)
             else:
                 self._rescale(event)
         except Refused as refused:
             self._effects.append(Answer(event.request, refused.refusal))
 
+    def _raise_level(self, event: FinishUpgrade) -> None:
+        """Where a shard records by an older level than this one, since it began by itself, the step is logged again."""
+        links = self._replication.links.values()
+        least = min([self._shards.membership.level, *(link.level for link in links)])
+        if event.level > least:
+            self._need_no_step(f"feature level {event.level}")
+            check_spoken(event.level, self._shards, self._replication.links)
+            self.step(steps.FeatureLevelRaised(event.level))
+        self._confirmations.answer(event.request, None)
+
     def _join_shard(self, event: JoinShard) -> None:
         known = self._shards.membership
+        check_newcomer(event, known.level)
         for shard, (address, number) in known.joining.items():
             if address == event.address:
                 if self._replication.links[shard].confirmed >= number:

@@ -19,6 +19,8 @@ class Addresses(Mapping[int, str]):
         self._addresses = dict(addresses)
         self._epochs: dict[int, int] = {}
         self._moved: dict[int, Callable[[], None]] = {}
+        self.releases: dict[int, str] = {}
+        """By shard the release of the process there, as it has stated at the begin of a stream; for people."""
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -35,7 +37,7 @@ class Addresses(Mapping[int, str]):
 
     def forget(self, shard: int) -> None:
         """A shard has gone for good."""
-        for known in (self._addresses, self._epochs, self._moved):
+        for known in (self._addresses, self._epochs, self._moved, self.releases):
             known.pop(shard, None)
 
     def on_move(self, shard: int, moved: Callable[[], None]) -> None:

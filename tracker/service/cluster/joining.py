@@ -23,6 +23,7 @@ from tracker.client.connection import Backoff, describe_failure, is_retried
 from tracker.client.refusals import refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode, Refused
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.errors import RefusedError
 from tracker.service.cluster.owning import Claim, Claimant, Owned, has_begun
 from tracker.service.cluster.peer_link import GivenUp
@@ -146,7 +147,7 @@ class Newcomer:
         """The number that the sequencer gives; or that of the shard whose address this one is, and True."""
         backoff, address = Backoff(), self._targets.next()
         while True:
-            request = peer_pb.JoinShardRequest(address=self._address)
+            request = peer_pb.JoinShardRequest(address=self._address, speaks=NEWEST_LEVEL)
             try:
                 async with self._credentials.aio_channel(address, CHANNEL_OPTIONS) as channel:
                     stub: Any = peer_grpc.PeerServiceStub(channel)
@@ -256,7 +257,9 @@ class Newcomer:
                     f"the store has a shard {shard} already, of another tracker or an older one; "
                     "name a store of its own with --store"
                 )
-            store.write_snapshot(epoch, 0, data)
+            membership = snapshot_from_bytes(data).membership
+            assert membership is not None, "a peer hands out which shards there are"
+            store.write_snapshot(epoch, 0, data, membership.level)
             failpoint("join-stored")
         except BaseException:
             store.close()

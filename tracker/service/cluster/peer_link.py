@@ -17,6 +17,7 @@ import structlog
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
+from tracker import __version__
 from tracker.client.credentials import Credentials
 from tracker.client.refusals import refusal_of
 from tracker.core import log as m
@@ -172,7 +173,8 @@ class PeerLink:
             refused = refusal_of(error)
             if refused is not None and refused.refusal.code is RefusalCode.FENCED:
                 self._engine.fail(GivenUp(refused.refusal.message))
-            if error.code() in _NOT_LET_IN and reason != self._refused:
+            is_refused = refused is not None and refused.refusal.code is RefusalCode.INVALID
+            if (is_refused or error.code() in _NOT_LET_IN) and reason != self._refused:
                 log.error("peer_refused", shard=self.shard, address=address, reason=reason)
                 self._refused = reason
         log.debug("peer_unreachable", shard=self.shard, reason=reason)
@@ -191,8 +193,9 @@ class PeerLink:
         self._outgoing = Outgoing()  # what waits was meant for a stream that is gone
         process, here = self._engine.process, self._engine.process.shard
         hello = peer_pb.ExchangeRequest(
-            from_shard=here, epoch=process.epoch, address=self._addresses[here]
-        )
+            from_shard=here, epoch=process.epoch, address=self._addresses[here],
+            speaks=process.speaks, release=__version__,
+        )  # fmt: skip
         await call.write(hello)
         log.info("peer_connected", shard=self.shard)
         self._engine.post(m.PeerConnected(self.shard))

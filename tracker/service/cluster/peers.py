@@ -11,6 +11,7 @@ import grpc
 import structlog
 
 from acker.v1 import peer_service_pb2 as peer_pb
+from tracker import __version__
 from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.cluster.addresses import Addresses, checked_address
@@ -23,6 +24,7 @@ from tracker.service.rpc.errors import Context
 from tracker.service.tasks import unless
 from tracker.wire.frames import carriers, frame_from_pb
 from tracker.wire.refusals import invalid
+from tracker.wire.shards import level_from_pb
 from tracker.wire.storage import snapshot_to_bytes
 
 log = structlog.get_logger(__name__)
@@ -30,6 +32,8 @@ log = structlog.get_logger(__name__)
 MAX_BOOTSTRAPS = 4
 """Shards that may begin with what one process knows at a time: each takes the memory of a snapshot."""
 BOOTSTRAP_PIECE_BYTES = 1024 * 1024
+MAX_RELEASE_CHARACTERS = 100
+"""Of a longer name of a release, so many are kept."""
 
 
 class PeerServicer:
@@ -83,6 +87,18 @@ class PeerServicer:
                 "(join_timeout_ms of the sequencer); start its process again, and it gets another number",
             )
 
+    def _check_release(self, hello: peer_pb.ExchangeRequest) -> None:
+        """Raises Refused(INVALID) for a process that could not read what is recorded by now."""
+        level, speaks = self._engine.process.membership.level, level_from_pb(hello.speaks)
+        if speaks < level:
+            raise invalid(
+                f"the process of shard {hello.from_shard} at {hello.address} is of release {hello.release[:MAX_RELEASE_CHARACTERS] or 'unknown'} and "
+                f"speaks feature levels up to {speaks}; the tracker records by level {level} since its upgrade was finished, "
+                f"and this process is of release {__version__}: start that one with this release"
+            )
+        if self._engine.process.membership.knows(hello.from_shard):
+            self._addresses.releases[hello.from_shard] = hello.release[:MAX_RELEASE_CHARACTERS]
+
     def _check_not_reborn(self, shard: int, report: m.ShardReport) -> None:
         """Raises Refused(FENCED) for a process of a shard that has left and does not know: it was started
         with a store that is empty, or older."""
@@ -97,16 +113,17 @@ class PeerServicer:
     async def JoinShard(
         self, request: peer_pb.JoinShardRequest, context: Context
     ) -> peer_pb.JoinShardResponse:
-        number = await self._peers.serve(context, "JoinShard", self._join(request.address))
+        number = await self._peers.serve(context, "JoinShard", self._join(request))
         return peer_pb.JoinShardResponse(shard=number.shard)
 
-    async def _join(self, address: str) -> m.ShardNumber:
+    async def _join(self, request: peer_pb.JoinShardRequest) -> m.ShardNumber:
         if self._cannot_dial:
             raise invalid(
                 f"shard {self._engine.process.shard} was started for itself alone, and cannot reach "
                 f"a second one: {self._cannot_dial}; then start it again",
             )
-        event = m.JoinShard(object(), checked_address(address))
+        speaks = level_from_pb(request.speaks)
+        event = m.JoinShard(object(), checked_address(request.address), speaks)
         number: m.ShardNumber = await self._engine.ask(event)
         return number
 
@@ -185,6 +202,7 @@ class PeerServicer:
             if request.address:
                 self._addresses.learn(request.from_shard, request.epoch, request.address)
                 self.heard_of(request.from_shard, request.address)
+                self._check_release(request)
             if request.WhichOneof("frame") is None:
                 continue  # the first message of a stream says who it is, and where
             for message in carriers(request):

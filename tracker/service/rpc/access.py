@@ -45,7 +45,9 @@ ANY_TOKEN = {
     "/acker.v1.PipelineService/ListPipelines", "/acker.v1.PipelineService/ListShards",
 }  # fmt: skip
 """A list of pipelines has those that the caller knows."""
-WHOLE_TRACKER = {"/acker.v1.PipelineService/RescaleShards"}
+WHOLE_TRACKER = {
+    "/acker.v1.PipelineService/RescaleShards", "/acker.v1.PipelineService/FinishUpgrade",
+}  # fmt: skip
 """They concern every pipeline: for those who may administer all of them."""
 _LOST = "the call's token has lost its right"
 _LOOK = None

@@ -41,7 +41,10 @@ class PipelineServicer:
         addresses: Mapping[int, str],
         sampler: Sampler,
         budgets: Budgets | None = None,
+        releases: Mapping[int, str] | None = None,
     ) -> None:
+        """releases: of the processes of shards, as far as they are known; for people."""
+        self._releases = {} if releases is None else releases
         self._budgets = budgets or Budgets(engine.process, ProcessConfig())
         self._engine = engine
         self._sampler = sampler
@@ -120,11 +123,22 @@ class PipelineServicer:
             version=routing.version,
             asked=routing.asked,
             changing=routing.changing,
+            level=routing.level,
             shards=[
-                shard_to_pb(shard, self._addresses.get(shard.shard, ""))
+                shard_to_pb(
+                    shard,
+                    self._addresses.get(shard.shard, ""),
+                    self._releases.get(shard.shard, ""),
+                )
                 for shard in process.describe_shards()
             ],
         )
+
+    async def FinishUpgrade(
+        self, request: pipeline_pb.FinishUpgradeRequest, context: Context
+    ) -> pipeline_pb.FinishUpgradeResponse:
+        await self._engine.ask(m.FinishUpgrade(object(), request.level))
+        return pipeline_pb.FinishUpgradeResponse(level=self._engine.process.membership.level)
 
     async def RescaleShards(
         self, request: pipeline_pb.RescaleShardsRequest, context: Context

@@ -1,0 +1,85 @@
+"""Finishing an upgrade: all processes use what their release has brought, and none of the release before can take part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from tracker.client.rescaling import LOOK_INTERVAL_S, RoutingInfo
+from tracker.core.insight.describe import ShardDescription
+from tracker.core.model import RefusalCode
+from tracker.errors import RefusedError, UnavailableError
+
+
+def level_to_finish(routing: RoutingInfo) -> int:
+    """The feature level that finishing the upgrade leads to: the highest that any process speaks. Where that is the one by
+    which all record, there is nothing to finish."""
+    return max([routing.table.level, *(shard.state.speaks for shard in routing.shards)])
+
+
+def behind(routing: RoutingInfo) -> list[ShardDescription]:
+    """The shards for which finishing waits: those that are away, or whose process is of an older release."""
+    level = level_to_finish(routing)
+    return [shard.state for shard in routing.shards if shard.state.speaks < level]
+
+
+def waits_text(shards: list[ShardDescription]) -> str:
+    """What finishing waits for, of each shard."""
+    return "; ".join(map(_wait_text, shards))
+
+
+def _wait_text(shard: ShardDescription) -> str:
+    if not shard.speaks:
+        return f"shard {shard.shard} is away, or is of a release that states no feature level"
+    release = f" of release {shard.release}" if shard.release else ""
+    return f"the process of shard {shard.shard}{release} speaks feature levels up to {shard.speaks}"
+
+
+class Asks(Protocol):
+    """Whom it is asked of: `Admin`."""
+
+    def ask_to_finish(self, level: int) -> None: ...
+    def routing(self) -> RoutingInfo: ...
+
+
+class Finishing:
+    """One attempt, until all record by the newest level, or the time is up."""
+
+    def __init__(self, admin: Asks, on_progress: Callable[[str], None] | None = None) -> None:
+        """on_progress: called with what it waits for, in a sentence, whenever that has changed."""
+        self._admin, self._on_progress = admin, on_progress
+        self._waits_for = "the sequencer has not answered"
+
+    def wait(self, timeout_s: float) -> RoutingInfo:
+        """Returns when it is done. Raises RefusedError; UnavailableError if it is not in time: then nothing has changed."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_done():
+            if time.monotonic() + LOOK_INTERVAL_S >= deadline:
+                raise UnavailableError(
+                    f"the upgrade is not finished within {timeout_s:g} s: {self._waits_for}. Start each of these with the newer "
+                    "release, and finish it then; until it is finished the release before can take the place of any process"
+                )
+            time.sleep(LOOK_INTERVAL_S)
+        return self._admin.routing()
+
+    def _is_done(self) -> bool:
+        """Looks, and asks where nothing is known to be in the way."""
+        routing = self._admin.routing()
+        if missing := behind(routing):
+            self._say(waits_text(missing))
+            return False
+        try:
+            self._admin.ask_to_finish(level_to_finish(routing))
+        except RefusedError as refused:
+            if refused.refusal.code is not RefusalCode.NOT_READY:
+                raise
+            self._say(refused.refusal.message)
+            return False
+        return True
+
+    def _say(self, waits_for: str) -> None:
+        if waits_for != self._waits_for:
+            self._waits_for = waits_for
+            if self._on_progress is not None:
+                self._on_progress(waits_for)
