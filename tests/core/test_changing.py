@@ -18,11 +18,14 @@ from tracker.core.log import (
     PipelineChanged,
     PipelineCompleted,
     RegisterPipeline,
+    RescaleShards,
     RestartPipeline,
     RetireNode,
     ShardReport,
 )
+from tracker.core.log.steps import ShardLeaving, ShardLeft
 from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 
 IN, A, B, NEW = range(4)
@@ -586,3 +589,22 @@ def test_a_new_generation_is_of_the_changed_pipeline() -> None:
     front = cluster.node(SPEC, "front", "front")
     front.join_front("f")
     assert front.refused(created=[(A, 300, 1)]).code is RefusalCode.UNKNOWN_SEGMENT
+
+
+def test_a_shard_that_leaves_may_have_heard_of_a_segment_before_another_one() -> None:
+    """What it has announced there is taken when the change has come, and nobody is cut off until then."""
+    name = next(n for n in map(str, range(99)) if RoutingTable.uniform(3).registrar(n) == 1)
+    cluster, grown = Cluster(3), replace(GROWN, name=name)
+    cluster.register(replace(SPEC, name=name))
+    cluster.handle(0, RescaleShards("r", 2, True))
+    cluster.settle(lambda: bool(cluster.logged(ShardLeaving)))
+    cluster.held.add((1, 0))
+    cluster.handle(1, RegisterPipeline("change", grown, True))
+    cluster.settle(lambda: bool(cluster.logged(ShardLeft)))
+    (left,) = cluster.logged(ShardLeft)
+    assert len(left.pipelines[0].announced) == len(grown.segments)
+    cluster.pass_time(1)
+    assert cluster.pipeline(0, name).spec.segments == SPEC.segments and 2 not in cluster.gone
+    cluster.reconnect()
+    cluster.settle()
+    assert cluster.answers("change") == [grown] and cluster.gone == {2}

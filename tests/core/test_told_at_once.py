@@ -3,12 +3,22 @@ find it again (rule 8)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.core.driver import Cluster, HandNode
-from tracker.core.log import Announced, Announcement, Append, JoinShard, RestartPipeline
+from tracker.core.log import (
+    Announced,
+    Announcement,
+    Append,
+    JoinShard,
+    RegisterPipeline,
+    RestartPipeline,
+)
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
+NEXT_MORE = Edge("next", "more")
 BEFORE, AFTER = (5, 6), (50, 51)
 """What is announced while the item at slot 5 is open, and when nothing is."""
 
@@ -185,3 +195,21 @@ def test_that_all_is_complete_its_registrar_says_first() -> None:
     cluster.pass_time_without_commits()
     assert cluster.processes[0].min_times("p") == AFTER
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+
+
+def test_it_is_not_told_while_a_change_is_under_way() -> None:
+    """A process that comes back counts on with what the change before has taken away, until this one is over."""
+    cluster, _, worker = running()
+    later = replace(SPEC, edges=(Edge("work", "next", 3),))
+    cluster.handle(0, RegisterPipeline("later", later, True))
+    cluster.settle()
+    assert cluster.agreed(later) == (5, 8)
+    more = replace(later, segments=(*later.segments, "more"), edges=(*later.edges, NEXT_MORE))
+    worker.begin(consumed=[(0, 5, 1)])
+    cluster.handle(0, RegisterPipeline("more", more, True))
+    cluster.pass_time_without_commits()  # so that a report is due when both are durable
+    cluster.commit(0, records=2)
+    said = cluster.processes[0].min_times("p")
+    assert cluster.restart(0).min_times("p") == said
+    cluster.settle()
+    assert cluster.agreed(more) == (50, 53, 53)

@@ -4,23 +4,28 @@ Who is to create no more along an edge stops before that is asked, and what it h
 home's log; what other shards know of that is as it may be. Along what is new somebody creates once the operator has
 been answered. The truth knows of what is new as soon as that is durable, and of what goes as soon as nobody will use
 it any more.
+
+An operator asks for one thing after the other, each time for what the pipeline is by then and one thing more. What is
+no matter of segments and edges it may ask for while a change of these is under way.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.core.graphs import NumberedEdge, numbered_edges
 from tests.simulation.checkers import Failure
+from tests.simulation.forms import Draw, Forms, declared
 from tests.simulation.local_trackers import EagerWorker
 from tests.simulation.nodes import FrontNode, WorkerNode
 from tests.simulation.plan import MS, PipelinePlan, Plan
 from tests.simulation.queries import QueryNode
 from tracker.core.log import PipelineChanged, RegisterPipeline
-from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode
+from tracker.core.pipeline.change import changes_graph
 
 if TYPE_CHECKING:
     from tests.simulation.operators import Operator
@@ -31,14 +36,12 @@ REFUSED_FOR_NOW = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
 """What passes while shards, or pipelines, change."""
 WAITS_FOR_AT_MOST = 60
 """How often it looks whether what is to go is used no more, before it leaves it as it is."""
-MAX_SEGMENTS = 6
-"""Of a simulated pipeline that has grown."""
 
 
 def changes_of(plan: Plan, pipeline: PipelinePlan) -> int:
-    """How often a pipeline's segments or edges change in a run."""
+    """How often a pipeline's segments or edges change in a run without a storm."""
     beside = pipeline.limit_changes or pipeline.write_offs or pipeline.spec.rounds > 1
-    if plan.story or beside:
+    if plan.story or plan.storm or beside:
         return 0
     rng = random.Random(f"changes {plan.seed} {pipeline.spec.name}")
     return rng.choice([0, 0, 0, 1, 2, 3])
@@ -50,10 +53,27 @@ class Changes:
     def __init__(self, operator: Operator, name: str) -> None:
         self.operator, self.sim, self.name = operator, operator.sim, name
         self.rng = random.Random(f"changing {operator.sim.plan.seed} {name}")
+        self.forms = Forms(self.rng)
+        self.earlier: list[PipelineSpec] = [self.world.spec]
+        """What the pipeline was, first as it was registered."""
+        self.forget()
+
+    def forget(self) -> None:
+        """The pipeline was deleted: what was asked of it is nothing to the next one of its name."""
+        self.earlier = [self.world.spec]
         self.busy = False
-        """Whether a change is asked for."""
+        """Whether another graph is asked for, from when that is decided on until the answer."""
+        self.undecided = False
+        """Whether anything is asked for, or about to be, and is not durable."""
+        self.others = 0
+        """How much else is asked for and not answered."""
         self.uncertain: list[tuple[int, int, int, bool]] = []
         """The edges that it takes away, and once it is decided on those that it adds: (from, to, delay, new)."""
+        self._requests: list[tuple[str, int]] = []
+        self.chain: list[Draw] = []
+        """What is to follow at once, last first."""
+        self.is_chained = False
+        """Whether the last change came at once behind another one."""
         self._before: list[NumberedEdge] = []
         """The edges that there were before the last change."""
         self._decided: list[int] = []
@@ -67,158 +87,150 @@ class Changes:
     def world(self) -> World:
         return self.sim.worlds[self.name]
 
-    def begin(self) -> None:
+    def begin(self, draw: Draw | None = None) -> None:
         """Decides on a change, and has whoever uses what is to go use it no more."""
         sim, world = self.sim, self.world
-        if self.busy or sim.resting or self.name not in sim.registered:
+        waits = self.undecided or (self.busy and draw is None)
+        if waits or sim.resting or self.name not in sim.registered:
             sim.not_a_step()
             return
-        spec = self._draw(world.spec)
-        if spec is None:
+        self.forms.fed = self._fed()
+        spec = (draw or self._draw)(world.spec)
+        if spec == world.spec or not changes_graph(world.spec, spec):
+            self._ask_at_once(spec)
             return
-        self.busy = True
+        if self.busy or self.others:
+            return  # a repetition of what is not answered would take it back
+        self.busy = self.undecided = True
         edges = {*numbered_edges(spec)}
         gone = frozenset(each for each in world.edges if each not in edges)
         world.stop(gone)
         self.uncertain = [(*edge, False) for edge in sorted(gone)]
         written = {node.name: {number for number, _ in node.journal} for node in sim.nodes.values()}
-        self._ask_when_unused(spec, gone, written, WAITS_FOR_AT_MOST)
+        self._ask_when_unused(spec, gone, written, WAITS_FOR_AT_MOST, self.earlier)
+
+    def _ask_at_once(self, spec: PipelineSpec) -> None:
+        """For what does not change where anybody creates."""
+        if spec == self.world.spec:
+            return
+        self.undecided = True
+        self.others += 1
+        self.sim.count("changes_asked_for")
+        self._ask(spec, self._hear_of_others)
+
+    def _ask(self, spec: PipelineSpec, hear: Callable[[PipelineSpec, object], bool]) -> None:
+        asked = declared(spec) if self.sim.plan.storm and self.rng.random() < 0.5 else spec
+        event = RegisterPipeline(None, asked, True)
+        self._requests.append(self.operator.ask_to_change(event, partial(hear, spec)))
 
     def _ask_when_unused(
-        self, spec: PipelineSpec, gone: frozenset[tuple[int, int, int]],
-        written: dict[str, set[int]], looks: int,
+        self, spec: PipelineSpec, gone: frozenset[NumberedEdge],
+        written: dict[str, set[int]], looks: int, of: list[PipelineSpec],
     ) -> None:  # fmt: skip
         sim, world = self.sim, self.world
+        if of is not self.earlier:
+            return  # it was deleted
         removed = {spec.segments.index(name) for name in spec.removed}
         in_use = any(
             written.get(node.name, set()) & {number for number, _ in node.journal}
             for node in sim.nodes.values()
         ) or any(segment in removed for segment, _ in world.holds.values())
         if in_use and looks and gone:
-            sim.after(LOOK_AGAIN_NS, self._ask_when_unused, spec, gone, written, looks - 1)
+            sim.after(
+                LOOK_AGAIN_NS, self._ask_when_unused, spec, gone, written, looks - 1, of
+            )  # fmt: skip
             return
         if in_use and gone:
-            world.use_again()
-            self.busy = False
+            self._give_up()
             return
         sim.count("changes_asked_for")
-        event = RegisterPipeline(None, spec, True)
-        self.operator.ask_to_change(event, partial(self._hear, spec))
+        self._ask(spec, self._hear)
+
+    def _give_up(self) -> None:
+        """It is left as it was."""
+        self.world.use_again()
+        self.busy = self.undecided = False
+        self.chain.clear()
 
     # --- what changes -----------------------------------------------------------------------------
 
-    def _draw(self, spec: PipelineSpec) -> PipelineSpec | None:
-        kinds = [self._grown, self._shortcut, self._with_source, self._opened_or_closed]
-        if (
-            self.sim.plan_of(self.name).kind == "plain"
-        ):  # what others have handed over may lie anywhere
-            kinds += [self._cut, self._cut, self._slowed, self._shrunk, self._shrunk]
+    def _fed(self) -> set[int]:
+        """The first segment, and what a front feeds, or comes back to feed."""
+        fronts = [n for n in self.sim.nodes.values() if isinstance(n, FrontNode)]
+        fed = {n.segment for n in fronts if n.world.spec.name == self.name}
+        return {0, *fed, *(front.segment for front in self.world.fronts.values())}
+
+    @property
+    def adds_only(self) -> bool:
+        """What others than plain nodes have handed over may lie anywhere."""
+        return self.sim.plan_of(self.name).kind != "plain"
+
+    def _draw(self, spec: PipelineSpec) -> PipelineSpec:
+        forms = self.forms
+        kinds: list[Draw] = [forms.grown, forms.shortcut, self._with_source, self._opened_or_closed]
+        if not self.adds_only:
+            kinds += [forms.cut, forms.cut, forms.slowed, self._shrunk, self._shrunk]
         drawn = spec
         for _ in range(self.rng.choice([1, 1, 2])):
             drawn = self.rng.choice(kinds)(drawn)
-        return None if drawn == spec else drawn
-
-    def _new_name(self, spec: PipelineSpec) -> str:
-        return f"n{len(spec.segments)}"
-
-    def _there(self, spec: PipelineSpec) -> list[str]:
-        return [name for name in spec.segments if name not in spec.removed]
-
-    def _grown(self, spec: PipelineSpec) -> PipelineSpec:
-        """A segment behind one that is there; it may lead on."""
-        if len(spec.segments) >= MAX_SEGMENTS:
-            return spec
-        name, source = self._new_name(spec), self.rng.choice(self._there(spec))
-        delay = self.rng.choice([0, 0, 1, 3])
-        edges = [Edge(source, name, delay)]
-        if self.rng.random() < 0.6:
-            edges.append(Edge(name, self.rng.choice(self._there(spec)), self.rng.choice([0, 0, 2])))
-        return replace(spec, segments=(*spec.segments, name), edges=(*spec.edges, *edges))
+        return drawn
 
     def _with_source(self, spec: PipelineSpec) -> PipelineSpec:
-        """A segment that a new front is to feed, and that may lead to others."""
-        full = len(spec.segments) >= MAX_SEGMENTS or self.sim.plan_of(self.name).visitors
-        if full or spec.evicts:
-            return spec
-        name = self._new_name(spec)
-        edges = (
-            (Edge(name, self.rng.choice(self._there(spec)), self.rng.choice([0, 2])),)
-            if self.rng.random() < 0.7
-            else ()
-        )
-        return replace(spec, segments=(*spec.segments, name), edges=spec.edges + edges)
-
-    def _cut(self, spec: PipelineSpec) -> PipelineSpec:
-        if not spec.edges:
-            return spec
-        gone = self.rng.choice(spec.edges)
-        if gone.source in spec.removed:
-            return spec
-        return replace(spec, edges=tuple(edge for edge in spec.edges if edge != gone))
-
-    def _slowed(self, spec: PipelineSpec) -> PipelineSpec:
-        if not spec.edges:
-            return spec
-        slow = self.rng.choice(spec.edges)
-        later = replace(slow, delay=slow.delay + self.rng.choice([1, 4]))
-        if slow.source in spec.removed:
-            return spec
-        return replace(spec, edges=tuple(later if e == slow else e for e in spec.edges))
+        full = self.sim.plan_of(self.name).visitors or (spec.evicts and not self.sim.plan.storm)
+        return spec if full else self.forms.with_source(spec)
 
     def _shrunk(self, spec: PipelineSpec) -> PipelineSpec:
-        """Without a segment that no front feeds."""
-        if spec != self.world.spec:
-            return spec
-        fed = {plan.segment for plan in self.sim.plan_of(self.name).fronts}
-        fed |= {front.segment for front in self.world.fronts.values()}
-        names = [name for name in self._there(spec) if spec.segments.index(name) not in fed]
-        new_sources = {e.target for e in spec.edges}
-        names = [name for name in names if name in new_sources]
-        if not names or len(self._there(spec)) < 2:
-            return spec
-        gone = self.rng.choice(names)
-        edges = tuple(e for e in spec.edges if e.target != gone)
-        return replace(spec, edges=edges, removed=(*spec.removed, gone))
+        return spec if spec != self.world.spec else self.forms.shrunk(spec)
 
     def _opened_or_closed(self, spec: PipelineSpec) -> PipelineSpec:
-        """Who is evicted while it is open is not waited for when that ends; in which order a process hears of both may be
-        any."""
-        declares = spec.fronts or spec.front_count
-        return spec if spec.evicts or not declares else replace(spec, open=not spec.open)
-
-    def _shortcut(self, spec: PipelineSpec) -> PipelineSpec:
-        """By a way between segments that are there, be it shorter than any before."""
-        there = self._there(spec)
-        edge = Edge(self.rng.choice(there), self.rng.choice(there), self.rng.choice([0, 0, 1, 4]))
-        known = {(edge.source, edge.target) for edge in spec.edges}
-        if (edge.source, edge.target) in known:
-            return spec
-        return replace(spec, edges=(*spec.edges, edge))
+        kept = spec.evicts and not self.sim.plan.storm
+        return spec if kept else self.forms.opened_or_closed(spec)
 
     # --- what comes of it -------------------------------------------------------------------------
 
     def durable(self, entry: PipelineChanged) -> None:
         """It is durable at the registrar."""
-        self._before, self._segments = (
-            numbered_edges(self.world.spec),
-            len(self.world.spec.segments),
-        )
-        self._decided_in = self.world
-        self._decided = list(self.sim.checkers[self.name].highest)
+        before, self.undecided = self.world.spec, False
+        self.operator.ask_for_no_less(self._requests, entry.spec)
+        self.earlier.append(before)
+        if changes_graph(before, entry.spec):
+            self._before, self._segments = numbered_edges(before), len(before.segments)
+            self._decided_in = self.world
+            self._decided = list(self.sim.checkers[self.name].highest)
         self.world.change(entry.spec)
-        new = [edge for edge in numbered_edges(entry.spec) if edge not in self._before]
+        new = [edge for edge in numbered_edges(entry.spec) if edge not in numbered_edges(before)]
         self.uncertain += [(*edge, True) for edge in new]
         self.sim.checkers[self.name].grow(len(entry.spec.segments))
 
+    def _is_refused(self, asked: PipelineSpec, result: Refusal) -> bool:
+        """Whether it is to be asked for again."""
+        if result.code in REFUSED_FOR_NOW:
+            return True
+        is_fed = result.code is RefusalCode.CONFLICT and "feeds it" in result.message
+        known = (RefusalCode.COMPLETE, RefusalCode.UNKNOWN_PIPELINE)
+        if result.code not in known and not (is_fed and self.sim.plan.storm):
+            raise Failure("broken", f"a change to {asked} was refused: {result}")
+        self.sim.count("refused_changes")
+        return False
+
+    def _hear_of_others(self, asked: PipelineSpec, result: object) -> bool:
+        if isinstance(result, Refusal):
+            if self._is_refused(asked, result):
+                return True
+            self.undecided = False
+        elif not isinstance(result, PipelineSpec):
+            raise Failure("broken", f"a change to {asked} was answered {result}")
+        else:
+            self.sim.count("changed_otherwise")
+            self.world.changed_everywhere()
+        self.others -= 1
+        return False
+
     def _hear(self, asked: PipelineSpec, result: object) -> bool:
         if isinstance(result, Refusal):
-            if result.code in REFUSED_FOR_NOW:
+            if self._is_refused(asked, result):
                 return True
-            if result.code not in (RefusalCode.COMPLETE, RefusalCode.UNKNOWN_PIPELINE):
-                raise Failure("broken", f"a change to {asked} was refused: {result}")
-            self.sim.count("refused_changes")
-            self.world.use_again()
-            self.busy = False
+            self._give_up()
             return False
         left = (
             {e for e in result.edges if e.source not in asked.removed}
@@ -238,20 +250,27 @@ class Changes:
         # A new generation may begin below what was announced in the one before.
         decided = self._decided if world is self._decided_in else []
         world.use_what_is_new(self._before, decided, self.sim.checkers[self.name].highest)
+        self._use(more)
+        self.is_chained = bool(self.chain)
+        if self.chain:
+            self.begin(self.chain.pop())
+        return False
+
+    def _use(self, more: range) -> None:
+        """Somebody reads the segments that are new, and feeds those that nothing leads to."""
         workers = [
             each
             for each in (*self.sim.nodes.values(), *self.sim.actors)
             if isinstance(each, WorkerNode | QueryNode | EagerWorker)
             and each.world.spec.name == self.name
         ]
-        targets = {target for _, target, _ in world.edges}
+        targets = {target for _, target, _ in self.world.edges}
         for segment in more:
             self.rng.choice(workers).reads.add(segment)
             if segment not in targets:
                 self._feed(segment)
         for worker in workers:
             worker.wake()
-        return False
 
     def _feed(self, segment: int) -> None:
         sim, world = self.sim, self.world

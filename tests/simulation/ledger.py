@@ -191,12 +191,20 @@ class Ledger:
             for saved in snapshot.pipelines
         }
         said = {
-            saved.spec.name: {segment: {slot: 0} for segment, slot in enumerate(saved.published)}
+            saved.spec.name: {
+                segment: {slot: self._said_in(saved.spec.name, segment, slot)}
+                for segment, slot in enumerate(saved.published)
+            }
             for saved in snapshot.pipelines
         }
         applied = dict(snapshot.received) | membership.former
         self.mirrors[shard] = Mirror(applied, node_times=times, said=said)
         self._tables[shard] = membership.table
+
+    def _said_in(self, pipeline: str, segment: int, slot: int) -> int:
+        """In which generation a min time was said last, by any shard; before all, if by none."""
+        said = (mirror.said.get(pipeline, {}).get(segment, {}) for mirror in self.mirrors)
+        return max((known[slot] for known in said if slot in known), default=0)
 
     # --- checks -----------------------------------------------------------------------------------
 

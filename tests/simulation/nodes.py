@@ -296,11 +296,16 @@ class Node(Life):
         """The pipeline was restarted. The node has nothing to do with what was before."""
         self.sim.count("nodes_restarted")
         self.die()
-        self.world = self.sim.world_of(self.world.spec.name, generation)
+        before, self.world = self.world, self.sim.world_of(self.world.spec.name, generation)
         self.journal.clear()
         self.published.clear()
         self.newest_of.clear()
         self.renew()
+        if self.world.since > before.generation:
+            self.moved(before.spec.segments)
+
+    def moved(self, before: tuple[str, ...]) -> None:
+        """The pipeline was deleted, and another one of its name has other segments. before: those that there were."""
 
     def commit_journal(self, joined: Joined) -> None:
         """What was published and the tracker has not heard of is committed again."""
@@ -390,6 +395,7 @@ class Node(Life):
                 self._begin_anew()
                 return
             self.attached = True
+            self.heard_anew()
             self.window.attached(effect.last_number)
             self._send()
             self.sim.perhaps_a_stranger(self)
@@ -408,6 +414,9 @@ class Node(Life):
             self.granted(effect.grant)
         elif isinstance(effect, SessionRefused):
             self._session_refused(effect.refusal)
+
+    def heard_anew(self) -> None:
+        """Its stream is attached, along with which it hears what the pipeline has become."""
 
     def _durable(self, content: TickContent) -> None:
         if content in self._bad:
@@ -647,6 +656,11 @@ class FrontNode(Node):
         self.batches_left = 1
         self.given_up.clear()
 
+    def moved(self, before: tuple[str, ...]) -> None:
+        """It feeds the segment of the same name, or the first one."""
+        name, segments = before[self.segment], self.world.spec.segments
+        self.segment = segments.index(name) if name in segments else 0
+
     @property
     def settled(self) -> bool:
         if self.leaves or self.finished:
@@ -669,8 +683,19 @@ class FrontNode(Node):
         if began and self._patience_ns:
             self._say_alive()
 
+    def heard_anew(self) -> None:
+        pipeline = self.sim.pipeline_at(self.home, self.world.spec.name)
+        if pipeline is None:
+            return
+        before, spec = self._patience_ns, pipeline.spec
+        self._patience_ns = spec.evict_after_ms * MS if spec.evicts else 0
+        if self._patience_ns and not before:
+            self._say_alive()
+
     def _say_alive(self) -> None:
         """The node's client says that the node lives, whatever its front does."""
+        if not self._patience_ns:
+            return
         if self.attached and self.sim.now >= self.silent_until_ns:
             self.sim.stream(self, NodeAlive(self.session))
         self.later(self._patience_ns // KEEP_ALIVES_PER_PATIENCE, self._say_alive)
@@ -1001,6 +1026,9 @@ class WorkerNode(Node):
     def renew(self) -> None:
         self.tried.clear()
 
+    def moved(self, before: tuple[str, ...]) -> None:
+        self.reads = self.sim.reads_of(self.world, self.name)
+
     def _unclaim(self) -> None:
         for item in self.claimed:
             item.claimed = False
@@ -1131,7 +1159,7 @@ class WorkerNode(Node):
         return 3 * [(_one_step(source, target, slot), codes)]
 
     def bad_rounds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
-        if self.world.spec.rounds == 1:
+        if not any(0 < edge.delay < self.world.spec.rounds for edge in self.world.spec.edges):
             return []
         self.sim.count("rounds_asked_for_beyond_the_last")
         codes: tuple[RefusalCode, ...] = (RefusalCode.INVALID, RefusalCode.BELOW_MIN_TIME)

@@ -4,7 +4,7 @@ give up what is lost."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests import inside
 from tests.simulation.changes import REFUSED_FOR_NOW, Changes, changes_of
 from tests.simulation.checkers import Failure
-from tests.simulation.nodes import FrontNode, Node, VisitorNode
+from tests.simulation.nodes import FrontNode, VisitorNode
 from tests.simulation.plan import MS, PipelinePlan, Plan
 from tests.simulation.queries import QueryNode
 from tracker.core.log import (
@@ -31,17 +31,19 @@ from tracker.core.model import (
     PipelineSpec,
     Refusal,
     RefusalCode,
-    SilentFront,
 )
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
+    from tests.simulation.world import World
 
 Request = tuple[str, int]
 
 ASK_AGAIN_NS = 12 * MS
+ASK_SOON_NS = 2 * MS
+"""In a storm, so that the next change comes as soon as it may."""
 START_AGAIN_NS = 5 * MS
 LOOK_AGAIN_NS = 3 * MS
 STILL_NS = 1_000 * MS
@@ -55,8 +57,6 @@ REFUSED_RESTARTS = (
 """What an operator may be told who knows less than the registrar."""
 DELETED_SHARE = 0.3
 """Of the pipelines that could be deleted in a run, how many are."""
-UNUSED = "unused"
-"""A segment that nobody reads and no edge leads to."""
 
 
 def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
@@ -64,24 +64,13 @@ def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
     for by that name meanwhile, and nobody decides what there is."""
     if plan.story or pipeline.limit_changes or pipeline.write_offs or pipeline.kind != "plain":
         return False
-    if changes_of(plan, pipeline):
+    if plan.storm or changes_of(plan, pipeline):
         return False
     return random.Random(f"deletions {plan.seed} {pipeline.spec.name}").random() < DELETED_SHARE
 
 
-def another_of_the_name(spec: PipelineSpec, highest: Sequence[int]) -> PipelineSpec:
-    """A pipeline that is registered under the name of one that was deleted: from later on, and with another number of
-    segments, so that nothing of the one before fits it by chance."""
-    reached = [slot for slot in highest if slot < FOREVER]
-    start = max([spec.start_slot, *reached]) + 1
-    start = spec.times.next_whole(start) if spec.rounds > 1 else start
-    *others, last = spec.segments
-    segments = tuple(others) if last == UNUSED else (*spec.segments, UNUSED)
-    return replace(spec, segments=segments, start_slot=start)
-
-
 def _may_evict(node: FrontNode) -> bool:
-    return node.world.spec.silent_front is SilentFront.EVICT
+    return node.world.evicts
 
 
 @dataclass(frozen=True)
@@ -118,7 +107,7 @@ class Operator:
         nodes = self.sim.nodes.values()
         worlds = [node.world for node in nodes if not isinstance(node, VisitorNode)]
         worlds += [actor.world for actor in self.sim.actors]
-        changing = any(changes.busy for changes in self.changes.values())
+        changing = any(changes.busy or changes.undecided for changes in self.changes.values())
         return (
             bool(self._asked)
             or changing
@@ -187,6 +176,24 @@ class Operator:
         self._requests += 1
         return self.name, self._requests
 
+    def asks(self, event: RegisterPipeline) -> bool:
+        """Whether it has no answer yet."""
+        return event.request in self._asked
+
+    def asks_for_a_restart(self, name: str) -> bool:
+        """Whether a restart of a pipeline has no answer yet."""
+        events = [asked.event for asked in self._asked.values()]
+        return any(isinstance(e, RestartPipeline) and e.pipeline == name for e in events)
+
+    def deleted(self, name: str) -> None:
+        """A pipeline is no more, and whoever asked for another one than it was asks no more."""
+        for request, asked in list(self._asked.items()):
+            if isinstance(asked.event, RegisterPipeline) and asked.event.spec.name == name:
+                del self._asked[request]
+        self._changed.pop(name, None)
+        if name in self.changes:
+            self.changes[name].forget()
+
     def _ask(self, request: Request, asked: Asked) -> None:
         self._asked[request] = asked
         self._ask_again(request)
@@ -197,7 +204,8 @@ class Operator:
             self.sim.not_a_step()
             return
         self.sim.call(None, asked.shard(), asked.event)
-        self.sim.after(ASK_AGAIN_NS, self._ask_again, request)
+        hurries = self.sim.plan.storm and isinstance(asked.event, RegisterPipeline)
+        self.sim.after(ASK_SOON_NS if hurries else ASK_AGAIN_NS, self._ask_again, request)
 
     def hear(self, answer: Answer) -> None:
         """A process has answered, perhaps once more."""
@@ -206,8 +214,10 @@ class Operator:
         if asked is not None and asked.hear(answer.result):
             self._asked[answer.request] = asked
 
-    def _hear_of_restart(self, event: RestartPipeline, result: object) -> None:
+    def _hear_of_restart(self, event: RestartPipeline, result: object) -> bool:
         if isinstance(result, Refusal):
+            if result.code is RefusalCode.NOT_HOME:
+                return True
             may_be_within = result.code is RefusalCode.INVALID and event.from_slot is None
             is_ending = result.code is RefusalCode.NOT_READY  # it was deleted
             if result.code not in REFUSED_RESTARTS and not may_be_within and not is_ending:
@@ -215,6 +225,7 @@ class Operator:
             self.sim.count("refused_restarts")
         elif not isinstance(result, Restart) or result.generation != event.generation + 1:
             raise Failure("broken", f"a restart of {event} was answered with {result}")
+        return False
 
     def retire_some(self) -> None:
         """Takes some node for gone, be it so or not, and retires it; what is open is waited for. A front
@@ -230,13 +241,14 @@ class Operator:
         if not nodes or not sim.faulty:
             return
         node = sim.rng.choice(nodes)
-        self._retire(node, Cells.empty(), sim.ledger.open_key(node.world.spec.name, node.name))
+        name = node.world.spec.name
+        self._retire(name, node.name, Cells.empty(), sim.ledger.open_key(name, node.name))
 
-    def _retire(self, node: Node, cells: Cells, key: NodeKey | None) -> None:
+    def _retire(self, pipeline: str, node_id: str, cells: Cells, key: NodeKey | None) -> None:
         """key: the one that is closed then."""
-        request, pipeline = self._new_request(), node.world.spec.name
-        event = RetireNode(request, pipeline, node.name, cells, 0)
-        home = partial(self._home, pipeline, node.name)
+        request = self._new_request()
+        event = RetireNode(request, pipeline, node_id, cells, 0)
+        home = partial(self._home, pipeline, node_id)
         self._ask(request, Asked(event, home, partial(self._hear_of_retired, event, key)))
 
     def _home(self, pipeline: str, node_id: str) -> int:
@@ -247,7 +259,10 @@ class Operator:
         if isinstance(result, Refusal):
             if result.code in REFUSED_FOR_NOW:
                 return True
-            if result.code not in (RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE):
+            known = [RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE]
+            if not event.node_id:  # where it is not known yet that the segment was removed
+                known.append(RefusalCode.INVALID)
+            if result.code not in known:
                 raise Failure("broken", f"a retirement was refused: {result}")
             return False
         self.sim.count("retired_nodes")
@@ -259,40 +274,39 @@ class Operator:
 
     def change_limits(self, spec: PipelineSpec) -> None:
         """Lets a pipeline go by other limits, lower ones too."""
-        sim = self.sim
-        if spec.name not in sim.registered:
-            sim.not_a_step()
-            return
-        other = replace(
-            spec,
-            max_open_cells=sim.rng.choice([1, 2, 10, 1_000]),
-            max_open_units=sim.rng.choice([1, 2, 1_000]),
-        )
-        self.ask_to_change(RegisterPipeline(None, other, True), self._hear_of_limits)
+        changes = self.changes_to(spec.name)
+        changes.begin(changes.forms.limited)
 
-    def ask_to_change(self, event: RegisterPipeline, hear: Callable[[Any], bool | None]) -> None:
+    def ask_to_change(self, event: RegisterPipeline, hear: Callable[[Any], bool | None]) -> Request:
         """Asks the registrar for another pipeline than it is."""
         request = self._new_request()
         event = replace(event, request=request)
         self._ask(request, Asked(event, partial(self._registrar, event.spec.name), hear))
+        return request
+
+    def ask_for_no_less(self, requests: list[Request], spec: PipelineSpec) -> None:
+        """Whoever has no answer yet asks for what a pipeline is by now, which has all that it asked for: by a repetition
+        of what it asked for it would take back what has come since."""
+        for request in requests:
+            asked = self._asked.get(request)
+            if asked is not None and isinstance(asked.event, RegisterPipeline):
+                self._asked[request] = replace(asked, event=replace(asked.event, spec=spec))
+
+    def changes_to(self, name: str) -> Changes:
+        """What is changed of a pipeline."""
+        if name not in self.changes:
+            self.changes[name] = Changes(self, name)
+        return self.changes[name]
 
     def change_graph(self, name: str) -> None:
         """Changes segments or edges of a pipeline."""
-        self.changes.setdefault(name, Changes(self, name)).begin()
-
-    def _hear_of_limits(self, result: object) -> bool:
-        if isinstance(result, PipelineSpec):
-            self.sim.count("limits_changed")
-            return False
-        if not isinstance(result, Refusal) or result.code not in REFUSED_FOR_NOW:
-            raise Failure("broken", f"a change of limits was answered {result}")
-        return True
+        self.changes_to(name).begin()
 
     def changed(self, entry: PipelineChanged) -> None:
         """A change is durable at a registrar: they count on, whoever that is; or a home has activated one."""
         last = self._changed.get(entry.pipeline)
         if entry.activated:
-            if last is None or entry.number > last.number:
+            if last is not None and entry.number > last.number:
                 raise Failure("broken", f"{entry} comes after {last}")
             return
         if entry.number != (1 if last is None else last.number + 1):
@@ -316,6 +330,7 @@ class Operator:
         if sim.resting:
             return
         taken = {(i.segment, i.slot) for i in world.items if i.claimed or i.unit is not None}
+        taken.update(world.holds.values())
         places = {(i.segment, i.slot) for i in world.items} - taken - world.consumed_at
         if not places:
             if sim.faulty:
@@ -324,27 +339,30 @@ class Operator:
         place = sim.rng.choice(sorted(places))
         world.give_up(place)
         sim.count("written_off_cells")
-        self._look_after(spec.name, place)
+        self._look_after(world, place)
 
     def give_up_what_is_never_created(self) -> None:
         """Readers have consumed what evicted fronts had published, and never commit."""
         gone = {node.name for node in self.sim.nodes.values() if node.finished}
-        for name, world in self.sim.worlds.items():
+        for world in self.sim.worlds.values():
             for place in sorted(world.never_created(gone)):
                 world.exact_late = False
                 self.sim.count("given_up_as_never_created")
-                self._look_after(name, place)
+                self._look_after(world, place)
 
-    def _look_after(self, pipeline: str, place: tuple[int, int]) -> None:
+    def _look_after(self, world: World, place: tuple[int, int]) -> None:
         """Writes off what is open at a place while nothing is in flight there: also what comes to be open
         there later, by a tick that was on its way. Where somebody has consumed, the step may be on its
         way, too, and nobody would wait for what it creates: an operator waits until all stand still, or for so
         long that only what finds no room can be on its way, and that consumes nothing."""
         sim, (segment, slot) = self.sim, place
-        world = sim.worlds[pipeline]
-        sim.after(ASK_AGAIN_NS, self._look_after, pipeline, place)
+        if sim.worlds[world.spec.name] is not world:
+            return  # what was open then is no more
+        sim.after(ASK_AGAIN_NS, self._look_after, world, place)
+        pipeline = world.spec.name
         known = sim.pipeline_at(sim.routing.owner(slot, pipeline), pipeline)
-        checksum, items = known.shard.cells.value(segment, slot) if known else (0, 0)
+        is_there = known is not None and known.generation == world.generation
+        checksum, items = known.shard.cells.value(segment, slot) if known and is_there else (0, 0)
         nodes = [
             node
             for node in sim.nodes.values()
@@ -354,7 +372,10 @@ class Operator:
         ]
         is_quiet = (
             sim.resting
-            or place not in world.consumed_at
+            or (
+                place not in world.consumed_at
+                and not (sim.plan.storm and self._in_use(world, place))
+            )
             or (sim.healed and sim.now - sim.healed_ns > STILL_NS)
         )
         if not checksum or world.has(place) or not is_quiet or not nodes:
@@ -364,7 +385,29 @@ class Operator:
             sim.count("written_off_again")
         self._given_up.add((pipeline, place))
         lost = Cells.of([(segment, slot, checksum, max(0, items))])
-        self._retire(sim.rng.choice(nodes), lost, None)
+        node_id, name = sim.rng.choice(nodes).name, world.spec.segments[segment]
+        if name in world.spec.removed and sim.plan.storm and sim.rng.random() < 0.7:
+            sim.count("written_off_in_removed_segments")
+            node_id = ""
+        self._retire(pipeline, node_id, lost, None)
+
+    def _in_use(self, world: World, place: tuple[int, int]) -> bool:
+        """Whether a node holds time there, or a tick that names the place is on its way."""
+        if place in world.holds.values():
+            return True
+        contents = [
+            content
+            for node in self.sim.nodes.values()
+            if node.world is world
+            for _, content in node.journal
+        ]
+        places = (
+            row[:2]
+            for content in contents
+            for cells in (content.created, content.consumed)
+            for row in cells.rows()
+        )
+        return place in places or any(content.holds for content in contents)
 
     def start_actors(self, pipeline: str) -> None:
         """Whoever hands steps to a local tracker is started again, once that is in the newest generation."""

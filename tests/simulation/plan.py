@@ -108,6 +108,8 @@ class Plan:
     snapshots: int
     pause_ns: float
     front_pause_ns: float
+    storm: bool = False
+    """Whether operators do one thing upon the other (tests/simulation/storms.py)."""
     story: str = ""
     """Which of the stories it is (tests/simulation/stories), if any."""
     late_share: float = 0.06

@@ -29,6 +29,7 @@ from tracker.core.log import (
     Committed,
     Effect,
     Entries,
+    Entry,
     Event,
     Frame,
     FrameArrived,
@@ -208,6 +209,14 @@ class Processes(Base):
         """It is durable that a pipeline is changed, or that a home judges by that."""
         raise NotImplementedError
 
+    def entry_durable(self, entry: Entry) -> None:
+        """An entry of a home log is durable, and nothing has followed from that."""
+        raise NotImplementedError
+
+    def dies_about(self, records: list[Record]) -> str:
+        """Whether a process dies just "before" what it writes is durable, or just "after" that; else nothing."""
+        raise NotImplementedError
+
     def nearly_complete(self, pipeline: str) -> None:
         """It is durable that a front has left, or that some shard has announced that a segment is complete."""
         raise NotImplementedError
@@ -220,8 +229,8 @@ class Processes(Base):
         """It is durable that a pipeline is registered under the name of one that was deleted."""
         raise NotImplementedError
 
-    def is_wanted(self, spec: PipelineSpec) -> bool:
-        """Whether a pipeline that somebody registers is not one that was deleted."""
+    def is_wanted(self, event: RegisterPipeline) -> bool:
+        """Whether somebody still asks for a pipeline, and it is not one that was deleted."""
         raise NotImplementedError
 
     def restarted(self, pipeline: str, restart: Restart) -> None:
@@ -346,8 +355,8 @@ class Processes(Base):
     def handle(self, running: Running, event: Event) -> None:
         """A process takes an event, unless it is paused; its invariants hold after each."""
         process = running.process
-        if isinstance(event, RegisterPipeline) and not self.is_wanted(event.spec):
-            return  # a late repetition would bring a pipeline back that was deleted
+        if isinstance(event, RegisterPipeline) and not self.is_wanted(event):
+            return  # a late repetition would bring back what was deleted, or changed since
         if running.paused:
             self.count("queued_while_paused")
             running.queued.append(event)
@@ -458,6 +467,8 @@ class Processes(Base):
     def _durable(self, shard: int, record: Record) -> None:
         self.ledger.take(shard, record)
         self.machines.take(record, self.shards[shard], self.present)
+        if isinstance(record, HomeEntry):
+            self.entry_durable(record.entry)
         if isinstance(record, Announcement):
             if any(slot == FOREVER for _, slot in record.min_times):
                 self.nearly_complete(record.pipeline)
@@ -530,6 +541,10 @@ class Processes(Base):
             if torn:
                 share = rng.randint(1, share - 1)
             written = running.pending[:share]
+            dies = self.dies_about([record for _, record in written])
+            if dies == "before":
+                self.kill(running)
+                return
             store.commit(running.epoch, written)
         except Fenced:
             self.count("fenced_writes")
@@ -538,7 +553,7 @@ class Processes(Base):
         del running.pending[:share]
         for position in [at for at, _ in written if at in running.completions]:
             self.called_complete(*running.completions.pop(position))
-        if torn or self.chance("unanswered_writes", self.plan.store_faults):
+        if torn or dies or self.chance("unanswered_writes", self.plan.store_faults):
             # The records are there, and the process dies without knowing it.
             self.kill(running)
             return

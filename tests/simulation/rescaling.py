@@ -33,16 +33,18 @@ from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 
-SHARE = 0.1
-"""Of all runs, those in which shards come and go."""
+SHARE, STORMY_SHARE = 0.1, 0.4
+"""Of all runs, and of storms, those in which shards come and go."""
 ASK_AGAIN_NS = 8 * MS
 _MOST_SHARDS = 4
+_MOST_NEWCOMERS = 9
+"""Together with those that are there, in a storm."""
 
 
 def rescales(seed: int) -> bool:
     """Whether shards come and go in the run of a seed."""
-    drawn = random.Random(f"rescale {seed}").random() < SHARE
-    return drawn or draw_plan(seed).story in RESCALING
+    drawn, plan = random.Random(f"rescale {seed}").random(), draw_plan(seed)
+    return drawn < (STORMY_SHARE if plan.storm else SHARE) or plan.story in RESCALING
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +106,8 @@ class RescalingSimulator(Simulator):
     # --- those who join ---------------------------------------------------------------------------
 
     def _somebody_joins(self) -> None:
-        if len(self.present) + len(self.newcomers) > _MOST_SHARDS:
+        most = _MOST_NEWCOMERS - len(self.present) if self.plan.storm else _MOST_SHARDS
+        if len(self.present) + len(self.newcomers) > most:
             return
         self.count("joining_shards")
         speaks = self.upgrading.newcomer_speaks()
@@ -198,6 +201,18 @@ class RescalingSimulator(Simulator):
             without = (self.sequencer,)
             shards = min(shards, max(1, len(self.present) - 1))
         self.wish(shards, evacuate=evacuate, without=without)
+
+    @property
+    def is_rescaling(self) -> bool:
+        known = [s.running.process.membership for s in self.shards if s.running is not None]
+        return not all(wish.done for wish in self.wishes) or any(each.is_busy for each in known)
+
+    def send_sequencer_away(self) -> None:
+        if self.resting or not all(wish.done for wish in self.wishes):
+            return
+        self._somebody_joins()
+        shards = max(1, len(self.present) - self._wish_rng.choice([0, 1]))
+        self.wish(shards, evacuate=self._wish_rng.random() < 0.5, without=(self.sequencer,))
 
     def wish(self, shards: int, *, evacuate: bool, without: tuple[int, ...] = ()) -> None:
         """An operator asks for so many shards until there are."""

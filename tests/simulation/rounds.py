@@ -24,7 +24,7 @@ def with_rounds(plan: Plan) -> Plan:
     drawn = rng.random() < SHARE
     if not drawn or plan.story or not all(map(_can_loop, plan.pipelines)):
         return plan
-    return replace(plan, pipelines=tuple(_looping(rng, pipeline) for pipeline in plan.pipelines))
+    return replace(plan, pipelines=tuple(looping(rng, pipeline) for pipeline in plan.pipelines))
 
 
 def _can_loop(pipeline: PipelinePlan) -> bool:
@@ -38,7 +38,7 @@ def _can_loop(pipeline: PipelinePlan) -> bool:
     )
 
 
-def _looping(rng: random.Random, pipeline: PipelinePlan) -> PipelinePlan:
+def looping(rng: random.Random, pipeline: PipelinePlan) -> PipelinePlan:
     """A chain that leads back to its beginning, once round with each round."""
     rounds, segments = rng.choice([2, 3, 4]), pipeline.spec.segments
     chain = [Edge(a, b, rng.choice([0, 0, rounds])) for a, b in itertools.pairwise(segments)]

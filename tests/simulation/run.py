@@ -14,6 +14,7 @@ from tests.simulation.checkers import Failure
 from tests.simulation.faults import FAULTS
 from tests.simulation.rescaling import RescalingSimulator, rescales
 from tests.simulation.simulator import Simulator
+from tests.simulation.storms import STORM_KINDS
 
 KINDS = ("broken", "false", "lost", "regressed")
 FAULT_KINDS = (
@@ -40,7 +41,7 @@ FAULT_KINDS = (
     "consumed_ahead_and_late", "consumed_ahead_and_committed", "given_up_as_never_created", "restarts",
     "restarts_with_evictions", "restarts_of_eager_trees", "flushes_of_an_older_generation",
     "steps_of_an_older_generation", "restarts_behind_evictions", "restarts_amid_completion", "nodes_restarted", "retired_nodes",
-    "limits_changed", "changed_pipelines", "segments_added", "segments_removed", "sources_added", "ways_that_are_gone", "gone_ways_tried", "new_ways_tried", "ways_tried_and_taken", "ways_tried_and_refused", "created_below_what_was_said_without_the_edge", "written_off_cells", "written_off_again", "fronts_too_late", "ids_used_again",
+    "changed_pipelines", "changed_otherwise", "segments_added", "segments_removed", "sources_added", "ways_that_are_gone", "gone_ways_tried", "new_ways_tried", "ways_tried_and_taken", "ways_tried_and_refused", "created_below_what_was_said_without_the_edge", "written_off_cells", "written_off_again", "fronts_too_late", "ids_used_again",
     "fronts_leaving_ungranted", "fronts_joining_elsewhere",
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
@@ -68,6 +69,8 @@ FAULT_KINDS = (
     "newcomers_dying_before_they_begin", "newcomers_too_late",
     "rescales", "evacuations", "rescales_without_processes", "shards_left", "sent_to_another_home",
     "told_before_durable", "crashes_losing_what_was_told",
+    # of operators who do one thing upon the other
+    *STORM_KINDS,
 )  # fmt: skip
 """Every kind of fault, refusal and limit; each must have happened in a run of some length."""
 

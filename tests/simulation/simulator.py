@@ -18,6 +18,7 @@ from tests.simulation.checkers import (
     has_arrived,
     what_is_left,
 )
+from tests.simulation.forms import another_of_the_name
 from tests.simulation.holders import HolderNode, holds_time
 from tests.simulation.local_trackers import (
     Actor,
@@ -39,11 +40,12 @@ from tests.simulation.nodes import (
     WorkerNode,
     unit_item,
 )
-from tests.simulation.operators import STILL_NS, Operator, another_of_the_name, deletes
+from tests.simulation.operators import STILL_NS, Operator, deletes
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
 from tests.simulation.stories import STORIES
+from tests.simulation.storms import Storm
 from tests.simulation.upgrading import REQUEST, Upgrading
 from tests.simulation.world import FrontId, Item, World
 from tracker.core.log import (
@@ -53,6 +55,7 @@ from tracker.core.log import (
     AttachSession,
     DetachSession,
     Effect,
+    Entry,
     Event,
     FrontGranted,
     Joined,
@@ -62,6 +65,7 @@ from tracker.core.log import (
     PipelineChanged,
     PipelineCompleted,
     PipelineEnded,
+    Record,
     RegisterPipeline,
     Restart,
     SessionAttached,
@@ -133,15 +137,15 @@ class Simulator(Processes):
         self.operator = Operator(self)
         self.upgrading = Upgrading(self)
         self.chance_to_restart = random.Random(f"restarts of {seed}")
+        self.storm = Storm(self) if self.plan.storm else None
 
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Faults for a while, then none; everything must come to rest at the truth."""
         for pipeline in self.plan.pipelines:
-            exact_late = not (
-                pipeline.restarts or pipeline.write_offs or deletes(self.plan, pipeline)
-            )
+            given_up = pipeline.restarts or pipeline.write_offs or deletes(self.plan, pipeline)
+            exact_late = not (given_up or self.plan.storm)
             world = World(
                 pipeline.spec, exact_late=exact_late, runs_ahead=pipeline.readers_run_ahead
             )
@@ -185,6 +189,7 @@ class Simulator(Processes):
             self.healed
             and not self.operator.busy
             and self.upgrading.settled
+            and (self.storm is None or self.storm.is_over)
             and all(world.at_rest for world in self.worlds.values())
             and not any(map(self._takes_late, self.worlds.values()))
             and len(self.registered) == len(self.worlds)
@@ -332,7 +337,8 @@ class Simulator(Processes):
         if name in self.registered:
             return
         self.registered.add(name)
-        if self.rng.random() < 0.2 and not deletes(self.plan, self._pipelines[name]):
+        is_for_good = not (self.plan.storm or deletes(self.plan, self._pipelines[name]))
+        if self.rng.random() < 0.2 and is_for_good:
             self.count("bad_registrations")
             other = PipelineSpec(name, ("another",), open=True)
             bad = RegisterPipeline(("bad", name), other)
@@ -372,6 +378,8 @@ class Simulator(Processes):
 
         if self.story is not None:
             self.after(self.milliseconds(1, 6), self.story.begin)
+        if self.storm is not None:
+            self.storm.begin()
         for pipeline in plan.pipelines:
             for _ in range(pipeline.restarts):
                 self.after(rng.randrange(plan.faults_for_ns), self.operator.restart, pipeline.spec)
@@ -690,7 +698,7 @@ class Simulator(Processes):
         assert isinstance(effect.request, tuple)
         name: str = effect.request[0]
         if name == "register":
-            if isinstance(effect.result, PipelineSpec) and self.is_wanted(effect.result):
+            if isinstance(effect.result, PipelineSpec) and self._is_newest(effect.result):
                 self._is_registered(effect.result.name)
             return  # else it is asked again later
         if name == self.operator.name:
@@ -782,6 +790,21 @@ class Simulator(Processes):
     def changed(self, entry: PipelineChanged) -> None:
         self.operator.changed(entry)
 
+    def entry_durable(self, entry: Entry) -> None:
+        if self.storm is not None:
+            self.storm.durable(entry)
+
+    def dies_about(self, records: list[Record]) -> str:
+        return "" if self.storm is None else self.storm.dies_about(records)
+
+    @property
+    def is_rescaling(self) -> bool:
+        """Whether shards come or go."""
+        return False
+
+    def send_sequencer_away(self) -> None:
+        """An operator wants the tracker without the shard that is the sequencer, where shards come and go."""
+
     def plan_of(self, pipeline: str) -> PipelinePlan:
         return self._pipelines[pipeline]
 
@@ -822,17 +845,33 @@ class Simulator(Processes):
         """It is durable that a pipeline was deleted; another one of its name is registered at once."""
         self.count("deleted_pipelines")
         self.trace_line(lambda: f"{pipeline} is deleted: {restart}")
-        spec = another_of_the_name(self.worlds[pipeline].spec, self.checkers[pipeline].highest)
-        world = self.worlds[pipeline].successor(spec, restart.generation + 1)
+        before, checker = self.worlds[pipeline], self.checkers[pipeline]
+        reached = [slot for slot in checker.highest if slot < FOREVER]
+        start = max([before.spec.start_slot, *reached]) + 1
+        rng = random.Random(f"another {self.plan.seed} {pipeline} {restart.generation}")
+        spec = another_of_the_name(before.spec, start, rng)
+        world = before.successor(spec, restart.generation + 1)
+        world.since = world.generation
         self.registered.discard(pipeline)
-        self.checkers[pipeline].begin_anew(world)
+        checker.begin_anew(world)
         self._begin_world(world)
+        self.operator.deleted(pipeline)
         self._register(spec)
 
-    def is_wanted(self, spec: PipelineSpec) -> bool:
-        """Whether a pipeline that somebody registers is not one that was deleted."""
-        is_older = spec.start_slot < self.worlds[spec.name].spec.start_slot
-        return not (is_older and deletes(self.plan, self._pipelines[spec.name]))
+    def reads_of(self, world: World, worker: str) -> set[int]:
+        """The segments that a worker reads of a pipeline that is another one of its name: those that it did by the plan,
+        and all that the plan does not know."""
+        plan = self._pipelines[world.spec.name]
+        named = {plan.spec.segments[segment] for segment in dict(plan.workers)[worker]}
+        segments = enumerate(world.spec.segments)
+        return {n for n, name in segments if name in named or name not in plan.spec.segments}
+
+    def is_wanted(self, event: RegisterPipeline) -> bool:
+        """Whether somebody still asks for a pipeline, and it is not one that was deleted."""
+        return self._is_newest(event.spec) and (not event.change or self.operator.asks(event))
+
+    def _is_newest(self, spec: PipelineSpec) -> bool:
+        return spec.start_slot >= self.worlds[spec.name].spec.start_slot
 
     def registered_anew(self, spec: PipelineSpec, restart: Restart) -> None:
         """It is durable that a pipeline is registered under the name of one that was deleted."""

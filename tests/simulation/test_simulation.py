@@ -14,6 +14,7 @@ from tests.simulation.__main__ import main
 from tests.simulation.faults import FAULTS, SABOTAGE
 from tests.simulation.progress import Block, Progress
 from tests.simulation.run import FAULT_KINDS, Summary, hunt, replay, run_range, run_seed, run_seeds
+from tests.simulation.storms import STORM_KINDS
 
 SEEDS = range(300)
 RARE = {
@@ -26,7 +27,9 @@ RARE = {
     "loops_ended_by_their_bound", "created_below_what_was_heard", "rounds_asked_for_beyond_the_last", "eager_holds_moved",
     "upgrades_left_unfinished", "frames_refused_by_older_releases", "older_releases_after_all_is_finished",
     "older_releases_refused_by_stores", "older_releases_refused_by_others", "older_newcomers", "older_newcomers_refused",
+    "steps_after_those_recorded", "eager_holds_found_again",
     "ways_that_are_gone", "gone_ways_tried", "new_ways_tried", "ways_tried_and_taken", "ways_tried_and_refused", "segments_removed", "created_below_what_was_said_without_the_edge",
+    *STORM_KINDS,
 }  # fmt: skip
 """Kinds of faults that may not happen in so few schedules; `make sim` insists on them."""
 

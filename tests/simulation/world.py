@@ -70,6 +70,8 @@ class World:
     generation: int = 0
     first_slot: int = field(init=False)
     """Where it is held until all declared fronts have joined."""
+    since: int = 0
+    """In which generation it was registered: those before it are of one that was deleted."""
     exact_late: bool = True
     """Whether the late ledger must hold all that was consumed late: not over a restart, which may come
     between a home's word and its being counted."""
@@ -101,6 +103,7 @@ class World:
     waiting: set[int] = field(default_factory=set)
     """Segments that were added, and wait for a front that is to feed them."""
     evicts: bool = field(init=False)
+    """Whether fronts may be evicted, now or when it is changed."""
     runs_ahead: bool = False
     """Where fronts are evicted: whether readers take a front's batch before the tracker has accepted it."""
     ahead: dict[Item, None] = field(default_factory=dict)
@@ -139,7 +142,7 @@ class World:
     def change(self, spec: PipelineSpec) -> None:
         """It is durable that the pipeline is another one. Nobody creates along what is new yet."""
         new = range(len(self.spec.segments), len(spec.segments))
-        self.opening = spec.open and not self.spec.open
+        self.opening = spec.open and (self.opening or not self.spec.open)
         self.spec = spec
         self.go_by(self.edges)
         targets = {target for _, target, _ in numbered_edges(spec)}
@@ -191,13 +194,15 @@ class World:
         world.first_slot = first_slot
         world.opening, world.complete_before = self.opening, self.complete_before
         world.ever_complete = self.ever_complete
-        world.gone, world.floors = self.gone, self.floors
+        world.gone, world.floors, world.since = self.gone, self.floors, self.since
         world.go_by(self.edges)
         return world
 
     def successor(self, spec: PipelineSpec, generation: int) -> World:
         """What there is of a pipeline that is registered anew after it was deleted: nothing."""
-        return World(spec, generation, exact_late=False, runs_ahead=self.runs_ahead)
+        world = World(spec, generation, exact_late=False, runs_ahead=self.runs_ahead)
+        world.evicts = self.evicts  # whatever it has become
+        return world
 
     @property
     def begun(self) -> bool:

@@ -18,6 +18,7 @@ from tests.simulation.stories.leaves import LEAVES, LeavesStory, draw_leaves
 from tests.simulation.stories.story import Story
 from tests.simulation.stories.visits import VISITS, VisitsStory, draw_visits
 from tests.simulation.stories.wanders import WANDERS, WandersStory, draw_wanders
+from tests.simulation.storms import with_storm
 
 STORIES: dict[str, type[Story]] = {
     BOUNCE: BounceStory, VISITS: VisitsStory, WANDERS: WandersStory, JOINS: JoinsStory,
@@ -42,4 +43,5 @@ def draw_plan(seed: int) -> Plan:
         return draw_joins(rng, plan)
     if drawn < 0.14:
         return draw_leaves(rng, plan)
-    return with_rounds(plan)
+    stormy = with_storm(plan)
+    return stormy if stormy.storm else with_rounds(plan)

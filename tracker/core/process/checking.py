@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from tracker.core.home.home import MAX_ITEMS_PER_CELL
-from tracker.core.home.registration import check_spec
+from tracker.core.home.registration import MAX_SEGMENTS, check_spec
 from tracker.core.log import (
     Entries,
     Entry,
@@ -124,16 +124,23 @@ class EntryJudge:
         return True
 
     def knows(self, entry: Told) -> bool:
-        """Whether what the entry names is known: its pipelines, the homes, that the sender has joined, and that all record by
-        the feature level that it needs. Until then it is asked for again."""
+        """Whether what the entry names is known: its pipelines and their segments, the homes, that the sender has joined, and
+        that all record by the feature level that it needs. Until then it is asked for again."""
         applied = entry.applied if isinstance(entry, steps.ShardLeft) else ()
         return (
             level_of(entry) <= self._known.level
             and not self._known.awaits(self._sender, entry)
             and all(home < self._known.next_shard for home, _ in applied)
             and all(self._is_known(name, generation) for name, generation in _named_by(entry))
+            and all(map(self._knows_segments, _summaries(entry)))
             and not self._comes_too_early(entry)
         )
+
+    def _knows_segments(self, words: steps.DepartureSummary) -> bool:
+        """Whether the segments of which a shard says what it has announced are known: it may have heard first of the change
+        that adds them, which is in another log."""
+        spec = self._spec(words.pipeline)
+        return spec is None or not len(spec.segments) < len(words.announced) <= MAX_SEGMENTS
 
     def _is_known(self, pipeline: str, generation: int | None) -> bool:
         """Whether a pipeline is known, or was deleted: then nothing that names it counts."""
@@ -192,12 +199,12 @@ class EntryJudge:
             if isinstance(entry, steps.FeatureLevelRaised):
                 _check_spoken(entry, self._shards.speaks)
             elif isinstance(entry, steps.NodesMoved | steps.CellsMoved):
-                if (spec := self._spec(entry.pipeline)) is not None:
+                spec = self._spec(entry.pipeline)
+                if spec is not None:
                     _check_moved(spec, entry)
-            elif isinstance(entry, steps.DepartureSummarized | steps.ShardLeft):
-                for words in entry.pipelines:
-                    if (spec := self._spec(words.pipeline)) is not None:
-                        _check_summary(spec, words)
+            for words in _summaries(entry):
+                if (spec := self._spec(words.pipeline)) is not None:
+                    _check_summary(spec, words)
             check_step(self._known, self._shards.own, entry, self._sender)
         elif isinstance(entry, TickRun):
             self._check_run(entry)
@@ -325,6 +332,13 @@ def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved)
         _check_places(spec, entry.cells)
     _check_segments(spec, [unit.segment for unit in entry.units + entry.consumed])
     _check_segments(spec, [cell.segment for cell in entry.written_off])
+
+
+def _summaries(entry: Told) -> tuple[steps.DepartureSummary, ...]:
+    """What a shard that leaves says of pipelines, if the entry is of that."""
+    if isinstance(entry, steps.DepartureSummarized | steps.ShardLeft):
+        return entry.pipelines
+    return ()
 
 
 def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary) -> None:

@@ -423,9 +423,11 @@ class Reporter:
     def _is_found_again(self, pipeline: Pipeline) -> bool:
         """Whether recovery is sure to find what can be announced now, without the record of it (rule 8): this
         shard is alone, so that it follows from this log; all that this log has of the pipeline is durable, and
-        whatever comes later stands behind the record; and it does not depend on announcements before."""
+        whatever comes later stands behind the record; and it does not depend on announcements before. While a change is
+        under way, a process that comes back counts on with what the one before has taken away."""
         return (
             self._shards.is_alone
+            and not pipeline.graph_change.is_under_way
             and not self._journal.has_pending_changes(pipeline.spec.name)
             and not pipeline.stands_by_what_was_said
         )
