@@ -514,6 +514,24 @@ def test_a_unit_that_is_consumed_by_the_older_table_and_created_by_the_newer_is_
     load.finish()
 
 
+def test_a_generation_that_begins_while_shards_change_remembers_what_is_consumed_before_it_comes() -> (
+    None
+):
+    cluster = Cluster(2, config=CONFIG)
+    cluster.register(SPEC)
+    cluster.handle(SEQUENCER, RescaleShards("request", 1))
+    cluster.settle(until=lambda: 1 in cluster.processes[SEQUENCER].membership.highest)
+    cluster.handle(cluster.routing.registrar("p"), RestartPipeline("again", "p", 0, None, 0))
+    cluster.settle(until=lambda: {p.generation for p in cluster.pipelines()} == {1})
+    assert all(
+        cluster.pipeline(shard).shard.takes_names == process.membership.hands_over
+        for shard, process in cluster.processes.items()
+    )
+    assert cluster.processes[SEQUENCER].membership.hands_over
+    cluster.settle()
+    assert not cluster.pipeline(SEQUENCER).shard.takes_names
+
+
 # --- the sequencer's role moves -------------------------------------------------------------------
 
 

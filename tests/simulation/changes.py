@@ -23,6 +23,7 @@ from tests.simulation.local_trackers import EagerWorker
 from tests.simulation.nodes import FrontNode, WorkerNode
 from tests.simulation.plan import MS, PipelinePlan, Plan
 from tests.simulation.queries import QueryNode
+from tracker.core.home.registration import differs
 from tracker.core.log import PipelineChanged, RegisterPipeline
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode
 from tracker.core.pipeline.change import changes_graph
@@ -111,7 +112,7 @@ class Changes:
 
     def _ask_at_once(self, spec: PipelineSpec) -> None:
         """For what does not change where anybody creates."""
-        if spec == self.world.spec:
+        if not differs(self.world.spec, spec):
             return
         self.undecided = True
         self.others += 1
@@ -254,6 +255,8 @@ class Changes:
         self.is_chained = bool(self.chain)
         if self.chain:
             self.begin(self.chain.pop())
+        if not self.busy:
+            self.chain.clear()
         return False
 
     def _use(self, more: range) -> None:

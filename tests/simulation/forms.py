@@ -31,7 +31,9 @@ class Forms:
         return [name for name in spec.segments if name not in spec.removed]
 
     def _new_name(self, spec: PipelineSpec) -> str:
-        return f"n{len(spec.segments)}"
+        """One that was never given, be it by a pipeline of the same name."""
+        name = f"n{len(spec.segments)}"
+        return name if name not in spec.segments else f"{name}-of-{spec.start_slot}"
 
     def grown(self, spec: PipelineSpec) -> PipelineSpec:
         """A segment behind one that is there; it may lead on."""

@@ -529,7 +529,9 @@ class Node(Life):
             assert known is not None
             batch = Batch(known.scope, known.id, b"another")
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
-        choices += self.bad_holds() + self.bad_rounds() + self.bad_ways()
+        choices += self.bad_holds()
+        if self.sim.stays_as_it_is(spec.name):
+            choices += self.bad_rounds() + self.bad_ways()
         self.commit_refused(*rng.choice(choices))
 
     def bad_holds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
@@ -1085,7 +1087,8 @@ class WorkerNode(Node):
         self.publish(content)
         if self.sim.chance("bad_ticks", self.sim.plan.bad_share):
             self.commit_bad()
-        changed = self.world.gone or self.world.too_low
+        changed = bool(self.world.gone or self.world.too_low)
+        changed = changed and self.sim.stays_as_it_is(self.world.spec.name)
         if changed and self.sim.rng.random() < GONE_SHARE:
             for bad in self.bad_ways()[:1]:
                 self.commit_refused(*bad)

@@ -514,9 +514,10 @@ class Simulator(Processes):
                     self.count("consumed_of_evicted_fronts")
 
     def resolve_unit(self, world: World, segment: int, name: str) -> int | None:
-        """What the keeper of a segment's names says of a unit; None if it is away or does not know."""
+        """What the keeper of a segment's names says of a unit; None if it is away or does not know, or is in a generation
+        in which who asks is not."""
         running = self.shards[self.routing.names_keeper(world.spec.name, segment)].running
-        if running is None:
+        if running is None or self._generation_at(running, world.spec.name) != world.generation:
             return None
         try:
             return running.process.resolve_units(world.spec.name, segment, [name])[0]
@@ -857,6 +858,10 @@ class Simulator(Processes):
         self._begin_world(world)
         self.operator.deleted(pipeline)
         self._register(spec)
+
+    def stays_as_it_is(self, pipeline: str) -> bool:
+        """Whether no edge comes to a pipeline any more along which something could be created that must be refused now."""
+        return self.storm is None or self.storm.changes_no_more(pipeline)
 
     def reads_of(self, world: World, worker: str) -> set[int]:
         """The segments that a worker reads of a pipeline that is another one of its name: those that it did by the plan,

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 EVERY = 4
 """Of so many runs, one."""
-PAUSE_NS = 2.0 * MS
+PAUSE_NS = 1.7 * MS
 """Between two things that operators do, on average."""
+CHANGING_SHARE = 0.7
+"""For which part of the faults segments and edges change: then it is tried what is refused by the last ones."""
 CALM_NS = 5 * MS
 """How often it is looked after the pipeline when the faults are over."""
 DIES_ABOUT_ENTRIES = 0.06
@@ -151,6 +153,7 @@ class Storm:
         self.dies_rng = random.Random(f"dying in storm {sim.plan.seed}")
         self._lags_until = 0
         self._moves = 0
+        self._changes_until = 0
         name = sim.plan.pipelines[0].spec.name
         self.name = name
         deeds: list[tuple[float, Callable[[], None]]] = [
@@ -165,7 +168,14 @@ class Storm:
 
     def begin(self) -> None:
         """The faults begin."""
+        self._changes_until = self.sim.now + int(CHANGING_SHARE * self.sim.plan.faults_for_ns)
         self._soon()
+
+    def changes_no_more(self, pipeline: str) -> bool:
+        """Whether its segments and edges stay as they are."""
+        changes = self.sim.operator.changes_to(pipeline)
+        is_over = self.sim.faulty and self.sim.now > self._changes_until
+        return is_over and not (changes.busy or changes.undecided or changes.chain)
 
     def _soon(self) -> None:
         self.sim.after(int(self.rng.expovariate(1.0) * PAUSE_NS) + 1000, self._act)
@@ -216,6 +226,8 @@ class Storm:
         changes.begin(self._draw_graph)
 
     def _draw_graph(self, spec: PipelineSpec) -> PipelineSpec:
+        if self.sim.now > self._changes_until:
+            return spec
         changes = self.sim.operator.changes_to(self.name)
         forms, rng = changes.forms, self.rng
         draws: list[tuple[float, Draw]] = [

@@ -51,6 +51,7 @@ class Generations:
         pipeline = Pipeline(spec, self._cut.vectors, self._shards.own)
         if entry.restart is not None:
             pipeline.begin_generation(entry.restart)
+        pipeline.shard.expect_names(self._shards.membership.hands_over)
         self._pipelines.add(pipeline)
         pipeline.moved_ns = [now_ns] * len(spec.segments)
         self._pipelines.mark(spec.name)
@@ -63,6 +64,7 @@ class Generations:
             return
         attached = [node for node in pipeline.home.nodes.values() if node.session is not None]
         pipeline.begin_generation(restart)
+        pipeline.shard.expect_names(self._shards.membership.hands_over)
         for node in attached:
             self._sessions.end(node, self._nodes.restarted(pipeline, node.key))
         pipeline.moved_ns = [now_ns] * len(pipeline.published)

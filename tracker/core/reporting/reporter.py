@@ -427,8 +427,8 @@ class Reporter:
         under way, a process that comes back counts on with what the one before has taken away."""
         return (
             self._shards.is_alone
-            and not pipeline.graph_change.is_under_way
             and not self._journal.has_pending_changes(pipeline.spec.name)
+            and not pipeline.graph_change.is_under_way
             and not pipeline.stands_by_what_was_said
         )
 
