@@ -158,8 +158,11 @@ class Changes:
     def _fed(self) -> set[int]:
         """The first segment, and what a front feeds, or comes back to feed."""
         fronts = [n for n in self.sim.nodes.values() if isinstance(n, FrontNode)]
-        fed = {n.segment for n in fronts if n.world.spec.name == self.name}
-        return {0, *fed, *(front.segment for front in self.world.fronts.values())}
+        known, segments = {0}, self.world.spec.segments
+        for front in [each for each in fronts if each.world.spec.name == self.name]:
+            name = front.world.spec.segments[front.segment]  # of the pipeline that it knows
+            known |= {segments.index(name)} if name in segments else set()
+        return {*known, *(front.segment for front in self.world.fronts.values())}
 
     @property
     def adds_only(self) -> bool:
