@@ -107,7 +107,6 @@ def with_storm(plan: Plan) -> Plan:
         pipelines=tuple(_stormy(rng, each, rounds=rounds) for each in plan.pipelines[:1]),
         faults_for_ns=faults_for_ns,
         retirements=0,
-        older_shards=frozenset(),
     )
 
 
