@@ -52,6 +52,8 @@ class Running:
         self.command = [*before, sys.executable, "-m", module, *arguments]
         self._module, self._arguments = module, arguments
         self._is_forked = not before
+        self.root = ROOT
+        """Whose code its next run is of: the root of a tree of files."""
         self._errors, self._environment = errors, environment or {}
         self.lines: list[tuple[int, str]] = []
         """The number of the run, from 0, and a line that it said."""
@@ -78,10 +80,12 @@ class Running:
 
     def _started(self, errors: int) -> subprocess.Popen[str] | Forked:
         environment = {**os.environ, **self._environment}
-        if self._is_forked:
+        if self.root != ROOT:
+            environment["PYTHONPATH"] = f"{self.root}:{self.root / 'proto'}"
+        elif self._is_forked:
             return fork(self._module, self._arguments, environment, errors)
         return subprocess.Popen(
-            self.command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            self.command, cwd=self.root, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=errors, env=environment,
         )  # fmt: skip
 
