@@ -1,5 +1,5 @@
 """Flights run through Spark queries while a segment with a query is added in the middle, another is removed, and the
-tracker's processes are ended and started again one by one.
+tracker's processes are ended and started again one by one: those of the release before as this one, back, and for good.
 
     python -m tests.change [--seconds 60] [--sabotage early|lost|halved|straggler]
 
@@ -29,6 +29,7 @@ from tests.change.pipeline import REMOVED, ChangePlaces
 from tests.change.run import Changing, form
 from tests.check.history import FOREVER
 from tests.check.judging import judge
+from tracker.core.model.levels import NEWEST_LEVEL
 
 NAME = "change"
 SECONDS = 60.0
@@ -88,6 +89,9 @@ def summary(changing: Changing, outcome: Outcome, proof: dict[str, Any]) -> dict
         "flights": outcome.flights,
         "changes": sum("segment is" in each.what for each in changing.happened),
         "stops": len(ends), "kills": len(kills),
+        "upgraded": sum("this release" in each.what for each in changing.happened),
+        "taken_back": sum("release before" in each.what for each in changing.happened),
+        "level": changing.level,
         "announcements": outcome.announcements,
         **{key: proof[key] for key in ("false", "lost", "wrong")},
         "pause_ms": round(1000 * proof["pause"].seconds),
@@ -116,6 +120,8 @@ def main() -> int:
     outcome.seconds = time.monotonic() - began_s
     pause, problems = proof.pop("pause"), proof.pop("problems")
     otherwise = proof.pop("otherwise")
+    if changing.level != NEWEST_LEVEL:
+        problems.append(f"all record by level {changing.level}, not {NEWEST_LEVEL}")
     if outcome.flights != FLIGHTS:
         problems.append(f"{outcome.flights} flights were counted, there are {FLIGHTS}")
     if pause.seconds - otherwise.seconds > MOST_PAUSE_S:

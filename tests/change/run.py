@@ -1,4 +1,5 @@
-"""The flights of a year, while the pipeline is changed and each process of its tracker is ended and started again."""
+"""The flights of a year, while the pipeline is changed and the processes of its tracker are ended and started again one by one:
+those of the release before as this one, back, and for good, until the upgrade is finished."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Queue
 
 from examples.children import Said
@@ -20,7 +22,9 @@ from examples.flights.replay import ReplayClock
 from examples.flights.run import BLOCK_SLOTS, SHARDS, SHOW_INTERVAL_S, Demo
 from examples.flights.view import View
 from lowmark import FOREVER, Admin, PipelineSpec
+from scripts.summary import ROOT
 from tests.change.pipeline import BEFORE, GROWN, PULSE, REMOVED, SEGMENTS, SHRUNK
+from tests.cluster.before import NoReleaseBefore, release_before
 from tests.cluster.tracker import Server, Tracker, asked
 from tests.faults.failover import standby_watches
 from tests.waits import HANG_S, until
@@ -42,6 +46,15 @@ class Happened:
     from_ns: int
     to_ns: int
     to_tracker: bool = True
+
+
+def root_before() -> Path:
+    """The files of the release before, or those of this one where that cannot be had."""
+    try:
+        return release_before()
+    except NoReleaseBefore as reason:
+        print(f"no process is of another release: {reason}", flush=True)
+        return ROOT
 
 
 @contextmanager
@@ -87,6 +100,11 @@ class Changing(Demo):
             last = self.cluster.shards[-1]
             directory = self.cluster.directory
             self.cluster.shards[-1] = Server(last.place, last.way, directory, fault=sabotage)
+        self.before = root_before()
+        for server in self.cluster.servers:
+            server.root = self.before
+        self.level = 0
+        """The feature level by which all record in the end."""
         self.target, addresses = self.cluster.target, self.cluster.addresses
         turns = range(len(addresses))
         self.listened = [",".join(addresses[turn:] + addresses[:turn]) for turn in turns]
@@ -152,16 +170,19 @@ class Changing(Demo):
             self._step("add", floor=floors["dead_letters"])
             at(FIRST_AT)
             first, second, standby = self.cluster.servers
-            self._replace(first)
+            self._replace(first, ROOT)
             at(KILL_AT)
-            self._replace(second, killed=True)
+            self._replace(second, ROOT, killed=True)
+            self._replace(first, self.before)
             at(REMOVE_AT)
             self._step("detach")
             self._apply(SHRUNK, "a segment is removed", killed=first)
             until(lambda: self.progress.min_times[REMOVED] == FOREVER, self.cluster.errors)
             self._step("end")
             at(LAST_AT)
-            self._replace(standby)
+            self._replace(standby, ROOT)
+            self._replace(first, ROOT, killed=True)
+            self._finish_upgrade()
         except Exception as error:
             self._failure = error
 
@@ -198,15 +219,23 @@ class Changing(Demo):
         assert all_reports is not None
         return {name: max(one[name] for one in all_reports) for name in all_reports[0]}
 
-    def _replace(self, server: Server, *, killed: bool = False) -> None:
-        """Ends a process, and starts it again."""
+    def _finish_upgrade(self) -> None:
+        from_ns = time.monotonic_ns()
+        with Admin(self.target, HANG_S) as admin:
+            self.level = admin.finish_upgrade().table.level
+        self._note("the upgrade is finished", from_ns)
+
+    def _replace(self, server: Server, root: Path, *, killed: bool = False) -> None:
+        """Ends a process, and starts it again as that of a release, whose files are there."""
         shard = self._shard_of(server)
         from_ns = time.monotonic_ns()
         if killed:
             server.kill()
         else:
             server.stop()
-        what = f"{server.name} is {'killed' if killed else 'stopped'}"
+        server.root = root
+        release = "the release before" if root != ROOT else "this release"
+        what = f"{server.name} is {'killed' if killed else 'stopped'}, and started as {release}"
         self._start_again(server, shard, what, from_ns)
 
     def _shard_of(self, server: Server) -> int | None:
