@@ -14,12 +14,14 @@ import pytest
 import tracker
 from examples.children import free_ports
 from tests.client.support import consume, create, done, promise
+from tests.cluster.before import NoReleaseBefore, release_before
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, Tracker
 from tests.docs.pages import ROOT, blocks_below
 from tests.waits import HANG_S, until
 from tracker.client import Admin, Credentials, NodeClient, SecureTarget
 from tracker.client.pipeline_file import load_pipeline
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.errors import LowmarkError, UnavailableError
 
 PAGE = ROOT / "docs" / "operations.md"
@@ -188,6 +190,39 @@ def test_a_backup_is_made_and_restored(tmp_path: Path) -> None:
                 done(front.commit(promise(30)))
         with cluster.admin() as admin:
             assert admin.pipeline("flights").state.segments[ENRICH].open_items == 1
+
+
+def test_a_tracker_is_upgraded_taken_back_and_upgraded_for_good(tmp_path: Path) -> None:
+    try:
+        before = release_before()
+    except NoReleaseBefore as reason:
+        pytest.skip(str(reason))
+    installed = {"release": before}
+    cluster = Tracker(tmp_path, 3, store=f"sqlite:{tmp_path / 'tracker-data'}")
+    units = Units(cluster)
+
+    def does(words: list[str]) -> None:
+        for unit in words[1:]:
+            cluster.shards[int(unit.partition("@")[2])].root = installed["release"]
+        units(words)
+
+    for server in cluster.shards:
+        server.root = before
+    with cluster:
+        machine = Machine(tmp_path, does, LOWMARK_TARGET=cluster.target, NEW="0.2.0")
+        pip = tmp_path / "commands" / "pip"
+        pip.write_text('#!/usr/bin/env bash\necho "pip $@"\n')
+        pip.chmod(0o755)
+        upgrade, finish = scripts("Upgrading, and going back")
+        for release in (ROOT, before, ROOT):
+            installed["release"] = release
+            said = machine.run(upgrade)
+            assert said.count("pip install --quiet lowmark[server]==0.2.0") == 3
+        assert "the upgrade to 2 can be finished: --finish-upgrade" in said
+        said = machine.run(finish)
+        assert "all processes record by feature level 2" in said
+        with cluster.admin() as admin:
+            assert admin.routing().table.level == NEWEST_LEVEL
 
 
 def test_certificates_of_another_authority_take_the_place_of_the_old_ones(tmp_path: Path) -> None:
