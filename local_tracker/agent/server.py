@@ -38,7 +38,9 @@ from local_tracker.worker.protocol import (
     Fields,
     HandedOver,
     Header,
+    check_release,
     checked_text,
+    own_release,
     parse_address,
     send_frame,
 )
@@ -312,6 +314,8 @@ class Server:
                 raise HandOverError(
                     f"there is no request of type {kind!r}", Code.HAND_OVER_PROTOCOL
                 )
+            if kind == "hello":
+                check_release(header, "the worker")
             return self._requests[kind](fields, CellReader(body))
         except HandOverError as error:
             return {"error": error.code, "message": str(error)}
@@ -346,6 +350,7 @@ class Server:
             "node_id": self._node_id,
             "spool": "" if self._flusher is None else self._flusher.spool_identity,
             "generation": None if self._flusher is None else self._flusher.generation,
+            **own_release(),
         }
 
     def _stage(self, fields: Fields, cells: CellReader) -> Header:

@@ -19,7 +19,9 @@ from local_tracker.worker.protocol import (
     Deadline,
     HandedOver,
     Header,
+    check_release,
     connect,
+    own_release,
     pack_cells,
     receive_frame,
     send_frame,
@@ -96,7 +98,8 @@ class Handle:
     def welcome(self) -> Welcome:
         """How the local tracker describes itself. Raises HandOverError."""
         if self._welcome is None or self._pid != os.getpid():
-            self._ask({"type": "hello", "pipeline": self.pipeline}, b"", "joining")
+            hello: Header = {"type": "hello", "pipeline": self.pipeline, **own_release()}
+            self._ask(hello, b"", "joining")
         assert self._welcome is not None
         return self._welcome
 
@@ -122,7 +125,9 @@ class Handle:
 
     def _look_again(self, segment: str) -> Welcome:
         """How the local tracker describes itself now, once it has looked whether there is that segment by now."""
-        header: Header = {"type": "hello", "pipeline": self.pipeline, "segment": segment}
+        header: Header = {
+            "type": "hello", "pipeline": self.pipeline, "segment": segment, **own_release(),
+        }  # fmt: skip
         answer, _ = self._ask(header, b"", f"segment {segment!r}")
         self._welcome = _welcome(answer)
         return self._welcome
@@ -327,10 +332,11 @@ class Handle:
         self._connection = connection
         answer, _ = self._exchange(
             connection,
-            {"type": "hello", "pipeline": self.pipeline, "farewell": True},
+            {"type": "hello", "pipeline": self.pipeline, "farewell": True, **own_release()},
             b"",
             deadline,
         )
+        check_release(answer, "the local tracker")
         self._welcome = _welcome(answer)
         return connection
 

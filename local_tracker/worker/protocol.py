@@ -8,8 +8,9 @@ cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (
 
 Requests, by `type`, and the fields of their answers:
 
-- `hello` {pipeline, segment, farewell}: {pipeline, segments: [name], slack_ns, rounds, mode, node_id, spool,
-  generation}. `segment`, if given, is looked up at the tracker where it is not known yet; `farewell`: the worker
+- `hello` {pipeline, segment, farewell, protocol, release}: {pipeline, segments: [name], slack_ns, rounds, mode, node_id, spool,
+  generation, protocol, release}. `protocol` is the sender's PROTOCOL (1 where it is missing), and `release` its release, for
+  people: a worker and a local tracker may be one protocol apart. `segment`, if given, is looked up at the tracker where it is not known yet; `farewell`: the worker
   understands FAREWELL. `generation` is how often the pipeline had been restarted, where the local tracker is eager: a
   worker is of one generation, and hands over nothing in another
 - `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,
@@ -40,9 +41,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracker import __version__
 from tracker.core.model import Cells, StagedContribution
 from tracker.errors import Code, HandOverError
 
+PROTOCOL = 1
+"""The number of what is written here. A release that changes it so that the release before could not read it raises it by
+one, and still speaks the one before."""
 MAX_HEADER_BYTES = 1 << 20
 MAX_BODY_BYTES = 1 << 24
 MAX_CELLS = 65_536
@@ -66,6 +71,24 @@ FAREWELL: Header = {
 }  # fmt: skip
 """The last frame to a worker whose hello has asked for it: what it sends then, or has sent, was not taken, and may be
 handed over anew as if it never had been."""
+
+
+def own_release() -> Header:
+    """What a hello, or a welcome, has of the release of whoever sends it."""
+    return {"protocol": PROTOCOL, "release": __version__}
+
+
+def check_release(header: Header, who: str) -> None:
+    """Raises HandOverError if the release of the other side, by its hello or welcome, is too far away. who: the other side."""
+    protocol = header.get("protocol", 1)
+    if not isinstance(protocol, int) or abs(protocol - PROTOCOL) > 1:
+        release = checked_text("field 'release'", str(header.get("release", "unknown")))
+        raise HandOverError(
+            f"{who} is of release {release} and speaks hand-over protocol {_shown(protocol)}, this side is of release "
+            f"{__version__} and speaks {PROTOCOL}; they may be one apart: use one release for the archive of the executors "
+            "(--py-files) and their local trackers, or go from release to release",
+            Code.HAND_OVER_PROTOCOL,
+        )
 
 
 class Deadline:

@@ -16,10 +16,12 @@ from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
+    PROTOCOL,
     CellReader,
     Deadline,
     Fields,
     Header,
+    check_release,
     connect,
     is_local_tracker,
     pack_cells,
@@ -28,6 +30,7 @@ from local_tracker.worker.protocol import (
     send_frame,
 )
 from tests.waits import HANG_S
+from tracker import __version__
 from tracker.core.model import Cells
 from tracker.errors import Code, HandOverError
 
@@ -179,3 +182,20 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(tmp_path: Path)
 def test_errors_survive_their_way_to_the_driver() -> None:
     copy = pickle.loads(pickle.dumps(HandOverError("twice", Code.REFUSED_CONFLICT)))
     assert (type(copy), copy.code, str(copy)) == (HandOverError, "refused.conflict", "twice")
+
+
+@pytest.mark.parametrize("protocol", [None, PROTOCOL, PROTOCOL + 1])
+def test_the_release_before_and_the_next_one_are_understood(protocol: int | None) -> None:
+    stated: Header = {} if protocol is None else {"protocol": protocol, "release": "9.9"}
+    check_release(stated, "the worker")
+
+
+@pytest.mark.parametrize("there", [PROTOCOL + 2, -1, "two", None])
+def test_a_release_that_is_further_away_is_refused_with_both_and_what_to_do(there: object) -> None:
+    with pytest.raises(HandOverError) as refused:
+        check_release({"protocol": there, "release": "9.9"}, "the worker")
+    assert refused.value.code == Code.HAND_OVER_PROTOCOL
+    message = str(refused.value)
+    assert "the worker is of release 9.9" in message
+    assert f"of release {__version__} and speaks {PROTOCOL};" in message
+    assert "use one release" in message
