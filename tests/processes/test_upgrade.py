@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from scripts.summary import ROOT
 from tests.client.support import consume, create, done, promise
 from tests.cluster.before import NoReleaseBefore, release_before
-from tests.cluster.tracker import Server, Tracker, lowmark
+from tests.cluster.children import Running
+from tests.cluster.tracker import Server, Tracker, local_tracker, lowmark, socket_in
+from tests.waits import until
 from tracker.client import NodeClient, Subscriber, UnavailableError
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import PipelineSpec
@@ -137,6 +140,36 @@ def test_a_process_of_the_release_before_joins_until_the_upgrade_is_finished(
     with closing_process(newcomer(tracker, "late", before)) as late:
         assert late.end() == 1
         assert "start that process with the release of the others" in late.errors_of_run()
+
+
+@pytest.mark.parametrize("newer", ["worker", "local tracker"])
+def test_workers_and_local_trackers_of_both_releases_work_together(
+    tmp_path: Path, before: Path, newer: str
+) -> None:
+    """Beside a tracker of this one, which is the first of all to be upgraded."""
+    with Tracker(tmp_path) as tracker, ExitStack() as stack:
+        tracker.register(SPEC)
+        agent = local_tracker(tracker.target, "flights", tmp_path)
+        worker = Running(
+            "tests.processes.worker", socket_in(tmp_path), "flights", "host",
+            errors=tmp_path / "worker.log",
+        )  # fmt: skip
+        agent.root, worker.root = (before, ROOT) if newer == "worker" else (ROOT, before)
+        front = NodeClient(tracker.target, "flights", "front", kind="front")
+        subscriber = Subscriber(tracker.target, "flights")
+        stack.enter_context(closing(front))
+        stack.enter_context(closing(subscriber))
+        stack.enter_context(agent)
+        stack.enter_context(worker)
+        front.join()
+        front.join_front("front", "enrich")
+        done(front.commit(create(5, 7)))
+        done(front.commit(promise(9)))
+        until((tmp_path / "local-tracker").exists, agent.errors)
+        worker.until_says("ready")
+        worker.tell(json.dumps({"consumed": [["enrich", 5, 7]], "created": []}))
+        worker.until_says(json.dumps({"error": None}))
+        assert subscriber.wait_until(9, "enrich")
 
 
 @contextmanager
