@@ -53,6 +53,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "CommitTicks": [_ATTACH, *_TICK],
     "JoinShard": [peer_pb.JoinShardRequest(address="127.0.0.1:9")],
     "Bootstrap": [peer_pb.BootstrapRequest(shard=2)],
+    "StandBy": [peer_pb.StandByRequest(address="127.0.0.1:9", speaks=2, release="9.9")],
     "RescaleShards": [pipeline_pb.RescaleShardsRequest(shards=1, wait_ms=0)],
     "FinishUpgrade": [pipeline_pb.FinishUpgradeRequest(level=2)],
     "Exchange": FRAMES,

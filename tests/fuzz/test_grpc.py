@@ -59,6 +59,7 @@ STREAMS: dict[str, list[Any]] = {
 SHARDS: dict[str, Any] = {
     "JoinShard": peer_service_pb2.JoinShardRequest(address="127.0.0.1:9"),
     "Bootstrap": peer_service_pb2.BootstrapRequest(shard=1),
+    "StandBy": peer_service_pb2.StandByRequest(address="127.0.0.1:9", speaks=2, release="9.9"),
     "RescaleShards": pipeline_service_pb2.RescaleShardsRequest(shards=1, wait_ms=10),
     "FinishUpgrade": pipeline_service_pb2.FinishUpgradeRequest(level=2),
 }

@@ -15,6 +15,7 @@ from tests.cluster.before import NoReleaseBefore, release_before
 from tests.cluster.children import Running
 from tests.cluster.tracker import Server, Tracker, local_tracker, lowmark, socket_in
 from tests.waits import until
+from tracker import __version__
 from tracker.client import NodeClient, Subscriber, UnavailableError
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import PipelineSpec
@@ -114,6 +115,19 @@ def test_it_is_upgraded_taken_back_and_upgraded_for_good(tracker: Tracker, befor
         load.step()
         shown = lowmark("shards", "--target", tracker.target).stdout
         assert f"feature level {NEWEST_LEVEL}" in shown and "0.1.0" in shown
+
+
+def test_a_standby_states_its_release_and_is_no_standby_any_more_with_a_shard(
+    tmp_path: Path,
+) -> None:
+    with Tracker(tmp_path, 1, 1) as tracker, tracker.admin() as admin:
+        (standby,) = tracker.standbys
+        until(lambda: [s.address for s in admin.routing().standbys] == [standby.address])
+        (told,) = admin.routing().standbys
+        assert (told.speaks, told.release) == (NEWEST_LEVEL, __version__)
+        tracker.shards[0].kill()
+        until(lambda: tracker.owner_of(0) is standby, tracker.errors)
+        assert admin.routing().standbys == ()
 
 
 def newcomer(tracker: Tracker, name: str, root: Path) -> Server:

@@ -16,7 +16,7 @@ from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.finishing import Finishing
 from tracker.client.nodes import NodeList, listed
-from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, Wish
+from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, StandbyInfo, Wish
 from tracker.client.successor import succeeding
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.home.registration import changed_fields
@@ -192,6 +192,7 @@ class Admin(Closing):
                 level_from_pb(answer.level),
             ),
             tuple(ShardInfo(shard_from_pb(shard), shard.address) for shard in answer.shards),
+            tuple(StandbyInfo(s.address, s.speaks, s.release) for s in answer.standbys),
         )
 
     def rescale(

@@ -13,23 +13,24 @@ from tracker.errors import RefusedError, UnavailableError
 
 
 def level_to_finish(routing: RoutingInfo) -> int:
-    """The feature level that finishing the upgrade leads to: the highest that any process speaks. Where that is the one by
-    which all record, there is nothing to finish."""
+    """The feature level that finishing the upgrade leads to: the highest that the process of any shard speaks. Where that is
+    the one by which all record, there is nothing to finish."""
     return max([routing.table.level, *(shard.state.speaks for shard in routing.shards)])
 
 
-def behind(routing: RoutingInfo) -> list[ShardDescription]:
-    """The shards for which finishing waits: those that are away, or whose process is of an older release."""
+def waits_for(routing: RoutingInfo) -> list[str]:
+    """For whom finishing waits, in words: shards that are away, or whose process is of an older release, and standbys of
+    one."""
     level = level_to_finish(routing)
-    return [shard.state for shard in routing.shards if shard.state.speaks < level]
+    shards = [_shard_text(s.state) for s in routing.shards if s.state.speaks < level]
+    return shards + [
+        f"the standby at {s.address} of release {s.release} speaks feature levels up to {s.speaks}"
+        for s in routing.standbys
+        if s.speaks < level
+    ]
 
 
-def waits_text(shards: list[ShardDescription]) -> str:
-    """What finishing waits for, of each shard."""
-    return "; ".join(map(_wait_text, shards))
-
-
-def _wait_text(shard: ShardDescription) -> str:
+def _shard_text(shard: ShardDescription) -> str:
     if not shard.speaks:
         return f"shard {shard.shard} is away, or is of a release that states no feature level"
     release = f" of release {shard.release}" if shard.release else ""
@@ -66,8 +67,8 @@ class Finishing:
     def _is_done(self) -> bool:
         """Looks, and asks where nothing is known to be in the way."""
         routing = self._admin.routing()
-        if missing := behind(routing):
-            self._say(waits_text(missing))
+        if missing := waits_for(routing):
+            self._say("; ".join(missing))
             return False
         try:
             self._admin.ask_to_finish(level_to_finish(routing))

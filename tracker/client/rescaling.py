@@ -28,11 +28,21 @@ class ShardInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyInfo:
+    """A process that waits for a shard: where it will be reached, the highest feature level that it speaks, its release."""
+
+    address: str
+    speaks: int
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingInfo:
-    """The shards, by number, and by which table slots are dealt to them, as one process sees it."""
+    """The shards, by number, by which table slots are dealt to them, and who waits for one, as one process sees it."""
 
     table: RoutingDescription
     shards: tuple[ShardInfo, ...]
+    standbys: tuple[StandbyInfo, ...] = ()
 
     def of(self, *roles: ShardRole) -> list[ShardInfo]:
         """The shards that are for something."""

@@ -24,6 +24,7 @@ from tracker.service import failpoints
 from tracker.service.cluster.joining import CannotJoin, Newcomer
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
 from tracker.service.cluster.peer_link import GivenUp
+from tracker.service.cluster.standbys import Presence
 from tracker.service.config import ServerConfig
 from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.rpc.probes import Probes
@@ -244,8 +245,10 @@ async def _mark_gone(config: ServerConfig, owned: Owned) -> None:
 
 async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:
     redirect = RedirectServer(config.listen or config.own_address, config.security)
+    presence = Presence(config.own_address, config.security.to_peers)
 
     async def looked(serving: Sequence[str], all_served: bool) -> None:
+        presence.look(serving)
         redirect.send_to(serving[0] if serving else "")
         await probes.waits(all_served)
 
@@ -258,6 +261,7 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
         claim = Claim(config.store, config.own_address, config.lease_ms, shards, own)
         return await Claimant(claim, redirect.open, looked).own(stop)
     finally:
+        await presence.stop()
         await redirect.close()
 
 

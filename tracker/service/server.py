@@ -220,7 +220,12 @@ class TrackerServer:
         # The types of the stubs know blocking servicers alone.
         budgets = Budgets(engine.process, self.config.process)
         pipelines: Any = PipelineServicer(
-            engine, addresses, self.sampler, budgets, addresses.releases
+            engine,
+            addresses,
+            self.sampler,
+            budgets,
+            addresses.releases,
+            self._peer_servicer.standbys,
         )
         nodes: Any = NodeServicer(engine, self._units, quotas, budgets)
         progress: Any = ProgressServicer(engine, self._hub, quotas)

@@ -21,6 +21,53 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class StandByRequest(_message.Message):
+    """A process waits for a shard."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SPEAKS_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Where it will be reached, as host:port."""
+    speaks: _builtins.int
+    """The highest feature level that it speaks; 0 stands for 1."""
+    release: _builtins.str
+    """Its release, for people."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        speaks: _builtins.int = ...,
+        release: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "release", b"release", "speaks", b"speaks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandByRequest: _TypeAlias = StandByRequest  # noqa: Y015
+
+@_typing.final
+class StandByResponse(_message.Message):
+    """Says that it was heard."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandByResponse: _TypeAlias = StandByResponse  # noqa: Y015
+
+@_typing.final
 class JoinShardRequest(_message.Message):
     """Asks for a number."""
 

@@ -50,6 +50,11 @@ class PeerServiceStub(object):
                 request_serializer=acker_dot_v1_dot_peer__service__pb2.BootstrapRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_peer__service__pb2.BootstrapResponse.FromString,
                 _registered_method=True)
+        self.StandBy = channel.unary_unary(
+                '/acker.v1.PeerService/StandBy',
+                request_serializer=acker_dot_v1_dot_peer__service__pb2.StandByRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_peer__service__pb2.StandByResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer(object):
@@ -79,6 +84,14 @@ class PeerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StandBy(self, request, context):
+        """States of which release a process is that waits for a shard, as a standby does. It goes to all shards that are served,
+        again and again: who has not been heard for a while does not wait any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -96,6 +109,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Bootstrap,
                     request_deserializer=acker_dot_v1_dot_peer__service__pb2.BootstrapRequest.FromString,
                     response_serializer=acker_dot_v1_dot_peer__service__pb2.BootstrapResponse.SerializeToString,
+            ),
+            'StandBy': grpc.unary_unary_rpc_method_handler(
+                    servicer.StandBy,
+                    request_deserializer=acker_dot_v1_dot_peer__service__pb2.StandByRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_peer__service__pb2.StandByResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -180,6 +198,33 @@ class PeerService(object):
             '/acker.v1.PeerService/Bootstrap',
             acker_dot_v1_dot_peer__service__pb2.BootstrapRequest.SerializeToString,
             acker_dot_v1_dot_peer__service__pb2.BootstrapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StandBy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PeerService/StandBy',
+            acker_dot_v1_dot_peer__service__pb2.StandByRequest.SerializeToString,
+            acker_dot_v1_dot_peer__service__pb2.StandByResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,10 @@ class PeerServiceStub:
     """
     Bootstrap: _grpc.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]
     """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
+    StandBy: _grpc.UnaryUnaryMultiCallable[_peer_service_pb2.StandByRequest, _peer_service_pb2.StandByResponse]
+    """States of which release a process is that waits for a shard, as a standby does. It goes to all shards that are served,
+    again and again: who has not been heard for a while does not wait any more.
+    """
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -59,6 +63,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """
     Bootstrap: _aio.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]  # type: ignore[assignment]
     """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
+    StandBy: _aio.UnaryUnaryMultiCallable[_peer_service_pb2.StandByRequest, _peer_service_pb2.StandByResponse]  # type: ignore[assignment]
+    """States of which release a process is that waits for a shard, as a standby does. It goes to all shards that are served,
+    again and again: who has not been heard for a while does not wait any more.
+    """
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     """The streams between processes: each process opens one to each other."""
@@ -90,5 +98,15 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_peer_service_pb2.BootstrapResponse], _abc.AsyncIterator[_peer_service_pb2.BootstrapResponse]]:
         """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
+
+    @_abc_1.abstractmethod
+    def StandBy(
+        self,
+        request: _peer_service_pb2.StandByRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_service_pb2.StandByResponse, _abc.Awaitable[_peer_service_pb2.StandByResponse]]:
+        """States of which release a process is that waits for a shard, as a standby does. It goes to all shards that are served,
+        again and again: who has not been heard for a while does not wait any more.
+        """
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

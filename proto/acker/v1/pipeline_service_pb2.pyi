@@ -370,6 +370,7 @@ class ListShardsResponse(_message.Message):
     ASKED_FIELD_NUMBER: _builtins.int
     CHANGING_FIELD_NUMBER: _builtins.int
     LEVEL_FIELD_NUMBER: _builtins.int
+    STANDBYS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table by which slots are dealt; it grows with each change."""
     changing: _builtins.bool
@@ -384,6 +385,10 @@ class ListShardsResponse(_message.Message):
     def asked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The shards that are to own the slots to come, while that is being agreed on."""
 
+    @_builtins.property
+    def standbys(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandbyState]:
+        """Processes that wait for a shard, and that the asked process has heard lately."""
+
     def __init__(
         self,
         *,
@@ -392,14 +397,45 @@ class ListShardsResponse(_message.Message):
         asked: _abc.Iterable[_builtins.int] | None = ...,
         changing: _builtins.bool = ...,
         level: _builtins.int = ...,
+        standbys: _abc.Iterable[Global___StandbyState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "level", b"level", "shards", b"shards", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "level", b"level", "shards", b"shards", "standbys", b"standbys", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListShardsResponse: _TypeAlias = ListShardsResponse  # noqa: Y015
+
+@_typing.final
+class StandbyState(_message.Message):
+    """A process that waits for a shard."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SPEAKS_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Where it will be reached, as host:port."""
+    speaks: _builtins.int
+    """The highest feature level that it speaks."""
+    release: _builtins.str
+    """Its release."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        speaks: _builtins.int = ...,
+        release: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "release", b"release", "speaks", b"speaks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandbyState: _TypeAlias = StandbyState  # noqa: Y015
 
 @_typing.final
 class ShardState(_message.Message):

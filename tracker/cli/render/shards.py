@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from tracker.client import RoutingInfo, ShardInfo
-from tracker.client.finishing import behind, level_to_finish, waits_text
+from tracker.client.finishing import level_to_finish, waits_for
+from tracker.client.rescaling import StandbyInfo
 from tracker.core.insight.describe import ShardDescription, ShardRole
 from tracker.view.pipelines import shards_json
 
@@ -41,6 +43,8 @@ def routing_table(routing: RoutingInfo) -> Table:
         state = Text(_ROLES[role], "" if role is ShardRole.OWNER else "yellow")
         slots = f"{shard.state.open_slots:,}"
         table.add_row(*_link_of(shard), state, slots, _release_of(shard.state))
+    for standby in routing.standbys:
+        table.add_row("", standby.address, "", "", "standby", "", _release_of(standby))
     return table
 
 
@@ -49,15 +53,15 @@ def upgrade_text(routing: RoutingInfo) -> str:
     level, newest = routing.table.level, level_to_finish(routing)
     if level == newest:
         return f"feature level {level}"
-    missing = behind(routing)
-    waits = f"waits: {waits_text(missing)}" if missing else "can be finished: --finish-upgrade"
+    missing = "; ".join(waits_for(routing))
+    waits = f"waits: {missing}" if missing else "can be finished: --finish-upgrade"
     return f"feature level {level}; the upgrade to {newest} {waits}"
 
 
-def _release_of(shard: ShardDescription) -> str:
-    if not shard.speaks:
+def _release_of(process: ShardDescription | StandbyInfo) -> str:
+    if not process.speaks:
         return "unknown"
-    return f"{shard.release or 'unknown'} (levels to {shard.speaks})"
+    return f"{process.release or 'unknown'} (levels to {process.speaks})"
 
 
 def _link_of(shard: ShardInfo) -> tuple[str, str, Text, str]:
@@ -74,7 +78,8 @@ def routing_json(routing: RoutingInfo) -> dict[str, Any]:
         "changing": table.changing,
         "level": table.level,
         "level_to_finish": level_to_finish(routing),
-        "upgrade_waits_for": [shard.shard for shard in behind(routing)],
+        "upgrade_waits_for": waits_for(routing),
+        "standbys": [asdict(standby) for standby in routing.standbys],
         "asked": list(table.asked),
         "shards": shards_json(list(routing.shards)),
     }

@@ -16,6 +16,7 @@ from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.cluster.addresses import Addresses, checked_address
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
+from tracker.service.cluster.standbys import Standby, Standbys
 from tracker.service.cluster.waits import Wait
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
@@ -53,6 +54,7 @@ class PeerServicer:
         self._engine = engine
         self._addresses = addresses
         self._closing = asyncio.Event()
+        self.standbys = Standbys()
         self._bootstraps = 0
         self.heard_of: Callable[[int, str], None] = lambda shard, address: None
         """Called with the number and the address of each shard that begins a stream."""
@@ -126,6 +128,17 @@ class PeerServicer:
         event = m.JoinShard(object(), checked_address(request.address), speaks)
         number: m.ShardNumber = await self._engine.ask(event)
         return number
+
+    async def StandBy(
+        self, request: peer_pb.StandByRequest, context: Context
+    ) -> peer_pb.StandByResponse:
+        return await self._peers.serve(context, "StandBy", self._stand_by(request))
+
+    async def _stand_by(self, request: peer_pb.StandByRequest) -> peer_pb.StandByResponse:
+        release = request.release[:MAX_RELEASE_CHARACTERS]
+        speaks = level_from_pb(request.speaks)
+        self.standbys.hear(Standby(checked_address(request.address), speaks, release))
+        return peer_pb.StandByResponse()
 
     async def Bootstrap(self, request: peer_pb.BootstrapRequest, context: Context) -> None:
         await self._peers.serve(context, "Bootstrap", self._bootstrap(request.shard, context))

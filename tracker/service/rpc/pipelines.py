@@ -13,6 +13,7 @@ from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.insight.freshness import MAX_POINTS
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
+from tracker.service.cluster.standbys import Standbys
 from tracker.service.engine import Engine
 from tracker.service.rpc.access import caller_knows
 from tracker.service.rpc.budgets import Budgets
@@ -42,8 +43,10 @@ class PipelineServicer:
         sampler: Sampler,
         budgets: Budgets | None = None,
         releases: Mapping[int, str] | None = None,
+        standbys: Standbys | None = None,
     ) -> None:
-        """releases: of the processes of shards, as far as they are known; for people."""
+        """releases: of the processes of shards, as far as they are known, for people; standbys: who waits for a shard."""
+        self._standbys = Standbys() if standbys is None else standbys
         self._releases = {} if releases is None else releases
         self._budgets = budgets or Budgets(engine.process, ProcessConfig())
         self._engine = engine
@@ -124,6 +127,10 @@ class PipelineServicer:
             asked=routing.asked,
             changing=routing.changing,
             level=routing.level,
+            standbys=[
+                pipeline_pb.StandbyState(address=s.address, speaks=s.speaks, release=s.release)
+                for s in self._standbys.waiting(self._addresses.values())
+            ],
             shards=[
                 shard_to_pb(
                     shard,
@@ -137,6 +144,8 @@ class PipelineServicer:
     async def FinishUpgrade(
         self, request: pipeline_pb.FinishUpgradeRequest, context: Context
     ) -> pipeline_pb.FinishUpgradeResponse:
+        if request.level > self._engine.process.membership.level:
+            self._standbys.check_speak(request.level, self._addresses.values())
         await self._engine.ask(m.FinishUpgrade(object(), request.level))
         return pipeline_pb.FinishUpgradeResponse(level=self._engine.process.membership.level)
 
