@@ -6,7 +6,7 @@ import pytest
 
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.levels import NEWEST_LEVEL
-from tracker.service.cluster.standbys import HEARD_S, MAX_STANDBYS, Standby, Standbys
+from tracker.service.rpc.standbys import HEARD_S, MAX_STANDBYS, Standby, Standbys
 
 BEFORE = NEWEST_LEVEL - 1
 

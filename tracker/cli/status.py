@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import connect, show
+from tracker.cli.common import connect, say, show
 from tracker.cli.render.freshness import freshness_json, freshness_table, within_ms
+from tracker.cli.render.shards import upgrade_text
 from tracker.cli.render.status import TYPES, Lines, status_rows, status_table
 from tracker.cli.tables import Format, TableFormat, usable, write_table
 from tracker.client import Admin, PipelineInfo
+from tracker.client.finishing import level_to_finish
 from tracker.view.progress import Progress, progress_of
 
 MAX_EXPLAINED_AT_ONCE = 4
@@ -56,6 +58,9 @@ def status(
     format = usable(context, format)
     with connect(context) as admin:
         lines = lines_of(admin, pipeline or [])
+        routing = admin.routing()
+    if level_to_finish(routing) > routing.table.level:
+        say(upgrade_text(routing), err=True)
     write_table(context, format, status_rows(lines), TYPES, lambda: status_table(lines))
 
 

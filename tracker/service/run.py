@@ -24,7 +24,7 @@ from tracker.service import failpoints
 from tracker.service.cluster.joining import CannotJoin, Newcomer
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
 from tracker.service.cluster.peer_link import GivenUp
-from tracker.service.cluster.standbys import Presence
+from tracker.service.cluster.presence import Presence
 from tracker.service.config import ServerConfig
 from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.rpc.probes import Probes

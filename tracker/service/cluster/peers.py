@@ -16,12 +16,12 @@ from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.cluster.addresses import Addresses, checked_address
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
-from tracker.service.cluster.standbys import Standby, Standbys
 from tracker.service.cluster.waits import Wait
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.access import Peers
 from tracker.service.rpc.errors import Context
+from tracker.service.rpc.standbys import Standby, Standbys
 from tracker.service.tasks import unless
 from tracker.wire.frames import carriers, frame_from_pb
 from tracker.wire.refusals import invalid

@@ -13,11 +13,11 @@ from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.insight.freshness import MAX_POINTS
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
-from tracker.service.cluster.standbys import Standbys
 from tracker.service.engine import Engine
 from tracker.service.rpc.access import caller_knows
 from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.errors import Context
+from tracker.service.rpc.standbys import Standbys
 from tracker.service.sampling import Sampler
 from tracker.wire.cells import cells_from_pb
 from tracker.wire.explanations import explanation_to_pb, query_from_pb
