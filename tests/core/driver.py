@@ -324,7 +324,7 @@ class Cluster:
         for _ in range(_ROUNDS):
             if until():
                 return
-            moved = self._move()
+            moved = self.move_once()
             if moved:
                 continue
             self.now_ns += (self.config.report_interval_ms + 1) * MS
@@ -346,10 +346,11 @@ class Cluster:
 
     def move_at_once(self) -> None:
         """Lets everything happen that needs no time."""
-        while self._move():
+        while self.move_once():
             pass
 
-    def _move(self) -> bool:
+    def move_once(self) -> bool:
+        """Makes durable what waits, and delivers what is under way; returns whether there was anything."""
         busy = [shard for shard, waiting in self.pending.items() if waiting]
         for shard in busy:
             self.commit(shard)

@@ -123,6 +123,35 @@ def test_a_segment_is_added_and_taken_away(tmp_path: Path) -> None:
         assert machine.asked == ["restart enrich", "start audit", "restart enrich", "stop audit"]
 
 
+def test_a_lost_shard_is_replaced(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "tracker", 3) as cluster:
+        cluster.register(load_pipeline(FILE))
+        target = ",".join(server.address for server in cluster.shards[:2])
+
+        def does(words: list[str]) -> None:
+            if words == ["stop", "lowmark@2"]:
+                cluster.shards[2].kill()
+                for path in (tmp_path / "tracker" / "store").glob("shard-2.*"):
+                    path.unlink()
+                until(are_two_alone)
+            elif words == ["start", "lowmark-join"]:
+                cluster.newcomer()
+
+        def are_two_alone() -> bool:
+            """Whether each of those that are left has noticed that the third is gone."""
+            states = []
+            for server in cluster.shards[:2]:
+                with Admin(server.address) as admin:
+                    states += [shard.state for shard in admin.shards()]
+            return not any(state.connected for state in states if state.shard == 2)
+
+        machine = Machine(tmp_path, does, LOWMARK_TARGET=target)
+        (script,) = scripts("Replacing a lost shard")
+        said = machine.run(script)
+        assert "3 shards: 0, 1, 3" in said, said
+        assert machine.asked == ["stop lowmark@2", "start lowmark-join"]
+
+
 def test_a_pipeline_succeeds_another(tmp_path: Path) -> None:
     with tracker.embedded(shards=2) as embedded, Admin(embedded.target) as admin:
         embedded.register(load_pipeline(FILE))

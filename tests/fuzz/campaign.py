@@ -56,14 +56,15 @@ EXAMPLES: dict[str, list[Any]] = {
     "StandBy": [peer_pb.StandByRequest(address="127.0.0.1:9", speaks=2, release="9.9")],
     "RescaleShards": [pipeline_pb.RescaleShardsRequest(shards=1, wait_ms=0)],
     "FinishUpgrade": [pipeline_pb.FinishUpgradeRequest(level=2)],
+    "DeclareLost": [pipeline_pb.DeclareLostRequest(shards=[1], wait_ms=0)],
     "Exchange": FRAMES,
 }
 """By RPC what is sent when nothing is mangled."""
-MAY_CHANGE = {*CHANGING, "CommitTicks", "JoinShard", "RescaleShards", "FinishUpgrade"}
+OF_THE_SET = ("JoinShard", "RescaleShards", "FinishUpgrade", "DeclareLost")
+"""They change which shards there are: in one world of four, so that the others get further."""
+MAY_CHANGE = {*CHANGING, "CommitTicks", *OF_THE_SET}
 WAITING = {"ResolveUnits", "WaitUntil", "Subscribe"}
 STREAMS = {"Subscribe", "CommitTicks"}
-OF_THE_SET = ("JoinShard", "RescaleShards", "FinishUpgrade")
-"""They change which shards there are: in one world of four, so that the others get further."""
 
 
 @dataclass

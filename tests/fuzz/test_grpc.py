@@ -62,6 +62,7 @@ SHARDS: dict[str, Any] = {
     "StandBy": peer_service_pb2.StandByRequest(address="127.0.0.1:9", speaks=2, release="9.9"),
     "RescaleShards": pipeline_service_pb2.RescaleShardsRequest(shards=1, wait_ms=10),
     "FinishUpgrade": pipeline_service_pb2.FinishUpgradeRequest(level=2),
+    "DeclareLost": pipeline_service_pb2.DeclareLostRequest(shards=[1], wait_ms=10),
 }
 TIMEOUT_S = 0.1
 """Of calls that may wait for what never comes; none of the others takes so long."""

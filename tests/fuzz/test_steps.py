@@ -17,10 +17,12 @@ from tests.fuzz.examples import fuzz
 from tests.fuzz.mangling import int64s, mutated
 from tests.fuzz.wired import SPEC, Peer, Wired
 from tracker.core import log as m
+from tracker.core.log import losses as x
 from tracker.core.log import steps as r
 from tracker.core.log.sizes import entry_bytes
 from tracker.core.model import (
     Cells,
+    DroppedCells,
     Edge,
     FrontPolicy,
     Heartbeat,
@@ -144,6 +146,24 @@ def runs(draw: st.DrawFn) -> m.TickRun:
     return m.TickRun(count, tuple(named), tuple(listed), tuple(zip(places, parts, strict=True)))
 
 
+lost = st.sampled_from(((1,), (0,), (2,), (1, 2), (), (2, 1), (77,)))
+specs = st.sampled_from((SPEC, PipelineSpec("q", ("in",)), PipelineSpec("p", ("in",))))
+dropped = st.builds(DroppedCells, segments, numbers, numbers, slots, slots)
+known = st.builds(
+    x.PipelineKnown, specs, restarts, st.none() | specs, numbers, slots, st.none() | slots, some(dropped)
+)  # fmt: skip
+ended = st.tuples(pipelines, numbers)
+known_shards = st.builds(x.ShardsKnown, owners, positions, shards, versions, numbers, numbers)
+
+
+@st.composite
+def without(draw: st.DrawFn) -> x.WithoutLost:
+    return x.WithoutLost(
+        draw(positions), draw(positions), draw(owners), draw(some(shards)), draw(tables()),
+        draw(shards), draw(numbers), draw(numbers), draw(some(st.tuples(shards, numbers))),
+    )  # fmt: skip
+
+
 entries = st.one_of(
     runs(),
     st.builds(r.ShardJoining, shards, st.sampled_from(("host:1", "", "x" * 400))),
@@ -168,6 +188,9 @@ entries = st.one_of(
     st.builds(r.ShardLeaving, shards),
     st.builds(r.SequencerMoved, shards, numbers),
     st.builds(r.SequencerBegun, numbers),
+    st.builds(x.LossDeclared, lost, st.booleans(), numbers),
+    st.builds(x.LossHeard, lost, some(known), some(ended), st.none() | known_shards),
+    st.builds(x.ShardLost, lost, some(known), some(ended), st.none() | without()),
     st.builds(r.DepartureSummarized, some(words), shards),
     st.builds(r.ShardLeft, positions, some(words), shards),
     ticks(),

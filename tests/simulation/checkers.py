@@ -64,6 +64,11 @@ class AnnouncementChecker:
         """What was announced in the newest generation, by segment."""
         return self._newest_generation.highest
 
+    @property
+    def said_of_the_whole(self) -> list[int]:
+        """What each process has said of the pipeline as a whole."""
+        return [*self._whole.values()]
+
     def begin(self, shard: int, epoch: int) -> None:
         """Another process owns a shard: it may say nothing below what those before it have said."""
         before = self._said.get((shard, self._newest[shard]), self._start)

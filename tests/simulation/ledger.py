@@ -27,6 +27,7 @@ from tracker.core.log import (
     Told,
     WrittenOff,
 )
+from tracker.core.log.losses import ShardLost
 from tracker.core.log.steps import (
     CellsMoved,
     DepartureSummarized,
@@ -91,6 +92,7 @@ class Ledger:
         """A record has become durable."""
         if isinstance(record, HomeEntry):
             self._take_entry(shard, record)
+            self._hear_of_loss(shard, record.entry)
             self._hear_completion(self.mirrors[shard].said, record.entry)
         elif isinstance(record, Announcement):
             said = self.mirrors[shard].said.setdefault(record.pipeline, {})
@@ -98,6 +100,7 @@ class Ledger:
                 said.setdefault(segment, {})[slot] = record.generation
         elif isinstance(record, ReceivedEntries):
             for entry in record.entries:
+                self._hear_of_loss(shard, entry)
                 self._hear_completion(self.mirrors[shard].said, entry)
                 if isinstance(entry, DepartureSummarized | ShardLeft):
                     self._hear_last_words(self.mirrors[shard].said, entry)
@@ -112,6 +115,17 @@ class Ledger:
             for segment in range(MOST_SEGMENTS):
                 known = said.setdefault(entry.pipeline, {}).setdefault(segment, {})
                 known[FOREVER] = entry.generation
+
+    def _hear_of_loss(self, shard: int, entry: Told) -> None:
+        """All go on without lost shards: by another table, and some pipelines are complete."""
+        if not isinstance(entry, ShardLost):
+            return
+        for known in entry.pipelines:
+            if known.least == FOREVER:
+                complete = PipelineCompleted(known.spec.name, known.generation, 0)
+                self._hear_completion(self.mirrors[shard].said, complete)
+        if entry.shards is not None:
+            self._tables[shard] = self._versions[entry.shards.table.version] = entry.shards.table
 
     def _hear_last_words(
         self, said: dict[str, dict[int, dict[int, int]]], entry: DepartureSummarized | ShardLeft
@@ -253,6 +267,8 @@ class Ledger:
         mirror = self.mirrors[process.shard]
         self._advance(process, mirror)
         for name, pipeline in inside.pipelines(process).items():
+            if pipeline.held is not None:
+                continue  # nobody has all that a lost shard had logged
             generation = (name, pipeline.generation)
             times = mirror.node_times.get(generation, {})
             node_times = {key: state.number for key, state in pipeline.shard.keys.items()}

@@ -114,6 +114,11 @@ class Operator:
             or any(world is not self.sim.worlds[world.spec.name] for world in worlds)
         )
 
+    def changes_of(self, pipeline: str) -> int:
+        """The number of its last change that is durable anywhere."""
+        changed = self._changed.get(pipeline)
+        return 0 if changed is None else changed.number
+
     def restart_in_time(self, pipeline: str, what: str) -> None:
         """Restarts a pipeline at a moment that chance hardly ever hits: it may be complete by now, as some
         process knows and another does not, or one of its fronts has just been evicted."""
@@ -135,11 +140,11 @@ class Operator:
             from_slot = None  # an earlier generation was complete further on than this one is
         elif spec.rounds > 1:
             from_slot = spec.times.next_whole(published if from_slot is None else from_slot)
-        request = self._new_request()
+        request = self.new_request()
         event = RestartPipeline(request, spec.name, pipeline.generation, from_slot, 0)
         sim.count("restarts_asked_for")
         registrar = partial(self._registrar, spec.name)
-        self._ask(request, Asked(event, registrar, partial(self._hear_of_restart, event)))
+        self.ask(request, Asked(event, registrar, partial(self._hear_of_restart, event)))
 
     def delete(self, name: str) -> None:
         """Ends a pipeline, whatever is open of it; sometimes it asks first whether anything is."""
@@ -148,11 +153,11 @@ class Operator:
         if not pipeline or sim.resting or name not in sim.registered:
             return
         drop_open = sim.rng.random() < 0.8
-        request = self._new_request()
+        request = self.new_request()
         event = DeletePipeline(request, name, pipeline.generation, drop_open, 0)
         sim.count("deletions_asked_for")
         registrar = partial(self._registrar, name)
-        self._ask(request, Asked(event, registrar, partial(self._hear_of_deletion, event)))
+        self.ask(request, Asked(event, registrar, partial(self._hear_of_deletion, event)))
 
     def _hear_of_deletion(self, event: DeletePipeline, result: object) -> bool:
         if isinstance(result, Refusal):
@@ -161,7 +166,7 @@ class Operator:
             if result.code not in (RefusalCode.CONFLICT, RefusalCode.UNKNOWN_PIPELINE):
                 raise Failure("broken", f"a deletion was refused: {result}")
             self.sim.count("refused_deletions")
-        elif not isinstance(result, Restart) or result.generation != event.generation + 1:
+        elif not isinstance(result, Restart) or result.generation <= event.generation:
             raise Failure("broken", f"a deletion of {event} was answered with {result}")
         elif event.pipeline in self.sim.checkers and (
             self.sim.checkers[event.pipeline].since <= event.generation
@@ -172,7 +177,7 @@ class Operator:
     def _registrar(self, pipeline: str) -> int:
         return self.sim.routing.registrar(pipeline)
 
-    def _new_request(self) -> Request:
+    def new_request(self) -> Request:
         self._requests += 1
         return self.name, self._requests
 
@@ -194,7 +199,8 @@ class Operator:
         if name in self.changes:
             self.changes[name].forget()
 
-    def _ask(self, request: Request, asked: Asked) -> None:
+    def ask(self, request: Request, asked: Asked) -> None:
+        """Asks until there is an answer."""
         self._asked[request] = asked
         self._ask_again(request)
 
@@ -246,10 +252,10 @@ class Operator:
 
     def _retire(self, pipeline: str, node_id: str, cells: Cells, key: NodeKey | None) -> None:
         """key: the one that is closed then."""
-        request = self._new_request()
+        request = self.new_request()
         event = RetireNode(request, pipeline, node_id, cells, 0)
         home = partial(self._home, pipeline, node_id)
-        self._ask(request, Asked(event, home, partial(self._hear_of_retired, event, key)))
+        self.ask(request, Asked(event, home, partial(self._hear_of_retired, event, key)))
 
     def _home(self, pipeline: str, node_id: str) -> int:
         return self.sim.routing.home(pipeline, node_id)
@@ -279,9 +285,9 @@ class Operator:
 
     def ask_to_change(self, event: RegisterPipeline, hear: Callable[[Any], bool | None]) -> Request:
         """Asks the registrar for another pipeline than it is."""
-        request = self._new_request()
+        request = self.new_request()
         event = replace(event, request=request)
-        self._ask(request, Asked(event, partial(self._registrar, event.spec.name), hear))
+        self.ask(request, Asked(event, partial(self._registrar, event.spec.name), hear))
         return request
 
     def ask_for_no_less(self, requests: list[Request], spec: PipelineSpec) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.simulation.checkers import Failure
 from tests.simulation.faults import FAULTS
+from tests.simulation.losses import LosingSimulator, loses
 from tests.simulation.rescaling import RescalingSimulator, rescales
 from tests.simulation.simulator import Simulator
 from tests.simulation.storms import STORM_KINDS
@@ -71,6 +72,9 @@ FAULT_KINDS = (
     "told_before_durable", "crashes_losing_what_was_told",
     # of operators who do one thing upon the other
     *STORM_KINDS,
+    # of shards that never come back
+    "lost_shards", "lost_sequencers", "shards_lost_amid_a_change", "pipelines_going_on_without_a_shard",
+    "pipelines_held", "lost_shards_without_a_bound",
 )  # fmt: skip
 """Every kind of fault, refusal and limit; each must have happened in a run of some length."""
 
@@ -143,6 +147,8 @@ class Summary:
 def simulator_of(seed: int, *, traced: bool = False) -> Simulator:
     """The run of a seed, before it begins."""
     kind = RescalingSimulator if rescales(seed) else Simulator
+    if loses(seed):
+        kind = LosingSimulator
     return kind(seed, traced=traced)
 
 

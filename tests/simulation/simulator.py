@@ -101,7 +101,7 @@ FRONTS = {
     "wanderer": WanderingFront,
 }  # fmt: skip
 _STRANGER, _WITNESS = "stranger", "witness"
-_NEVER_GIVEN = 1_000_000
+_NEVER_GIVEN = 2**60
 """Incarnations that no run comes to."""
 CHECK_EVERY_STEPS = 64
 """How often a process is compared with the homes' logs as the stores have them."""
@@ -826,8 +826,7 @@ class Simulator(Processes):
     def restarted(self, pipeline: str, restart: Restart) -> None:
         self.count("restarts")
         self.trace_line(lambda: f"{pipeline} is restarted: {restart}")
-        world = self.worlds[pipeline].next_generation(restart.from_slot)
-        assert world.generation == restart.generation
+        world = self.worlds[pipeline].next_generation(restart.generation, restart.from_slot)
         if any(front.evicted for front in self.worlds[pipeline].fronts.values()):
             self.count("restarts_with_evictions")
         if self._pipelines[pipeline].kind == "eager":

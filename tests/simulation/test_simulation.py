@@ -30,6 +30,8 @@ RARE = {
     "steps_after_those_recorded", "eager_holds_found_again",
     "ways_that_are_gone", "gone_ways_tried", "new_ways_tried", "ways_tried_and_taken", "ways_tried_and_refused", "segments_removed", "created_below_what_was_said_without_the_edge",
     *STORM_KINDS,
+    "lost_shards", "lost_sequencers", "shards_lost_amid_a_change", "pipelines_going_on_without_a_shard", "pipelines_held",
+    "lost_shards_without_a_bound",
 }  # fmt: skip
 """Kinds of faults that may not happen in so few schedules; `make sim` insists on them."""
 

@@ -188,9 +188,10 @@ class World:
         lows[source] = 0
         return spread(lows, self.edges)[target] < FOREVER
 
-    def next_generation(self, first_slot: int) -> World:
+    def next_generation(self, generation: int, first_slot: int) -> World:
         """What there is after a restart: nothing."""
-        world = self.successor(self.spec, self.generation + 1)
+        assert generation > self.generation
+        world = self.successor(self.spec, generation)
         world.first_slot = first_slot
         world.opening, world.complete_before = self.opening, self.complete_before
         world.ever_complete = self.ever_complete

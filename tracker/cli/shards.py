@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import connect, fail, say, show, show_waiting
+from tracker.cli.common import Yes, ask, connect, fail, say, show, show_waiting
 from tracker.cli.fit import Fitting, Misfit, When
-from tracker.cli.render.shards import routing_json, routing_table
+from tracker.cli.render.shards import lost_json, lost_table, routing_json, routing_table
 from tracker.cli.shared import Shared
 from tracker.client import Admin, RefusedError, RoutingInfo
 from tracker.client.connection import parse_targets
@@ -18,6 +18,34 @@ from tracker.core.insight.describe import ShardRole
 from tracker.core.model import RefusalCode
 
 RESCALE_TIMEOUT_S = 600.0
+
+
+Members = Annotated[
+    str | None,
+    typer.Option(
+        help="instead of a number: host:port of the processes of a set, in order, with ,: one shard for each"
+    ),
+]
+FinishUpgrade = Annotated[
+    bool,
+    typer.Option(
+        "--finish-upgrade",
+        help="let all processes use what their release has brought: the release before can take part no more",
+    ),
+]
+DeclareLost = Annotated[
+    list[int] | None,
+    typer.Option(
+        help="a shard that never comes back, since its store is gone: the others go on without it; repeatable"
+    ),
+]
+WriteOff = Annotated[
+    bool,
+    typer.Option(
+        "--write-off",
+        help="with --declare-lost: give up what was open, and go on at once; else pipelines stand until each is restarted",
+    ),
+]
 
 
 def shards(
@@ -39,25 +67,17 @@ def shards(
             help="a shard that is to go, before those with the highest numbers; repeatable"
         ),
     ] = None,
-    members: Annotated[
-        str | None,
-        typer.Option(
-            help="instead of a number: host:port of the processes of a set, in order, with ,: one shard for each"
-        ),
-    ] = None,
+    members: Members = None,
     when: Annotated[
         When | None,
         typer.Option(
             help="with --members: before the set is made smaller (to these), or after it was made larger"
         ),
     ] = None,
-    finish_upgrade: Annotated[
-        bool,
-        typer.Option(
-            "--finish-upgrade",
-            help="let all processes use what their release has brought: the release before can take part no more",
-        ),
-    ] = False,
+    finish_upgrade: FinishUpgrade = False,
+    declare_lost: DeclareLost = None,
+    write_off: WriteOff = False,
+    yes: Yes = False,
     timeout: Annotated[
         float, typer.Option(min=0, help="seconds to wait until it is done; it goes on all the same")
     ] = RESCALE_TIMEOUT_S,
@@ -69,8 +89,17 @@ def shards(
     the shards follow the size of a set of processes, as a StatefulSet is one.
 
     Until --finish-upgrade each process can be replaced by one of the release before. It waits until all are of the newer one.
+
+    With --declare-lost: what was open there is shown, and held or given up, in all pipelines; should it come back after
+    all, it is refused by the others, and ends.
     """
     _check_together(number, members, when, finish_upgrade)
+    if declare_lost:
+        if number is not None or members is not None or finish_upgrade:
+            raise typer.BadParameter("--declare-lost goes with no other change of the shards")
+        return _declare_lost(context, tuple(declare_lost), write_off, yes, timeout)
+    if write_off:
+        raise typer.BadParameter("--write-off goes with --declare-lost")
     if (evacuate or without) and number is None:
         raise typer.BadParameter(
             "--evacuate and --without go with NUMBER: --members evacuates where it must"
@@ -110,6 +139,33 @@ def _finish_upgrade(context: typer.Context, admin: Admin, timeout_s: float) -> N
     routing = admin.finish_upgrade(timeout_s=timeout_s, on_progress=show_waiting)
     text = f"all processes record by feature level {routing.table.level}"
     show(context, routing_json(routing), text)
+
+
+def _declare_lost(
+    context: typer.Context, lost: tuple[int, ...], write_off: bool, yes: bool, timeout_s: float
+) -> None:
+    as_json = Shared.of(context).as_json
+    if as_json and not yes:
+        raise typer.BadParameter("--json cannot ask: add --yes")
+    with connect(context) as admin:
+        routing = admin.routing()
+        if not as_json:
+            for shard in routing.shards:
+                if shard.state.shard in lost:
+                    say(
+                        f"shard {shard.state.shard} at {shard.address}: {shard.state.open_slots:,} slots were open there"
+                    )
+        if not yes:
+            what = (
+                "given up" if write_off else "held, and every pipeline stands until you restart it"
+            )
+            ask(
+                f"Declare shards {', '.join(map(str, lost))} lost for good? What was open in any pipeline is {what}."
+            )
+        report = admin.declare_lost(
+            lost, write_off=write_off, timeout_s=timeout_s, on_progress=show_waiting
+        )
+    show(context, lost_json(report), lost_table(report))
 
 
 def _rescale(context: typer.Context, admin: Admin, wish: Wish, timeout_s: float) -> RoutingInfo:

@@ -15,6 +15,7 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.finishing import Finishing
+from tracker.client.losing import Lost, declare_lost
 from tracker.client.nodes import NodeList, listed
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, StandbyInfo, Wish
 from tracker.client.successor import succeeding
@@ -242,21 +243,50 @@ class Admin(Closing):
             retry_not_ready=False,
         )
 
+    def declare_lost(
+        self,
+        shards: Sequence[int],
+        *,
+        write_off: bool = False,
+        timeout_s: float | None = None,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> Lost:
+        """Declares that shards never come back, since their stores are gone; returns when the others go on without them.
+        write_off: what was open is given up, and each pipeline goes on in a new generation, where it is known from which
+        slot; else each stands until it is restarted. May be repeated. on_progress: as for `rescale`. Raises RefusedError
+        where one of them is not lost; UnavailableError where the others do not go on within `timeout_s` seconds (None: the
+        timeout of this object), which goes on all the same."""
+        within_s = self._timeout_s if timeout_s is None else timeout_s
+        return declare_lost(self, tuple(shards), write_off, within_s, on_progress)
+
+    def ask_to_declare_lost(
+        self, shards: tuple[int, ...], write_off: bool, wait_ms: int
+    ) -> pipeline_pb.DeclareLostResponse:
+        """One attempt, of so many milliseconds. Raises RefusedError, also for what passes (NOT_READY); UnavailableError."""
+        request = pipeline_pb.DeclareLostRequest(
+            shards=shards, write_off=write_off, wait_ms=wait_ms
+        )
+        return self._ask_about_shards(lambda stub: stub.DeclareLost, request)
+
+    def _ask_about_shards(self, call: Callable[[Any], Any], request: Any) -> Any:
+        answer, self._last = self._connection.call(
+            lambda channel: call(pipeline_grpc.PipelineServiceStub(channel)),
+            request,
+            self._timeout_s,
+            call_timeout_s=request.wait_ms / 1000 + CALL_TIMEOUT_S,
+            prefer=self._last,
+            retry_not_ready=False,
+        )
+        return answer
+
     def ask_to_rescale(self, wish: Wish, wait_ms: int) -> bool:
         """One attempt: whether the table is in force within the time. Raises RefusedError, also for what
         passes (NOT_READY); UnavailableError."""
         request = pipeline_pb.RescaleShardsRequest(
             shards=wish.shards, evacuate=wish.evacuate, without=wish.without, wait_ms=wait_ms
         )
-        answer, self._last = self._connection.call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RescaleShards,
-            request,
-            self._timeout_s,
-            call_timeout_s=wait_ms / 1000 + CALL_TIMEOUT_S,
-            prefer=self._last,
-            retry_not_ready=False,
-        )
-        return answer.in_force
+        answer = self._ask_about_shards(lambda stub: stub.RescaleShards, request)
+        return bool(answer.in_force)
 
     def explain(
         self,

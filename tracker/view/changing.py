@@ -21,7 +21,14 @@ def draining(name: str, spec: PipelineSpec) -> str:
 
 
 def under_way(state: PipelineDescription) -> str:
-    """What a change of segments and edges waits for that is not over; empty where none is."""
+    """What a change of segments and edges waits for that is not over, or since when the pipeline stands; empty where it
+    does not."""
+    if state.held_for:
+        shards = ", ".join(map(str, state.held_for))
+        return (
+            f"it stands since shards {shards} were declared lost: what was open there is held until it is restarted (lowmark "
+            "pipelines restart)"
+        )
     if not state.is_changing:
         return ""
     awaited = ", ".join(map(str, state.change_awaits))

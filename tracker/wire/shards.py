@@ -5,14 +5,17 @@ from __future__ import annotations
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import shards_pb2 as pb
 from tracker.core.insight.describe import ShardDescription, ShardRole
+from tracker.core.log import losses as x
 from tracker.core.log import steps as r
+from tracker.core.membership.loss import Loss
 from tracker.core.membership.membership import Membership
-from tracker.core.model import FrontPin, Restart, WrittenOffCell
+from tracker.core.model import DroppedCells, FrontPin, Held, Restart, WrittenOffCell
 from tracker.core.model.levels import OLDEST_LEVEL
 from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, bare, choice, derived
+from tracker.wire.pipelines import SPEC
 from tracker.wire.refusals import invalid
 from tracker.wire.ticks import BATCH, CONTRIBUTION, HELD, KEY, UNIT
 
@@ -99,6 +102,12 @@ PIN = derived(FrontPin, pb.PinRecord)
 NODE = derived(NodeSnapshot, pb.NodeSnapshot, KEY, BATCH, PIN, HELD)
 WRITTEN_OFF = derived(WrittenOffCell, pb.WrittenOffSnapshot)
 LATE = derived(r.LateEntry, pb.LateSnapshot)
+DROPPED = derived(DroppedCells, pb.DroppedSnapshot)
+HELD_BY_LOSS = derived(Held, pb.HeldSnapshot, DROPPED)
+_DECLARED = derived(x.LossDeclared, pb.LossDeclared)
+_KNOWN = derived(x.PipelineKnown, pb.PipelineKnown, SPEC, RESTART, DROPPED)
+_SHARDS_KNOWN = derived(x.ShardsKnown, pb.ShardsKnown)
+_WITHOUT_LOST = derived(x.WithoutLost, pb.WithoutLost, TABLE)
 _SUMMARY = derived(r.DepartureSummary, pb.LastWords, RESTART, LATE, announced="said")
 _ASKED = derived(r.RescaleProposed, pb.SlotsAsked)
 _HIGHEST = derived(r.SlotBounds, pb.HighestSlots)
@@ -124,9 +133,37 @@ STEP = choice(
     sequencer_moved=derived(r.SequencerMoved, pb.SequencerMoved),
     sequencer_begun=derived(r.SequencerBegun, pb.SequencerBegun),
     level_raised=derived(r.FeatureLevelRaised, pb.FeatureLevelRaised),
+    loss_declared=_DECLARED,
+    loss_heard=derived(x.LossHeard, pb.LossHeard, _KNOWN, _SHARDS_KNOWN),
+    lost=derived(x.ShardLost, pb.ShardLost, _KNOWN, _WITHOUT_LOST),
 )
 
 # --- what a process has heard ---------------------------------------------------------------------
+
+
+def _loss_to_pb(loss: Loss) -> pb.Loss:
+    message = pb.Loss(
+        declared=_DECLARED.to_pb(loss.declared),
+        leader=loss.leader,
+        number=loss.number,
+        pipelines=map(_KNOWN.to_pb, loss.pipelines),
+    )
+    for home, (number, shards) in loss.heard.items():
+        message.heard.add(home=home, number=number, shards=_SHARDS_KNOWN.to_pb(shards))
+    for name, generation in loss.ended.items():
+        message.ended.add(pipeline=name, generation=generation)
+    return message
+
+
+def _loss_from_pb(message: pb.Loss) -> Loss:
+    return Loss(
+        _DECLARED.from_pb(message.declared),
+        message.leader,
+        message.number,
+        {h.home: (h.number, _SHARDS_KNOWN.from_pb(h.shards)) for h in message.heard},
+        [*map(_KNOWN.from_pb, message.pipelines)],
+        {each.pipeline: each.generation for each in message.ended},
+    )
 
 
 def _membership_to_pb(known: Membership) -> pb.Membership:
@@ -142,7 +179,10 @@ def _membership_to_pb(known: Membership) -> pb.Membership:
         moves=known.moves,
         begun=known.begun,
         level=known.level if known.level > OLDEST_LEVEL else 0,
+        loss=None if known.loss is None else _loss_to_pb(known.loss),
     )
+    for shard, at_ms in known.lost.items():
+        message.lost.add(shard=shard, at_ms=at_ms)
     for shard, (address, number) in known.joining.items():
         message.joining.add(shard=shard, address=address, number=number)
     for shard, address in sorted(known.addresses.items()):
@@ -177,6 +217,8 @@ def _membership_from_pb(message: pb.Membership) -> Membership:
         moves=message.moves,
         begun=message.begun,
         level=level_from_pb(message.level),
+        lost={each.shard: each.at_ms for each in message.lost},
+        loss=_loss_from_pb(message.loss) if message.HasField("loss") else None,
     )
     for told in message.adopted:
         known.adopted.setdefault(told.version, {})[told.home] = told.number

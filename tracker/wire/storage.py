@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from acker.v1 import storage_pb2 as storage_pb
 from tracker.core import log as m
 from tracker.core.cut.history import HistorySnapshot
-from tracker.core.model import Dropped, DroppedCells, Vacancy
+from tracker.core.model import Dropped, Vacancy
 from tracker.core.pipeline.pipelines import Ended
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.process.snapshot import ProcessSnapshot
@@ -29,7 +29,17 @@ from tracker.wire.frames import RUN
 from tracker.wire.framing import mark_of, number_bytes
 from tracker.wire.pipelines import EDGE, SPEC
 from tracker.wire.refusals import invalid
-from tracker.wire.shards import LATE, MEMBERSHIP, NODE, PIN, RESTART, TABLE, WRITTEN_OFF
+from tracker.wire.shards import (
+    DROPPED,
+    HELD_BY_LOSS,
+    LATE,
+    MEMBERSHIP,
+    NODE,
+    PIN,
+    RESTART,
+    TABLE,
+    WRITTEN_OFF,
+)
 from tracker.wire.ticks import CONTRIBUTION, KEY, UNIT
 
 _CHECKSUM_BYTES = 4
@@ -151,9 +161,10 @@ _PIPELINE = derived(
         Dropped,
         storage_pb.RestartSnapshot,
         RESTART,
-        derived(DroppedCells, storage_pb.DroppedSnapshot),
+        DROPPED,
     ),
     derived(Vacancy, storage_pb.Vacancy),
+    HELD_BY_LOSS,
     Codec(HistorySnapshot, storage_pb.HistorySnapshot, _history_to_pb, _history_from_pb),
     **PIPELINE_FIELDS,
 )  # fmt: skip

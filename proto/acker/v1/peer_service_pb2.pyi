@@ -772,13 +772,13 @@ class PipelinesOver(_message.Message):
 
     PIPELINES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedGeneration]:
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.EndedGeneration]:
         """Pipelines that were deleted."""
 
     def __init__(
         self,
         *,
-        pipelines: _abc.Iterable[Global___EndedGeneration] | None = ...,
+        pipelines: _abc.Iterable[_shards_pb2.EndedGeneration] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -787,32 +787,6 @@ class PipelinesOver(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PipelinesOver: _TypeAlias = PipelinesOver  # noqa: Y015
-
-@_typing.final
-class EndedGeneration(_message.Message):
-    """A pipeline that was deleted."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PIPELINE_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    pipeline: _builtins.str
-    """Name of the pipeline."""
-    generation: _builtins.int
-    """The generation that ended it."""
-    def __init__(
-        self,
-        *,
-        pipeline: _builtins.str = ...,
-        generation: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "pipeline", b"pipeline"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EndedGeneration: _TypeAlias = EndedGeneration  # noqa: Y015
 
 @_typing.final
 class PipelineRestarted(_message.Message):
@@ -1062,6 +1036,7 @@ class ShardReport(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
     CUT_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Counts the sender's reports; a gap asks for a whole one."""
     whole: _builtins.bool
@@ -1078,6 +1053,10 @@ class ShardReport(_message.Message):
     def cut(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.HomePosition]:
         """In whole reports: by home, how much of its log the sender knows every shard to have applied."""
 
+    @_builtins.property
+    def loss(self) -> _shards_pb2.HomePosition:
+        """The home, and the number of its entry, that declares shards lost, until the sender knows how all go on."""
+
     def __init__(
         self,
         *,
@@ -1086,10 +1065,11 @@ class ShardReport(_message.Message):
         pipelines: _abc.Iterable[Global___PipelineReport] | None = ...,
         applied: _abc.Iterable[_shards_pb2.HomePosition] | None = ...,
         cut: _abc.Iterable[_shards_pb2.HomePosition] | None = ...,
+        loss: _shards_pb2.HomePosition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "cut", b"cut", "number", b"number", "pipelines", b"pipelines", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "cut", b"cut", "loss", b"loss", "number", b"number", "pipelines", b"pipelines", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,6 +101,124 @@ class FinishUpgradeResponse(_message.Message):
 Global___FinishUpgradeResponse: _TypeAlias = FinishUpgradeResponse  # noqa: Y015
 
 @_typing.final
+class DeclareLostRequest(_message.Message):
+    """Declares shards lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARDS_FIELD_NUMBER: _builtins.int
+    WRITE_OFF_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    write_off: _builtins.bool
+    """Whether what was open is given up, and pipelines go on at once. Else each stands until it is restarted."""
+    wait_ms: _builtins.int
+    """How long to wait, in milliseconds; at most 60000."""
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Their numbers."""
+
+    def __init__(
+        self,
+        *,
+        shards: _abc.Iterable[_builtins.int] | None = ...,
+        write_off: _builtins.bool = ...,
+        wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards", "wait_ms", b"wait_ms", "write_off", b"write_off"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareLostRequest: _TypeAlias = DeclareLostRequest  # noqa: Y015
+
+@_typing.final
+class DeclareLostResponse(_message.Message):
+    """How far that has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    WRITE_OFF_FIELD_NUMBER: _builtins.int
+    PIPELINES_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """Whether the others go on without them."""
+    write_off: _builtins.bool
+    """Whether what was open was given up, by the declaration that came first."""
+    @_builtins.property
+    def waits_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The shards that the asked one waits for, if it does."""
+
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """All shards that were ever declared lost."""
+
+    @_builtins.property
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostPipeline]:
+        """What became of the pipelines; of one that repeats it, those that stand."""
+
+    def __init__(
+        self,
+        *,
+        done: _builtins.bool = ...,
+        waits_for: _abc.Iterable[_builtins.int] | None = ...,
+        lost: _abc.Iterable[_builtins.int] | None = ...,
+        write_off: _builtins.bool = ...,
+        pipelines: _abc.Iterable[Global___LostPipeline] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "lost", b"lost", "pipelines", b"pipelines", "waits_for", b"waits_for", "write_off", b"write_off"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareLostResponse: _TypeAlias = DeclareLostResponse  # noqa: Y015
+
+@_typing.final
+class LostPipeline(_message.Message):
+    """What became of a pipeline when shards were declared lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Its name."""
+    generation: _builtins.int
+    """Its generation before."""
+    complete: _builtins.bool
+    """Whether it was complete, and stays so."""
+    from_slot: _builtins.int
+    """From where on it can go on, if that is known; else an operator has to name a slot."""
+    @_builtins.property
+    def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___DroppedCells]:
+        """What the lost shards had reported to be open: of `highest` nothing is known."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        complete: _builtins.bool = ...,
+        from_slot: _builtins.int | None = ...,
+        open: _abc.Iterable[Global___DroppedCells] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "from_slot", b"from_slot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "complete", b"complete", "from_slot", b"from_slot", "generation", b"generation", "open", b"open", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__from_slot: _TypeAlias = _typing.Literal["from_slot"]  # noqa: Y015
+    _WhichOneofArgType__from_slot: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__from_slot) -> _WhichOneofReturnType__from_slot | None: ...
+
+Global___LostPipeline: _TypeAlias = LostPipeline  # noqa: Y015
+
+@_typing.final
 class RescaleShardsRequest(_message.Message):
     """Asks for so many shards."""
 
@@ -504,6 +622,7 @@ class PipelineState(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     IS_CHANGING_FIELD_NUMBER: _builtins.int
     CHANGE_AWAITS_FIELD_NUMBER: _builtins.int
+    HELD_FOR_FIELD_NUMBER: _builtins.int
     min_time: _builtins.int
     """The least min time of its segments, exclusive."""
     complete: _builtins.bool
@@ -534,6 +653,10 @@ class PipelineState(_message.Message):
     def change_awaits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Then the shards that are not known to judge by it; none where it waits for the stable cut."""
 
+    @_builtins.property
+    def held_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The shards that were declared lost if it stands since then: until an operator restarts it."""
+
     def __init__(
         self,
         *,
@@ -548,10 +671,11 @@ class PipelineState(_message.Message):
         generation: _builtins.int = ...,
         is_changing: _builtins.bool = ...,
         change_awaits: _abc.Iterable[_builtins.int] | None = ...,
+        held_for: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "change_awaits", b"change_awaits", "complete", b"complete", "fronts", b"fronts", "generation", b"generation", "is_changing", b"is_changing", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "change_awaits", b"change_awaits", "complete", b"complete", "fronts", b"fronts", "generation", b"generation", "held_for", b"held_for", "is_changing", b"is_changing", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

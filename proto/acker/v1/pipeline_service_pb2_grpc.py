@@ -90,6 +90,11 @@ class PipelineServiceStub(object):
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeResponse.FromString,
                 _registered_method=True)
+        self.DeclareLost = channel.unary_unary(
+                '/acker.v1.PipelineService/DeclareLost',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.DeclareLostRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.DeclareLostResponse.FromString,
+                _registered_method=True)
 
 
 class PipelineServiceServicer(object):
@@ -185,6 +190,15 @@ class PipelineServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeclareLost(self, request, context):
+        """Declares that shards never come back, since their stores are gone: the others go on without them. Goes to the smallest
+        shard that is left; answered when the others have agreed on what they go on from, or after the time that the asker
+        waits. Repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PipelineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -242,6 +256,11 @@ def add_PipelineServiceServicer_to_server(servicer, server):
                     servicer.FinishUpgrade,
                     request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeRequest.FromString,
                     response_serializer=acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeResponse.SerializeToString,
+            ),
+            'DeclareLost': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareLost,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.DeclareLostRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.DeclareLostResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -542,6 +561,33 @@ class PipelineService(object):
             '/acker.v1.PipelineService/FinishUpgrade',
             acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeRequest.SerializeToString,
             acker_dot_v1_dot_pipeline__service__pb2.FinishUpgradeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareLost(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/DeclareLost',
+            acker_dot_v1_dot_pipeline__service__pb2.DeclareLostRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.DeclareLostResponse.FromString,
             options,
             channel_credentials,
             insecure,

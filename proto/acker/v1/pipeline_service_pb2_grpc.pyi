@@ -75,6 +75,11 @@ class PipelineServiceStub:
     more. Goes to the sequencer, which refuses it with code not_ready while a shard is not known to speak it; answered when
     every shard has heard of it. Repeating it changes nothing.
     """
+    DeclareLost: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.DeclareLostRequest, _pipeline_service_pb2.DeclareLostResponse]
+    """Declares that shards never come back, since their stores are gone: the others go on without them. Goes to the smallest
+    shard that is left; answered when the others have agreed on what they go on from, or after the time that the asker
+    waits. Repeating it changes nothing.
+    """
 
 @_typing.type_check_only
 class PipelineServiceAsyncStub(PipelineServiceStub):
@@ -122,6 +127,11 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     """Lets all processes record and send by a feature level from now on: no release that does not speak it can take part any
     more. Goes to the sequencer, which refuses it with code not_ready while a shard is not known to speak it; answered when
     every shard has heard of it. Repeating it changes nothing.
+    """
+    DeclareLost: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.DeclareLostRequest, _pipeline_service_pb2.DeclareLostResponse]  # type: ignore[assignment]
+    """Declares that shards never come back, since their stores are gone: the others go on without them. Goes to the smallest
+    shard that is left; answered when the others have agreed on what they go on from, or after the time that the asker
+    waits. Repeating it changes nothing.
     """
 
 class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -233,6 +243,17 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lets all processes record and send by a feature level from now on: no release that does not speak it can take part any
         more. Goes to the sequencer, which refuses it with code not_ready while a shard is not known to speak it; answered when
         every shard has heard of it. Repeating it changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def DeclareLost(
+        self,
+        request: _pipeline_service_pb2.DeclareLostRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.DeclareLostResponse, _abc.Awaitable[_pipeline_service_pb2.DeclareLostResponse]]:
+        """Declares that shards never come back, since their stores are gone: the others go on without them. Goes to the smallest
+        shard that is left; answered when the others have agreed on what they go on from, or after the time that the asker
+        waits. Repeating it changes nothing.
         """
 
 def add_PipelineServiceServicer_to_server(servicer: PipelineServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -425,6 +425,9 @@ class ShardStep(_message.Message):
     SEQUENCER_MOVED_FIELD_NUMBER: _builtins.int
     SEQUENCER_BEGUN_FIELD_NUMBER: _builtins.int
     LEVEL_RAISED_FIELD_NUMBER: _builtins.int
+    LOSS_DECLARED_FIELD_NUMBER: _builtins.int
+    LOSS_HEARD_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     joined: _builtins.int
     """A shard counts from here on; its number."""
     removed: _builtins.int
@@ -481,6 +484,18 @@ class ShardStep(_message.Message):
     def level_raised(self) -> Global___FeatureLevelRaised:
         """All record and send by another feature level."""
 
+    @_builtins.property
+    def loss_declared(self) -> Global___LossDeclared:
+        """By an operator's word shards never come back."""
+
+    @_builtins.property
+    def loss_heard(self) -> Global___LossHeard:
+        """What a shard that is left knows; several entries, the last of which says so of the shards."""
+
+    @_builtins.property
+    def lost(self) -> Global___ShardLost:
+        """How all go on without them; several entries, the last of which says so of the shards."""
+
     def __init__(
         self,
         *,
@@ -500,12 +515,15 @@ class ShardStep(_message.Message):
         sequencer_moved: Global___SequencerMoved | None = ...,
         sequencer_begun: Global___SequencerBegun | None = ...,
         level_raised: Global___FeatureLevelRaised | None = ...,
+        loss_declared: Global___LossDeclared | None = ...,
+        loss_heard: Global___LossHeard | None = ...,
+        lost: Global___ShardLost | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "loss_declared", b"loss_declared", "loss_heard", b"loss_heard", "lost", b"lost", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "loss_declared", b"loss_declared", "loss_heard", b"loss_heard", "lost", b"lost", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said", "sequencer_moved", "sequencer_begun", "level_raised"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said", "sequencer_moved", "sequencer_begun", "level_raised", "loss_declared", "loss_heard", "lost"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -580,6 +598,502 @@ class SequencerBegun(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SequencerBegun: _TypeAlias = SequencerBegun  # noqa: Y015
+
+@_typing.final
+class LossDeclared(_message.Message):
+    """Shards are declared lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOST_FIELD_NUMBER: _builtins.int
+    WRITE_OFF_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    write_off: _builtins.bool
+    """Whether what was open is given up at once."""
+    at_ms: _builtins.int
+    """When an operator said so, in milliseconds of unix time."""
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """All that ever were, ascending."""
+
+    def __init__(
+        self,
+        *,
+        lost: _abc.Iterable[_builtins.int] | None = ...,
+        write_off: _builtins.bool = ...,
+        at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "lost", b"lost", "write_off", b"write_off"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LossDeclared: _TypeAlias = LossDeclared  # noqa: Y015
+
+@_typing.final
+class PipelineKnown(_message.Message):
+    """What a shard that is left knows of a pipeline; or, together, all of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    changes: _builtins.int
+    """How often it was changed."""
+    least: _builtins.int
+    """The largest min time of the whole pipeline that is known to be announced."""
+    bound: _builtins.int
+    """What no lost shard can have announced more than, if that is known."""
+    @_builtins.property
+    def spec(self) -> _types_pb2.PipelineSpec:
+        """As it was registered."""
+
+    @_builtins.property
+    def restart(self) -> Global___Restart:
+        """How its generation began; none: it is the first."""
+
+    @_builtins.property
+    def changed(self) -> _types_pb2.PipelineSpec:
+        """What it has become, if it was changed."""
+
+    @_builtins.property
+    def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___DroppedSnapshot]:
+        """What lost shards have reported to be open."""
+
+    def __init__(
+        self,
+        *,
+        spec: _types_pb2.PipelineSpec | None = ...,
+        restart: Global___Restart | None = ...,
+        changed: _types_pb2.PipelineSpec | None = ...,
+        changes: _builtins.int = ...,
+        least: _builtins.int = ...,
+        bound: _builtins.int | None = ...,
+        open: _abc.Iterable[Global___DroppedSnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "bound", b"bound", "changed", b"changed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "bound", b"bound", "changed", b"changed", "changes", b"changes", "least", b"least", "open", b"open", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
+    _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bound) -> _WhichOneofReturnType__bound | None: ...
+
+Global___PipelineKnown: _TypeAlias = PipelineKnown  # noqa: Y015
+
+@_typing.final
+class DroppedSnapshot(_message.Message):
+    """What of a segment's was open when a generation began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    LOWEST_FIELD_NUMBER: _builtins.int
+    HIGHEST_FIELD_NUMBER: _builtins.int
+    segment: _builtins.int
+    """Number of the segment."""
+    cells: _builtins.int
+    """How many were open."""
+    items: _builtins.int
+    """Items in them; advisory."""
+    lowest: _builtins.int
+    """The lowest slot."""
+    highest: _builtins.int
+    """The highest slot."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.int = ...,
+        cells: _builtins.int = ...,
+        items: _builtins.int = ...,
+        lowest: _builtins.int = ...,
+        highest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "highest", b"highest", "items", b"items", "lowest", b"lowest", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DroppedSnapshot: _TypeAlias = DroppedSnapshot  # noqa: Y015
+
+@_typing.final
+class HeldSnapshot(_message.Message):
+    """A pipeline stands since shards were declared lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOST_FIELD_NUMBER: _builtins.int
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    from_slot: _builtins.int
+    """From where on it may begin again, if that is known."""
+    at_ms: _builtins.int
+    """When, in milliseconds of unix time."""
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """All that were ever declared lost."""
+
+    @_builtins.property
+    def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___DroppedSnapshot]:
+        """What they had reported to be open."""
+
+    def __init__(
+        self,
+        *,
+        lost: _abc.Iterable[_builtins.int] | None = ...,
+        from_slot: _builtins.int | None = ...,
+        at_ms: _builtins.int = ...,
+        open: _abc.Iterable[Global___DroppedSnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "from_slot", b"from_slot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "at_ms", b"at_ms", "from_slot", b"from_slot", "lost", b"lost", "open", b"open"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__from_slot: _TypeAlias = _typing.Literal["from_slot"]  # noqa: Y015
+    _WhichOneofArgType__from_slot: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__from_slot) -> _WhichOneofReturnType__from_slot | None: ...
+
+Global___HeldSnapshot: _TypeAlias = HeldSnapshot  # noqa: Y015
+
+@_typing.final
+class EndedGeneration(_message.Message):
+    """A deleted pipeline."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Its name."""
+    generation: _builtins.int
+    """The generation that ended it."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndedGeneration: _TypeAlias = EndedGeneration  # noqa: Y015
+
+@_typing.final
+class LossHeard(_message.Message):
+    """What a shard that is left knows, of pipelines or of the shards."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOST_FIELD_NUMBER: _builtins.int
+    PIPELINES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As declared."""
+
+    @_builtins.property
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineKnown]:
+        """As many as fit into an entry."""
+
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedGeneration]:
+        """Those that were deleted."""
+
+    @_builtins.property
+    def shards(self) -> Global___ShardsKnown:
+        """In the last one."""
+
+    def __init__(
+        self,
+        *,
+        lost: _abc.Iterable[_builtins.int] | None = ...,
+        pipelines: _abc.Iterable[Global___PipelineKnown] | None = ...,
+        ended: _abc.Iterable[Global___EndedGeneration] | None = ...,
+        shards: Global___ShardsKnown | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lost", b"lost", "pipelines", b"pipelines", "shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LossHeard: _TypeAlias = LossHeard  # noqa: Y015
+
+@_typing.final
+class ShardsKnown(_message.Message):
+    """What a shard that is left knows of the others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    FORMER_FIELD_NUMBER: _builtins.int
+    NEXT_SHARD_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
+    next_shard: _builtins.int
+    """The number that the next shard gets."""
+    version: _builtins.int
+    """Of the newest table."""
+    moves: _builtins.int
+    """How often the role of the sequencer has moved."""
+    next_incarnation: _builtins.int
+    """The next incarnation to give."""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those that count."""
+
+    @_builtins.property
+    def former(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
+        """Shards that have left, or are lost, with how much of their logs is known."""
+
+    def __init__(
+        self,
+        *,
+        members: _abc.Iterable[_builtins.int] | None = ...,
+        former: _abc.Iterable[Global___HomePosition] | None = ...,
+        next_shard: _builtins.int = ...,
+        version: _builtins.int = ...,
+        moves: _builtins.int = ...,
+        next_incarnation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "members", b"members", "moves", b"moves", "next_incarnation", b"next_incarnation", "next_shard", b"next_shard", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardsKnown: _TypeAlias = ShardsKnown  # noqa: Y015
+
+@_typing.final
+class ShardLost(_message.Message):
+    """How all go on without the lost shards."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOST_FIELD_NUMBER: _builtins.int
+    PIPELINES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As declared."""
+
+    @_builtins.property
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineKnown]:
+        """As many as fit into an entry."""
+
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedGeneration]:
+        """Those that were deleted."""
+
+    @_builtins.property
+    def shards(self) -> Global___WithoutLost:
+        """In the last one."""
+
+    def __init__(
+        self,
+        *,
+        lost: _abc.Iterable[_builtins.int] | None = ...,
+        pipelines: _abc.Iterable[Global___PipelineKnown] | None = ...,
+        ended: _abc.Iterable[Global___EndedGeneration] | None = ...,
+        shards: Global___WithoutLost | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lost", b"lost", "pipelines", b"pipelines", "shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardLost: _TypeAlias = ShardLost  # noqa: Y015
+
+@_typing.final
+class WithoutLost(_message.Message):
+    """The shards from here on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOST_FIELD_NUMBER: _builtins.int
+    FORMER_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    NEXT_SHARD_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
+    next_shard: _builtins.int
+    """The number that the next shard gets."""
+    move: _builtins.int
+    """By which the home that logs this is the sequencer."""
+    next_incarnation: _builtins.int
+    """Incarnations below were given, or may have been."""
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
+        """Those of which nothing more is taken, with the last entry that counts."""
+
+    @_builtins.property
+    def former(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
+        """Those that have left."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those that count."""
+
+    @_builtins.property
+    def draining(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of them that are to go."""
+
+    @_builtins.property
+    def table(self) -> Global___RoutingTable:
+        """By which slots are dealt."""
+
+    @_builtins.property
+    def heard(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
+        """By home, the entry up to which whoever applies this has applied its log."""
+
+    def __init__(
+        self,
+        *,
+        lost: _abc.Iterable[Global___HomePosition] | None = ...,
+        former: _abc.Iterable[Global___HomePosition] | None = ...,
+        members: _abc.Iterable[_builtins.int] | None = ...,
+        draining: _abc.Iterable[_builtins.int] | None = ...,
+        table: Global___RoutingTable | None = ...,
+        next_shard: _builtins.int = ...,
+        move: _builtins.int = ...,
+        next_incarnation: _builtins.int = ...,
+        heard: _abc.Iterable[Global___HomePosition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "former", b"former", "heard", b"heard", "lost", b"lost", "members", b"members", "move", b"move", "next_incarnation", b"next_incarnation", "next_shard", b"next_shard", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WithoutLost: _TypeAlias = WithoutLost  # noqa: Y015
+
+@_typing.final
+class Loss(_message.Message):
+    """A declaration that is under way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECLARED_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
+    PIPELINES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    leader: _builtins.int
+    """The home that has logged it."""
+    number: _builtins.int
+    """Number of its entry."""
+    @_builtins.property
+    def declared(self) -> Global___LossDeclared:
+        """As it is logged."""
+
+    @_builtins.property
+    def heard(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeardLoss]:
+        """What the shards that are left know of the shards."""
+
+    @_builtins.property
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineKnown]:
+        """And of the pipelines, each several times."""
+
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedGeneration]:
+        """And of deleted ones."""
+
+    def __init__(
+        self,
+        *,
+        declared: Global___LossDeclared | None = ...,
+        leader: _builtins.int = ...,
+        number: _builtins.int = ...,
+        heard: _abc.Iterable[Global___HeardLoss] | None = ...,
+        pipelines: _abc.Iterable[Global___PipelineKnown] | None = ...,
+        ended: _abc.Iterable[Global___EndedGeneration] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "ended", b"ended", "heard", b"heard", "leader", b"leader", "number", b"number", "pipelines", b"pipelines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Loss: _TypeAlias = Loss  # noqa: Y015
+
+@_typing.final
+class HeardLoss(_message.Message):
+    """What a shard that is left has logged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOME_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    home: _builtins.int
+    """Its number."""
+    number: _builtins.int
+    """Number of the entry."""
+    @_builtins.property
+    def shards(self) -> Global___ShardsKnown:
+        """What it knows of the shards."""
+
+    def __init__(
+        self,
+        *,
+        home: _builtins.int = ...,
+        number: _builtins.int = ...,
+        shards: Global___ShardsKnown | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["home", b"home", "number", b"number", "shards", b"shards"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeardLoss: _TypeAlias = HeardLoss  # noqa: Y015
+
+@_typing.final
+class LostShard(_message.Message):
+    """A shard that is lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    """Its number."""
+    at_ms: _builtins.int
+    """When it was declared lost, in milliseconds of unix time."""
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostShard: _TypeAlias = LostShard  # noqa: Y015
 
 @_typing.final
 class ShardJoining(_message.Message):
@@ -978,6 +1492,8 @@ class Membership(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
     LEVEL_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
     next_shard: _builtins.int
     """The number that the next shard gets."""
     leaving: _builtins.int
@@ -1034,6 +1550,14 @@ class Membership(_message.Message):
     def draining(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Shards that are to go."""
 
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostShard]:
+        """Shards that are lost."""
+
+    @_builtins.property
+    def loss(self) -> Global___Loss:
+        """The declaration that is under way, if one is."""
+
     def __init__(
         self,
         *,
@@ -1054,10 +1578,12 @@ class Membership(_message.Message):
         moves: _builtins.int = ...,
         begun: _builtins.int = ...,
         level: _builtins.int = ...,
+        lost: _abc.Iterable[Global___LostShard] | None = ...,
+        loss: Global___Loss | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "asked", b"asked", "leaving", b"leaving", "previous", b"previous", "table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "asked", b"asked", "leaving", b"leaving", "loss", b"loss", "previous", b"previous", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "begun", b"begun", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "level", b"level", "members", b"members", "moves", b"moves", "next_shard", b"next_shard", "previous", b"previous", "sequencer", b"sequencer", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "begun", b"begun", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "level", b"level", "loss", b"loss", "lost", b"lost", "members", b"members", "moves", b"moves", "next_shard", b"next_shard", "previous", b"previous", "sequencer", b"sequencer", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leaving: _TypeAlias = _typing.Literal["leaving"]  # noqa: Y015
     _WhichOneofArgType__leaving: _TypeAlias = _typing.Literal["_leaving", b"_leaving"]  # noqa: Y015

@@ -466,6 +466,7 @@ class PipelineSnapshot(_message.Message):
     CHANGED_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     GONE_EDGES_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
@@ -568,6 +569,10 @@ class PipelineSnapshot(_message.Message):
     def gone_edges(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Edge]:
         """Edges that still count though they are gone."""
 
+    @_builtins.property
+    def held(self) -> _shards_pb2.HeldSnapshot:
+        """Since when it stands because shards are lost, if it does."""
+
     def __init__(
         self,
         *,
@@ -598,10 +603,11 @@ class PipelineSnapshot(_message.Message):
         changed: _types_pb2.PipelineSpec | None = ...,
         changes: _builtins.int = ...,
         gone_edges: _abc.Iterable[_types_pb2.Edge] | None = ...,
+        held: _shards_pb2.HeldSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "held", b"held", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -812,7 +818,7 @@ class RestartSnapshot(_message.Message):
         """As asked for."""
 
     @_builtins.property
-    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___DroppedSnapshot]:
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.DroppedSnapshot]:
         """What it dropped there."""
 
     def __init__(
@@ -820,7 +826,7 @@ class RestartSnapshot(_message.Message):
         *,
         restart: _shards_pb2.Restart | None = ...,
         floor: _builtins.int = ...,
-        cells: _abc.Iterable[Global___DroppedSnapshot] | None = ...,
+        cells: _abc.Iterable[_shards_pb2.DroppedSnapshot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -829,41 +835,3 @@ class RestartSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RestartSnapshot: _TypeAlias = RestartSnapshot  # noqa: Y015
-
-@_typing.final
-class DroppedSnapshot(_message.Message):
-    """What of a segment's was open when a generation began."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEGMENT_FIELD_NUMBER: _builtins.int
-    CELLS_FIELD_NUMBER: _builtins.int
-    ITEMS_FIELD_NUMBER: _builtins.int
-    LOWEST_FIELD_NUMBER: _builtins.int
-    HIGHEST_FIELD_NUMBER: _builtins.int
-    segment: _builtins.int
-    """Number of the segment."""
-    cells: _builtins.int
-    """How many were open."""
-    items: _builtins.int
-    """Items in them; advisory."""
-    lowest: _builtins.int
-    """The lowest slot."""
-    highest: _builtins.int
-    """The highest slot."""
-    def __init__(
-        self,
-        *,
-        segment: _builtins.int = ...,
-        cells: _builtins.int = ...,
-        items: _builtins.int = ...,
-        lowest: _builtins.int = ...,
-        highest: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "highest", b"highest", "items", b"items", "lowest", b"lowest", "segment", b"segment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DroppedSnapshot: _TypeAlias = DroppedSnapshot  # noqa: Y015

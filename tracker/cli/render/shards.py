@@ -10,9 +10,11 @@ from rich.text import Text
 
 from tracker.client import RoutingInfo, ShardInfo
 from tracker.client.finishing import level_to_finish, waits_for
+from tracker.client.losing import Lost, LostPipeline
 from tracker.client.rescaling import StandbyInfo
 from tracker.core.insight.describe import ShardDescription, ShardRole
 from tracker.view.pipelines import shards_json
+from tracker.view.printing import as_printable
 
 _ROLES = {
     ShardRole.OWNER: "owns slots",
@@ -62,6 +64,52 @@ def _release_of(process: ShardDescription | StandbyInfo) -> str:
     if not process.speaks:
         return "unknown"
     return f"{process.release or 'unknown'} (levels to {process.speaks})"
+
+
+def lost_table(lost: Lost) -> Table:
+    """What became of the pipelines when shards were declared lost."""
+    which = ", ".join(map(str, lost.shards))
+    table = Table("pipeline", "now", "open there", caption=f"shards {which} are lost")
+    for pipeline in lost.pipelines:
+        reported = ", ".join(
+            f"{each.segment}: {each.cells:,} slots, {each.items:,} items, from slot {each.lowest}"
+            for each in pipeline.open
+        )
+        table.add_row(
+            as_printable(pipeline.pipeline),
+            _now(lost, pipeline),
+            as_printable(reported or "nothing"),
+        )
+    return table
+
+
+def _now(lost: Lost, pipeline: LostPipeline) -> Text:
+    if pipeline.complete:
+        return Text("complete, as before")
+    if lost.goes_on(pipeline):
+        return Text(f"in a new generation, from slot {pipeline.from_slot}", "green")
+    if pipeline.from_slot is None:
+        return Text("stands: restart it from a slot that you name", "yellow")
+    return Text(f"stands: restart it, from slot {pipeline.from_slot}", "yellow")
+
+
+def lost_json(lost: Lost) -> dict[str, Any]:
+    """The same."""
+    return {
+        "lost": list(lost.shards),
+        "write_off": lost.write_off,
+        "pipelines": [
+            {
+                "pipeline": each.pipeline,
+                "generation": each.generation,
+                "complete": each.complete,
+                "stands": not (each.complete or lost.goes_on(each)),
+                "from_slot": each.from_slot,
+                "open": [asdict(open_there) for open_there in each.open],
+            }
+            for each in lost.pipelines
+        ],
+    }
 
 
 def _link_of(shard: ShardInfo) -> tuple[str, str, Text, str]:

@@ -10,6 +10,7 @@ from tracker.core.admission.sessions import Sessions
 from tracker.core.admission.silence import Silence
 from tracker.core.cut.stable import StableCut
 from tracker.core.log import (
+    Announcement,
     Effect,
     PipelineChanged,
     PipelineEnded,
@@ -18,9 +19,12 @@ from tracker.core.log import (
     Restart,
 )
 from tracker.core.log.journal import Journal
+from tracker.core.log.losses import LossDeclared, PipelineKnown
 from tracker.core.log.steps import ShardLeft
+from tracker.core.membership.loss import begun_again
 from tracker.core.membership.shards import Shards
-from tracker.core.model import Refusal, RefusalCode
+from tracker.core.model import DroppedCells, Held, Refusal, RefusalCode
+from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.change import is_less_patient
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines, deleted
@@ -56,14 +60,17 @@ class Generations:
         pipeline.moved_ns = [now_ns] * len(spec.segments)
         self._pipelines.mark(spec.name)
 
-    def begin_generation(self, name: str, restart: Restart, now_ns: int) -> None:
+    def begin_generation(
+        self, name: str, restart: Restart, now_ns: int, lost: tuple[DroppedCells, ...] = ()
+    ) -> None:
         """A pipeline begins anew at this process, at the first entry that is of a newer generation.
-        Whatever is of an older one, and comes or becomes durable later, is passed over."""
+        Whatever is of an older one, and comes or becomes durable later, is passed over. lost: what was open at shards
+        that are lost."""
         pipeline = self._pipelines.get(name)
         if pipeline is None or restart.generation <= pipeline.generation:
             return
         attached = [node for node in pipeline.home.nodes.values() if node.session is not None]
-        pipeline.begin_generation(restart)
+        pipeline.begin_generation(restart, lost)
         pipeline.shard.expect_names(self._shards.membership.hands_over)
         for node in attached:
             self._sessions.end(node, self._nodes.restarted(pipeline, node.key))
@@ -99,6 +106,38 @@ class Generations:
         self._confirmations.forget_pipeline(name, refusal)
         self._effects.append(PipelineEnded(name))
 
+    def end_before(self, name: str, generation: int) -> None:
+        """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one."""
+        pipeline = self._pipelines.get(name)
+        if pipeline is not None and pipeline.generation < generation:
+            self.end_pipeline(name, Restart(generation, pipeline.spec.start_slot, 0))
+
+    def go_on_after_loss(
+        self, known: PipelineKnown, declared: LossDeclared, leader: int, now_ns: int
+    ) -> None:
+        """Shards are lost, and all that are left have this pipeline from here on: in a new generation, or standing in the
+        one that it is in. It is complete where any shard has announced that. A shard that has heard of a later restart
+        already stays there. What was open at the lost ones is listed by the leader alone."""
+        name = known.spec.name
+        given_up = known.open if leader == self._shards.own else ()
+        self.begin_pipeline(PipelineRegistered(known.spec, known.restart), now_ns)
+        pipeline = self._pipelines[name]
+        if known.changed is not None:
+            self._pipelines.change(known.changes, known.changed)
+        if known.restart is not None:
+            self.begin_generation(name, known.restart, now_ns)
+        if pipeline.generation != known.generation:
+            return
+        if known.least == FOREVER:
+            everything = tuple((segment, FOREVER) for segment in range(pipeline.graph.size))
+            record = Announcement(name, everything, pipeline.generation, declared.at_ms)
+            self._reporter.publish(record, now_ns)
+        elif declared.write_off and (restart := begun_again(known, declared)) is not None:
+            self.begin_generation(name, restart, now_ns, given_up)
+        else:
+            pipeline.hold(Held(declared.lost, known.bound, declared.at_ms, given_up))
+        self._pipelines.mark(name)
+
     def activate_changes(self) -> None:
         """This home logs that it judges by changes of segments and edges from here on, once it has heard of every shard
         that it reckons with them, and what that had announced before. Not where records are applied."""
@@ -106,6 +145,8 @@ class Generations:
         ready = [name for name in known.unactivated if known[name].may_activate]
         if not ready or not self._shards.counts:
             return
+        if self._shards.membership.loss is not None:
+            return  # all are activated when it is over
         if any(isinstance(entry, ShardLeft) for entry in self._journal.pending_entries()):
             return  # that is its last entry
         for name in ready:

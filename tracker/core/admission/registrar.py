@@ -21,6 +21,7 @@ from tracker.core.log import (
     RestartPipeline,
 )
 from tracker.core.log.journal import Journal
+from tracker.core.log.losses import GENERATIONS_PER_LOSS, generation_after
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER, add_delay
@@ -103,6 +104,22 @@ def _check_may_open(pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec)
                 f"pipeline {spec.name!r} cannot become open: segment {name!r} is complete, which stays true, and no front "
                 "could feed it; register another pipeline",
             )
+
+
+def _next_generation(pipeline: Pipeline, generation: int) -> int:
+    """Above all that there were; where it stands since shards were lost, also above those that nobody else knows of."""
+    return (
+        generation + 1
+        if pipeline.held is None
+        else generation_after(generation, pipeline.held.lost)
+    )
+
+
+def _follows(generation: int, before: int) -> bool:
+    """Whether a generation is the next one after another, by a restart or a deletion."""
+    return generation == before + 1 or (
+        generation > before and generation % GENERATIONS_PER_LOSS == 1
+    )
 
 
 def _ending(name: str) -> Refused:
@@ -265,6 +282,7 @@ class Registrar:
 
     def restart(self, event: RestartPipeline) -> None:
         """Begins a new generation, once, however often it is asked for."""
+        self._homes.need_no_loss(f"pipeline {event.pipeline!r}")
         pipeline = self._pipelines.named(event.pipeline)
         self._homes.need_registrar(event.pipeline, "restarted at")
         if self._pending(PipelineDeleted, event.pipeline) is not None:
@@ -273,7 +291,7 @@ class Registrar:
         generation = 0 if newest is None else newest.generation
         if (
             newest is not None
-            and generation == event.generation + 1
+            and _follows(generation, event.generation)
             and event.from_slot in (None, newest.from_slot)
         ):
             self._confirmations.answer(event.request, newest)
@@ -285,7 +303,7 @@ class Registrar:
                 f"{event.generation}: it was restarted meanwhile; look at it again",
             )
         from_slot = self._check_restart(pipeline, event.from_slot)
-        restart = Restart(generation + 1, from_slot, event.at_ms)
+        restart = Restart(_next_generation(pipeline, generation), from_slot, event.at_ms)
         self._journal.append_home(PipelineRestarted(event.pipeline, restart))
         self._confirmations.answer(event.request, restart)
 
@@ -297,7 +315,7 @@ class Registrar:
         if (
             ended is not None
             and name not in self._pipelines
-            and ended.generation == event.generation + 1
+            and _follows(ended.generation, event.generation)
         ):
             self._confirmations.answer(event.request, Restart(ended.generation, 0, event.at_ms))
             return
@@ -317,7 +335,9 @@ class Registrar:
         if not event.drop_open:
             _check_nothing_open(pipeline)
         self._check_ended(name)
-        restart = Restart(generation + 1, pipeline.spec.start_slot, event.at_ms)
+        restart = Restart(
+            _next_generation(pipeline, generation), pipeline.spec.start_slot, event.at_ms
+        )
         self._journal.append_home(PipelineDeleted(name, restart))
         self._confirmations.answer(event.request, restart)
 
@@ -345,6 +365,15 @@ class Registrar:
         """The slot from which a generation begins; raises Refused where it cannot."""
         name, horizon = pipeline.spec.name, pipeline.spec.horizon_slots
         least = max(pipeline.min_time, min(pipeline.combiner.announced_anywhere))
+        held = pipeline.held
+        if held is not None and held.from_slot is not None:
+            least = max(least, held.from_slot)
+        elif held is not None and asked is None:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {name!r} stands since shards {[*held.lost]} were declared lost, and it is not known what they had "
+                f"announced beyond slot {least}: name a slot above that, by what its subscribers have heard (--from)",
+            )
         if least == FOREVER or all(slot == FOREVER for slot in pipeline.announced):
             raise Refused(
                 RefusalCode.COMPLETE,
@@ -366,7 +395,8 @@ class Registrar:
                 "comes in at round 0, below what would begin there; wait until that time is complete, or give up "
                 f"what of it goes round, and begin from slot {times.next_whole(from_slot)}",
             )
-        if from_slot > least and from_slot >= add_delay(least, horizon):
+        is_bounded = held is None or held.from_slot is not None
+        if is_bounded and from_slot > least and from_slot >= add_delay(least, horizon):
             raise Refused(
                 RefusalCode.BEYOND_HORIZON,
                 f"pipeline {name!r} cannot begin again from slot {from_slot}: the limit is its min time "

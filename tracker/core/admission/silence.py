@@ -76,6 +76,8 @@ class Silence:
         could_hear = before_ns is not None and self._deaf_until_ns <= before_ns
         for name in self._pipelines.evicting:
             pipeline = self._pipelines[name]
+            if pipeline.held is not None:
+                continue
             policies = {policy.front: policy for policy in pipeline.spec.front_policies}
             for node in list(pipeline.home.nodes.values()):
                 if could_hear:

@@ -56,6 +56,8 @@ class PipelineDescription:
     generation: int = 0
     is_changing: bool = False
     change_awaits: tuple[int, ...] = ()
+    held_for: tuple[int, ...] = ()
+    """The shards that were declared lost, if it stands since then: until an operator restarts it."""
 
 
 class ShardRole(Enum):

@@ -243,6 +243,7 @@ def _describe(state: Pipeline, now_ns: int) -> PipelineDescription:
         generation=state.generation,
         is_changing=state.graph_change.is_under_way,
         change_awaits=state.change_awaits,
+        held_for=() if state.held is None else state.held.lost,
         late_items=shown_items(sum(low.late_items for view in views for low in view.lows.values())),
         written_off_items=shown_items(
             sum(low.written_off_items for view in views for low in view.lows.values())

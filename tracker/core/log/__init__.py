@@ -44,6 +44,7 @@ from tracker.core.log.entries import (
 from tracker.core.log.events import (
     AttachSession,
     Committed,
+    DeclareLost,
     DeletePipeline,
     DetachSession,
     Event,
@@ -92,7 +93,7 @@ from tracker.core.model import Restart
 
 __all__ = [
     "Announced", "Announcement", "Answer", "Append", "AttachSession", "Committed",
-    "DeletePipeline", "DetachSession", "Effect", "Entries", "EntriesReceived", "Entry", "Event", "FinishUpgrade", "Frame",
+    "DeclareLost", "DeletePipeline", "DetachSession", "Effect", "Entries", "EntriesReceived", "Entry", "Event", "FinishUpgrade", "Frame",
     "FrameArrived", "FrameBody", "FrontGranted", "FrontReport", "FrontsGranted", "Grant",
     "HomeEntry", "JoinNode", "JoinShard", "Joined", "KeyClosed", "KeyDropped", "KeyOpened",
     "KeyProgress", "KeyTick", "LeaveNode", "LeftTracker", "MembersChanged", "NodeAlive",

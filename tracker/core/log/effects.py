@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from tracker.core.log.frames import Frame
+from tracker.core.log.losses import LossReport
 from tracker.core.log.records import Record
 from tracker.core.model import Batch, HeldSlot, NodeKey, PipelineSpec, Refusal, Restart
 from tracker.core.model.routing import RoutingTable
@@ -83,7 +84,9 @@ class Answer:
     """The answer to an event with a request: a value or a refusal."""
 
     request: Hashable
-    result: PipelineSpec | Joined | Restart | RoutingTable | ShardNumber | Refusal | None
+    result: (
+        PipelineSpec | Joined | Restart | RoutingTable | LossReport | ShardNumber | Refusal | None
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,18 @@ class FinishUpgrade:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclareLost:
+    """An operator states that shards never come back; asked of the smallest shard that is left. write_off: what was open is
+    given up, and each pipeline goes on in a new generation; else it stands until it is restarted. May be repeated.
+    Answered by `Answer(request, LossReport)` when the others go on without them."""
+
+    request: Hashable
+    shards: tuple[int, ...]
+    write_off: bool = False
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AttachSession:
     """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
     of the key silences the older one, which gets `SessionRefused`."""
@@ -235,6 +247,7 @@ Event = (
     | JoinShard
     | RescaleShards
     | FinishUpgrade
+    | DeclareLost
     | AttachSession
     | DetachSession
     | SubmitTick

@@ -111,7 +111,8 @@ class ShardReport:
 
     applied: (home, entries of its log that the shard has applied), the shard's vector: of every node
     a prefix of its ticks. cut, in whole reports: the sender's stable cut, by which it has let go of runs;
-    the receiver's own must have come as far before it goes by this.
+    the receiver's own must have come as far before it goes by this. loss: the home, and the number of its entry, that
+    declares shards lost, while the sender has not heard how all go on.
     """
 
     number: int
@@ -119,6 +120,7 @@ class ShardReport:
     applied: tuple[tuple[int, int], ...]
     pipelines: tuple[PipelineReport, ...]
     cut: tuple[tuple[int, int], ...] = ()
+    loss: tuple[int, int] | None = None
 
     @property
     def homes(self) -> set[int]:

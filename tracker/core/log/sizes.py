@@ -17,8 +17,10 @@ from tracker.core.log import (
     TickRun,
     Told,
     WrittenOff,
+    losses,
     steps,
 )
+from tracker.core.log.losses import PipelineKnown, ShardsKnown, WithoutLost
 from tracker.core.model import (
     Batch,
     Cells,
@@ -106,6 +108,11 @@ def summary_bytes(words: steps.DepartureSummary) -> int:
     return text_bytes(words.pipeline) + numbers * _NUMBER_BYTES + parts * _PART_BYTES
 
 
+def known_bytes(known: PipelineKnown) -> int:
+    specs = _spec_bytes(known.spec) + (_spec_bytes(known.changed) if known.changed else 0)
+    return specs + 2 * ENTRY_BYTES + len(known.open) * (_PART_BYTES + 5 * _NUMBER_BYTES)
+
+
 def entry_bytes(entry: Told) -> int:
     """Of a whole entry; the part that a shard gets is not larger. Or of a run as it is told."""
     return ENTRY_BYTES + _long_bytes(entry)
@@ -152,6 +159,11 @@ def _long_bytes(entry: Told) -> int:
         case steps.ShardLeft():
             applied = (_PART_BYTES + 2 * _NUMBER_BYTES) * len(entry.applied)
             return applied + sum(map(summary_bytes, entry.pipelines))
+        case losses.LossHeard() | losses.ShardLost():
+            ended = sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.ended)
+            return sum(map(known_bytes, entry.pipelines)) + ended + _shards_bytes(entry.shards)
+        case losses.LossDeclared():
+            return _NUMBER_BYTES * len(entry.lost)
         case steps.SlotBounds():
             return sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.slots)
         case steps.RoutingChanged():
@@ -159,6 +171,12 @@ def _long_bytes(entry: Told) -> int:
     key = getattr(entry, "key", None)
     names = [getattr(entry, name, "") for name in ("pipeline", "kind", "owner", "address")]
     return sum(map(text_bytes, names)) + (_key_bytes(key) if isinstance(key, NodeKey) else 0)
+
+
+def _shards_bytes(shards: ShardsKnown | WithoutLost | None) -> int:
+    """Of numbers by shard, in each of which there are no more than of shards that have ever been."""
+    most = 0 if shards is None else 4 * (shards.next_shard + 1) * (_PART_BYTES + 2 * _NUMBER_BYTES)
+    return most + (_table_bytes(shards.table) if isinstance(shards, WithoutLost) else 0)
 
 
 def _tick_bytes(entry: KeyTick) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tracker.core.log.losses import LossDeclared, LossHeard, ShardLost
 from tracker.core.model import (
     Cells,
     Restart,
@@ -224,4 +225,7 @@ MembershipStep = (
     | HandoverFinished
     | DepartureSummarized
     | ShardLeft
+    | LossDeclared
+    | LossHeard
+    | ShardLost
 )

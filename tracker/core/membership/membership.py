@@ -7,10 +7,11 @@ version, also before the version itself has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tracker.core.log import steps
+from tracker.core.log import losses, steps
+from tracker.core.membership.loss import Loss
 from tracker.core.model.levels import OLDEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 
@@ -48,6 +49,11 @@ class Membership:
     """By which of the moves the sequencer has begun to decide. Invariant: begun is `moves`, or one less."""
     level: int = OLDEST_LEVEL
     """The feature level by which this process records and sends. It never falls."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """Shards that were declared lost, and those that nobody counts any more since then: when, in unix time. They are
+    former shards, of whose logs nothing more is taken."""
+    loss: Loss | None = None
+    """A declaration that is under way: nothing is decided or announced before it is over."""
 
     @classmethod
     def first(cls, table: RoutingTable, level: int) -> Membership:
@@ -67,6 +73,8 @@ class Membership:
             adopted={version: dict(homes) for version, homes in self.adopted.items()},
             done={version: set(shards) for version, shards in self.done.items()},
             draining=set(self.draining),
+            lost=dict(self.lost),
+            loss=None if self.loss is None else self.loss.copy(),
         )
 
     def apply(self, entry: steps.MembershipStep, home: int, number: int) -> None:
@@ -103,6 +111,8 @@ class Membership:
             case steps.SequencerMoved():
                 self.sequencer, self.moves = entry.shard, entry.move
             case steps.SequencerBegun():
+                if entry.move > self.moves:  # the log that names it is that of a lost shard
+                    self.sequencer, self.moves = home, entry.move
                 self.begun = entry.move
             case steps.FeatureLevelRaised():
                 self.level = max(self.level, entry.level)
@@ -113,6 +123,35 @@ class Membership:
                 self.former[home] = number
                 if self.leaving == home:  # the next one may have been asked to go meanwhile
                     self.leaving = None
+            case losses.LossDeclared():
+                known = self.lost if self.loss is None else self.loss.lost
+                if not {*entry.lost} <= {*known}:
+                    self.loss = Loss(entry, home, number)
+            case losses.LossHeard():
+                if self.loss is not None and self.loss.lost == entry.lost:
+                    self.loss.hear(entry, home, number)
+            case losses.ShardLost():
+                if entry.shards is not None and self.settles(entry):
+                    self._lose(entry.shards, home)
+
+    def _lose(self, left: losses.WithoutLost, home: int) -> None:
+        assert self.loss is not None
+        gone = {shard for shard, _ in left.lost} | self.joining.keys() - {*left.members}
+        self.lost |= {
+            shard: self.lost.get(shard, self.loss.declared.at_ms) for shard in sorted(gone)
+        }
+        for shard, number in (*left.former, *left.lost):
+            self.former[shard] = max(number, self.former.get(shard, 0))
+        for shard in self.former.keys() | self.joining:
+            self.addresses.pop(shard, None)
+        self.members, self.draining = set(left.members), set(left.draining)
+        self.joining, self.next_shard = {}, left.next_shard
+        self.table, self.previous, self.asked, self.highest = left.table, None, None, {}
+        # Nothing of the generations before counts: there is nothing to adopt or to hand over.
+        self.adopted = {left.table.version: dict.fromkeys(left.members, 0)}
+        self.done = {left.table.version: set(left.members)}
+        self.leaving, self.loss = None, None
+        self.sequencer, self.moves, self.begun = home, left.move, left.move
 
     def _change(self, table: RoutingTable) -> None:
         gone = set(self.table.shards) - set(table.shards)
@@ -123,6 +162,19 @@ class Membership:
                 del told[version]
         if self.is_done:
             self.previous = None
+
+    def is_lost(self, shard: int) -> bool:
+        """Whether nothing of a shard is taken any more, since it was declared lost."""
+        return shard in self.lost or (self.loss is not None and shard in self.loss.lost)
+
+    def settles(self, entry: losses.ShardLost) -> bool:
+        """Whether an entry ends the declaration that is under way, or is a part of what does: else another declaration
+        has taken its place."""
+        return self.loss is not None and self.loss.lost == entry.lost
+
+    def leader_without(self, lost: Iterable[int]) -> int | None:
+        """The shard that decides how all go on without others: the smallest that is left; None if none is."""
+        return min(self.members - {*lost}, default=None)
 
     @property
     def is_led(self) -> bool:
@@ -171,6 +223,7 @@ class Membership:
             or self.leaving is not None
             or not self.is_done
             or not self.is_led
+            or self.loss is not None
         )
 
     def awaits(self, shard: int, entry: object) -> bool:
@@ -178,6 +231,8 @@ class Membership:
         no more than how far it has heard of slots), or before the word that it is the sequencer."""
         if isinstance(entry, steps.SequencerBegun):
             return entry.move > self.moves
+        if isinstance(entry, losses.LossDeclared):  # a smaller one may have left
+            return self.leader_without(entry.lost) != shard
         return shard in self.joining and not isinstance(entry, steps.SlotBounds)
 
     def knows(self, shard: int) -> bool:

@@ -43,6 +43,10 @@ class Shards:
         """Whether this shard has joined, and has not left."""
         return self.own in self.membership.members
 
+    def is_lost(self, shard: int) -> bool:
+        """Whether nothing of a shard is taken any more."""
+        return self.membership.is_lost(shard)
+
     @property
     def is_alone(self) -> bool:
         """Whether this shard is the only one, and none joins, as far as has been accepted: then its own log alone

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracker.core.log import steps
+from tracker.core.log import losses, steps
 from tracker.core.membership.membership import Membership
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
@@ -36,6 +36,8 @@ def table_of(known: Membership, home: int) -> RoutingTable | None:
 def check_step(known: Membership, own: int, step: steps.MembershipStep, home: int) -> None:
     """Raises Refused(INVALID) for a step of another home's log that the process of shard `own` could not
     take. The home itself is a member."""
+    if isinstance(step, steps.SequencerBegun) and step.move > known.moves:
+        return  # it is taken only where the log that names it is that of a lost shard
     if isinstance(step, _OF_THE_SEQUENCER):
         if home != known.sequencer:
             raise _refused(step, home, f"only shard {known.sequencer} says that")
@@ -61,6 +63,8 @@ def check_step(known: Membership, own: int, step: steps.MembershipStep, home: in
                 raise _refused(step, home, f"it has nothing more to hand over by {step.version}")
         case steps.DepartureSummarized() | steps.ShardLeft():
             _check_left(known, step, home)
+        case losses.LossDeclared() | losses.LossHeard() | losses.ShardLost():
+            _check_loss(known, step, home)
 
 
 def _check_led(known: Membership, step: steps.MembershipStep, home: int) -> None:
@@ -162,6 +166,27 @@ def _check_left(
     for other, number in step.applied if isinstance(step, steps.ShardLeft) else ():
         if not known.knows(other):
             raise _refused(step, home, f"it has heard of shard {other}, which never was one")
+        _check_number(step, home, f"entry of shard {other}", number)
+
+
+def _check_loss(
+    known: Membership, step: losses.LossDeclared | losses.LossHeard | losses.ShardLost, home: int
+) -> None:
+    if home in step.lost or [*step.lost] != sorted({*step.lost}) or not step.lost:
+        raise _refused(step, home, f"lost are shards {[*step.lost]}, each once, ascending")
+    if not isinstance(step, losses.ShardLost):
+        return
+    left = step.shards
+    if left is None or not known.settles(step):
+        return
+    if home not in left.members or not {*left.members} <= known.members - {*step.lost}:
+        raise _refused(step, home, f"members are {sorted(known.members)}, lost {[*step.lost]}")
+    if left.table.version <= known.table.version or not {*left.table.owning} <= {*left.members}:
+        raise _refused(
+            step, home, f"version {known.table.version} is in force, and those left own all slots"
+        )
+    _check_number(step, home, "next incarnation", left.next_incarnation)
+    for other, number in (*left.lost, *left.former, *left.heard):
         _check_number(step, home, f"entry of shard {other}", number)
 
 

@@ -25,6 +25,7 @@ from tracker.core.model.ticks import (
     FrontName,
     FrontPin,
     Heartbeat,
+    Held,
     HeldSlot,
     HoldMove,
     NodeKey,
@@ -40,7 +41,7 @@ from tracker.core.model.ticks import (
 __all__ = [
     "HOLD_FRONT", "KEEP_ALIVES_PER_PATIENCE", "LIMITS", "Batch", "Cells", "Dropped", "DroppedCells", "Edge",
     "FrontId", "FrontJoin", "FrontName", "FrontPin", "FrontPolicy", "Heartbeat",
-    "HeldSlot", "HoldMove",     "NodeKey", "NodeKind", "PipelineSpec", "Refusal", "RefusalCode", "Refused", "Restart",
+    "Held", "HeldSlot", "HoldMove", "NodeKey", "NodeKind", "PipelineSpec", "Refusal", "RefusalCode", "Refused", "Restart",
     "SilentFront", "StagedContribution", "Tick", "TickContent", "TimeKind", "Unit",
     "Vacancy", "WrittenOffCell",
 ]  # fmt: skip

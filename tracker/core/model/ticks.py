@@ -216,3 +216,15 @@ class Dropped:
     restart: Restart
     floor: int
     cells: tuple[DroppedCells, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A pipeline stands since shards were declared lost, until an operator restarts it. from_slot: from where on it may
+    begin again, above all that they can have announced; None: the operator names a slot. open: what they had reported
+    to be open, at the shard that lists it."""
+
+    lost: tuple[int, ...]
+    from_slot: int | None
+    at_ms: int
+    open: tuple[DroppedCells, ...] = ()

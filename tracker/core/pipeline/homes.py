@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracker.core.cut.stable import StableCut
 from tracker.core.membership.shards import Shards
-from tracker.core.model import RefusalCode, Refused
+from tracker.core.model import Held, Refusal, RefusalCode, Refused
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 
@@ -21,6 +22,7 @@ class Homes:
 
     def at_home(self, pipeline: str, node_id: str) -> Pipeline:
         """The pipeline of a node that is at home here; raises Refused(NOT_HOME or NOT_READY) where it is not, yet."""
+        self.need_no_loss(f"pipeline {pipeline!r}: node {node_id!r}")
         state = self._pipelines.named(pipeline)
         home = self._shards.routing.home(pipeline, node_id)
         if home != self._shards.own:
@@ -29,6 +31,8 @@ class Homes:
                 f"pipeline {pipeline!r}: node {node_id!r} is at home at shard {home}",
                 home=home,
             )
+        if state.held is not None:
+            raise Refused.of(held(pipeline, state.held))
         before = self._shards.membership.previous
         if before is not None and before.home(pipeline, node_id) != self._shards.own:
             self._need_all_adopted(f"pipeline {pipeline!r}: node {node_id!r}")
@@ -36,6 +40,7 @@ class Homes:
 
     def need_registrar(self, pipeline: str, what: str) -> None:
         """Raises Refused unless this shard decides on a pipeline's name."""
+        self.need_no_loss(f"pipeline {pipeline!r}")
         home = self._shards.routing.registrar(pipeline)
         if home != self._shards.own:
             raise Refused(
@@ -50,10 +55,18 @@ class Homes:
         had logged."""
         if self._shards.routing.registrar(pipeline) != self._shards.own:
             return False
+        if self._shards.membership.loss is not None:
+            return False
         before = self._shards.membership.previous
         return (
             before is None or before.registrar(pipeline) == self._shards.own or self.all_adopted()
         )
+
+    def need_no_loss(self, whose: str) -> None:
+        """While shards are being declared lost nothing is decided: the one that leads puts together what each shard has
+        logged by then."""
+        if self._shards.membership.loss is not None:
+            raise Refused.of(losing(whose, self._shards.membership.loss.lost))
 
     def _need_all_adopted(self, whose: str) -> None:
         """What another home has handed over is taken up here when every shard has applied all that the
@@ -78,4 +91,24 @@ class Homes:
     def takes_up_nodes(self) -> bool:
         """Whether nodes that are at home here may be taken up: not while some shard still goes by the
         table before."""
-        return self._shards.membership.previous is None or self.all_adopted()
+        known = self._shards.membership
+        return known.loss is None and (known.previous is None or self.all_adopted())
+
+
+def losing(whose: str, lost: Sequence[int]) -> Refusal:
+    """Why nothing is decided while shards are declared lost."""
+    return Refusal(
+        RefusalCode.NOT_READY,
+        f"{whose} has to wait: shards {[*lost]} are being declared lost, and the others agree on what they go on from; ask "
+        "again",
+    )
+
+
+def held(pipeline: str, since: Held) -> Refusal:
+    """Why nothing is taken of a pipeline that stands because shards are lost."""
+    slot = "" if since.from_slot is not None else ", from a slot that you name (--from)"
+    return Refusal(
+        RefusalCode.NOT_READY,
+        f"pipeline {pipeline!r} stands: shards {[*since.lost]} were declared lost, and what was open there is held until an "
+        f"operator gives it up: lowmark pipelines restart {pipeline}{slot}",
+    )

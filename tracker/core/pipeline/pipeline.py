@@ -16,6 +16,7 @@ from tracker.core.model import (
     DroppedCells,
     FrontId,
     FrontPin,
+    Held,
     PipelineSpec,
     TimeKind,
 )
@@ -68,6 +69,8 @@ class Pipeline:
     """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
     restart: Restart | None = d.follows("the last of `restarts`", default=None)
     """How this generation began; None in the first."""
+    held: Held | None = d.survives(default=None)
+    """Since when it stands because shards are lost; then nothing of it is taken or announced in this generation."""
     published: list[int] = d.survives(d.SEQUENCE)
     """Min times that are durable, and may be reported to anyone. They grow through all generations."""
     told: dict[int, int] = d.follows("what is appended", ahead=True)
@@ -120,7 +123,7 @@ class Pipeline:
     def _begin(self, floor: int) -> None:
         """A generation begins: everything is done below `floor`, and nothing is there yet."""
         spec = self.spec
-        self.floor = floor
+        self.floor, self.held = floor, None
         self.shard = ShardPipeline(spec)
         self.home = HomePipeline(spec)
         self.combiner = Combiner(self.graph, self._vectors, self._own)
@@ -164,12 +167,13 @@ class Pipeline:
         """Whether there is something to report of this shard's part."""
         return not self.reported or bool(self.shard.changes) or self.announced_due
 
-    def begin_generation(self, restart: Restart) -> None:
+    def begin_generation(self, restart: Restart, lost: tuple[DroppedCells, ...] = ()) -> None:
         """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
         has published of the whole pipeline: so no front is granted less than anyone has heard of. Elsewhere it
-        may begin below that: the slot is reported to the other shards. What was dropped is listed."""
+        may begin below that: the slot is reported to the other shards. What was dropped is listed; lost: at other shards."""
         older, floor = self.shard, max(restart.from_slot, self.min_time)
-        self.restarts.append(Dropped(restart, floor, _sums(older)))
+        given_up = self.held.open if self.held is not None else lost
+        self.restarts.append(Dropped(restart, floor, _sums(older) + given_up))
         del self.restarts[:-MAX_LISTED_RESTARTS]
         self.restart = restart
         self._begin(floor)
@@ -239,6 +243,18 @@ class Pipeline:
         self.activates = True
         self._find_graphs()
 
+    def hold(self, held: Held) -> None:
+        """Shards are lost for good: it stands until it is restarted."""
+        self.held = held
+
+    def change_everywhere(self, members: Set[int]) -> None:
+        """What it is becomes what it is at every home: nothing that was in flight before counts any more."""
+        if self.graph_change.number:
+            self.graph_change.activated = {*members}
+        self.graph_change.end()
+        self.activates = True
+        self._find_graphs()
+
     def settle_change(self, members: Set[int], applied: Mapping[int, int]) -> None:
         """Lets go of what a change has taken away, once every home is known to judge by it. applied: by home how much of
         its log is applied here."""
@@ -298,7 +314,7 @@ class Pipeline:
 
     def new_announcements(self) -> tuple[tuple[int, int], ...]:
         """(segment, min time) that the reports allow and that is beyond what was announced."""
-        if not self.shard.begun:
+        if not self.shard.begun or self.held is not None:
             return ()
         allowed = self.combiner.allowed_min_times(self.vacant())
         if self.spec.open:

@@ -111,6 +111,12 @@ class Pipelines(dict[str, Pipeline]):
             pipeline.activate()  # in recovery
         self._look_at(pipeline)
 
+    def change_everywhere(self, name: str, members: Set[int]) -> None:
+        """A pipeline is at every home what it has become here."""
+        self[name].change_everywhere(members)
+        self.changing.pop(name, None)
+        self._look_at(self[name])
+
     def end(self, name: str, restart: Restart, members: Set[int]) -> None:
         """A pipeline was deleted, and is gone. members: the shards."""
         pipeline = self.pop(name)

@@ -11,7 +11,7 @@ or not: those of this process's own log, those received, and those before them i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -38,15 +38,18 @@ from tracker.core.log import (
     WrittenOff,
     count_of,
     level_of,
+    losses,
     pipeline_of,
     steps,
 )
+from tracker.core.log.losses import PipelineKnown
 from tracker.core.log.runs import MAX_ENTRIES_PER_RUN
 from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
 from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.replication.links import Link
 from tracker.core.replication.replication import Replication
 
 
@@ -62,7 +65,7 @@ class FrameCheck:
         """Raises Refused(INVALID), naming the first thing that points nowhere, if a frame that the process
         would take cannot be taken whole."""
         link = self._replication.links.get(frame.shard)
-        if link is None or frame.epoch < link.epoch:
+        if link is None or frame.epoch < link.epoch or self._shards.is_lost(frame.shard):
             return  # it is passed over
         if isinstance(frame.body, ShardReport):
             self._check_report(frame.body)
@@ -80,7 +83,7 @@ class FrameCheck:
                     "it, each behind the one before, and a column has the cells that its ticks name",
                 )
         if body.first <= due:
-            judge = EntryJudge(self._shards, self._pipelines, sender, due)
+            judge = EntryJudge(self._shards, self._pipelines, self._replication.links, sender, due)
             for told in body.from_number(due):
                 if not judge.takes(told):
                     return  # from here on nothing is taken
@@ -105,8 +108,15 @@ class EntryJudge:
     """Judges the entries of one home's log, one after the other, from number `due` on: by what will be known
     when those before them have taken effect."""
 
-    def __init__(self, shards: Shards, pipelines: Pipelines, sender: int, due: int) -> None:
-        self._shards, self._pipelines = shards, pipelines
+    def __init__(
+        self,
+        shards: Shards,
+        pipelines: Pipelines,
+        links: Mapping[int, Link],
+        sender: int,
+        due: int,
+    ) -> None:
+        self._shards, self._pipelines, self._links = shards, pipelines, links
         self._sender, self._due = sender, due
         self._known = shards.expected()
         self._table = table_of(self._known, sender)
@@ -116,6 +126,8 @@ class EntryJudge:
     def takes(self, entry: Told) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
         if it never can."""
+        if self._known.is_lost(self._sender):
+            return False
         self._check_sender(entry)
         if not self.knows(entry):
             return False
@@ -126,7 +138,16 @@ class EntryJudge:
     def knows(self, entry: Told) -> bool:
         """Whether what the entry names is known: its pipelines and their segments, the homes, that the sender has joined, and
         that all record by the feature level that it needs. Until then it is asked for again."""
+        if self._known.is_lost(self._sender):
+            return False
         applied = entry.applied if isinstance(entry, steps.ShardLeft) else ()
+        if isinstance(entry, losses.LossDeclared | losses.ShardLost):
+            return self._is_left(entry) and not self._known.awaits(self._sender, entry)
+        if isinstance(entry, losses.LossHeard) and not self._knows_declared(entry):
+            return False
+        if self._loses:
+            # What only the log of a lost shard has does not come any more, and need not.
+            return self._sender not in self._known.joining and not self._goes_on(entry)
         return (
             level_of(entry) <= self._known.level
             and not self._known.awaits(self._sender, entry)
@@ -141,6 +162,45 @@ class EntryJudge:
         that adds them, which is in another log."""
         spec = self._spec(words.pipeline)
         return spec is None or not len(spec.segments) < len(words.announced) <= MAX_SEGMENTS
+
+    def _knows_declared(self, entry: losses.LossHeard) -> bool:
+        """Whether that declaration, or one that has taken its place, has come."""
+        loss = self._known.loss
+        return {*entry.lost} <= self._known.lost.keys() | {*(() if loss is None else loss.lost)}
+
+    def _goes_on(self, entry: Told) -> bool:
+        """Whether the sender may have logged it when it had applied how all go on, which has not come here."""
+        loss = self._known.loss
+        if loss is None or self._sender == loss.leader or isinstance(entry, losses.LossStep):
+            return False
+        return self._sender in loss.heard
+
+    @property
+    def _loses(self) -> bool:
+        """Whether shards are declared lost, here or by an entry that is on the way, and how all go on has not come."""
+        known = self._known
+        return known.loss is not None or any(
+            link.accepted < link.declares and not known.is_lost(shard)
+            for shard, link in self._links.items()
+        )
+
+    def _is_left(self, entry: losses.LossDeclared | losses.ShardLost) -> bool:
+        """Whether this shard is one of those that go on, and has all that they had logged by then."""
+        own, known = self._shards.own, self._known
+        if own in entry.lost:
+            return False
+        if isinstance(entry, losses.LossDeclared) or entry.shards is None:
+            return True
+        if not known.settles(entry):
+            return True  # another declaration has taken its place, and this is nothing
+        return own in entry.shards.members and all(
+            home in (own, self._sender) or self._has(home, number)
+            for home, number in entry.shards.heard
+        )
+
+    def _has(self, home: int, number: int) -> bool:
+        link = self._links.get(home)
+        return link is not None and link.accepted >= number
 
     def _is_known(self, pipeline: str, generation: int | None) -> bool:
         """Whether a pipeline is known, or was deleted: then nothing that names it counts."""
@@ -202,6 +262,9 @@ class EntryJudge:
                 spec = self._spec(entry.pipeline)
                 if spec is not None:
                     _check_moved(spec, entry)
+            elif isinstance(entry, losses.LossHeard | losses.ShardLost):
+                for known in entry.pipelines:
+                    _check_known(known)
             for words in _summaries(entry):
                 if (spec := self._spec(words.pipeline)) is not None:
                     _check_summary(spec, words)
@@ -238,7 +301,9 @@ class EntryJudge:
             self._check_columns(run, columns)
         for _, part in run.parts:
             tick = part.tick
-            if self._pipelines.is_over(tick.pipeline, None) and self._spec(tick.pipeline) is None:
+            if self._spec(tick.pipeline) is None and (
+                self._loses or self._pipelines.is_over(tick.pipeline, None)
+            ):
                 continue
             number = last.get((tick.pipeline, tick.key), -1)
             spec = self._known_in(tick.pipeline, tick.key, tick.number, number)
@@ -347,6 +412,20 @@ def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary) -> None:
     _check_restart(spec, words.restart)
     _check_segments(spec, [late.segment for late in words.late])
     _check_segments(spec, [segment for segment, _ in words.written_off_items])
+
+
+def _check_known(known: PipelineKnown) -> None:
+    check_spec(known.spec)
+    _check_restart(known.spec, known.restart)
+    spec = known.spec
+    if known.changed is not None:
+        _check_changed(spec, PipelineChanged(known.changes, known.changed))
+        spec = known.changed
+        if spec.name != known.spec.name:
+            raise _refused(known.spec.name, f"that it has become {spec.name!r}")
+    if known.bound is not None and known.bound > HIGHEST_SLOT:
+        raise _refused(spec.name, f"slot {known.bound}; the largest is {HIGHEST_SLOT}")
+    _check_segments(spec, [each.segment for each in known.open])
 
 
 def _check_changed(spec: PipelineSpec, entry: PipelineChanged) -> None:

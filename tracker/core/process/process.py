@@ -27,6 +27,7 @@ from tracker.core.log import (
     Answer,
     AttachSession,
     Committed,
+    DeclareLost,
     DeletePipeline,
     DetachSession,
     Effect,
@@ -71,6 +72,7 @@ from tracker.core.replication.links import Link
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
 from tracker.core.rescaling.hand_over import HandOver
+from tracker.core.rescaling.losing import Losing
 from tracker.core.rescaling.rescaling import Rescaling
 
 
@@ -111,9 +113,13 @@ class Process(Queries):
         hand_over = HandOver(
             journal, shards, pipelines, reporter, nodes, generations, config, effects
         )
+        losing = Losing(
+            journal, shards, pipelines, cut, replication, reporter, nodes, sessions, generations,
+            config, effects,
+        )  # fmt: skip
         rescaling = Rescaling(
             journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
-            hand_over, config, effects,
+            hand_over, losing, config, effects,
         )  # fmt: skip
         progress = Progress(replication, nodes, confirmations)
         applier = LogApplier(
@@ -167,6 +173,13 @@ class Process(Queries):
     def routing(self) -> RoutingTable:
         """The newest table that this process has heard of."""
         return self._shards.routing
+
+    @property
+    def loss_waits_for(self) -> list[int]:
+        """The shards that have not logged what they know, while others are being declared lost."""
+        known = self._shards.membership
+        loss = known.loss
+        return [] if loss is None else sorted(known.members - {*loss.lost} - loss.heard.keys())
 
     @property
     def counts(self) -> bool:
@@ -246,7 +259,7 @@ class Process(Queries):
             case PeerDisconnected():
                 if event.shard in self.links:
                     self.links[event.shard].connected = False
-            case JoinShard() | RescaleShards() | FinishUpgrade():
+            case JoinShard() | RescaleShards() | FinishUpgrade() | DeclareLost():
                 self._rescaling.request(event)
             case (
                 RegisterPipeline()
@@ -363,7 +376,8 @@ class Process(Queries):
                 assert pipeline.floor <= reached <= pipeline.announced[segment], name
                 assert reached == pipeline.floor or reached <= pipeline.published[segment], name
             table = pipeline.shard.cells
-            if self._replication.links and any(table.open_slots) and self._owns_what_it_has():
+            is_owned = pipeline.held is None and self._owns_what_it_has()
+            if self._replication.links and any(table.open_slots) and is_owned:
                 owner = self._shards.routing.owner
                 for slot in table.open_slot_numbers():
                     assert owner(slot, name) == self._shards.own, (

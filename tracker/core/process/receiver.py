@@ -41,7 +41,7 @@ class Receiver:
     def connect(self, shard: int, now_ns: int) -> None:
         """A link is up (again): what was sent before may be lost, so both sides begin from what is confirmed."""
         link = self._replication.links.get(shard)
-        if link is None:
+        if link is None or self._shards.is_lost(shard):
             return  # it has left
         link.connected = True
         link.forget_release()
@@ -54,6 +54,8 @@ class Receiver:
 
     def take_frame(self, frame: Frame, now_ns: int) -> None:
         """Takes a frame, or passes over one of a former owner, or of a shard that has left."""
+        if self._shards.is_lost(frame.shard):
+            return
         link = self._replication.links.get(frame.shard)
         if link is None:
             if isinstance(frame.body, Entries):
@@ -72,10 +74,19 @@ class Receiver:
             case EntriesReceived():
                 self._take_confirmation(frame.shard, link, frame.body, now_ns)
             case ShardReport():
+                self._hear_of_loss(frame.body)
                 if frame.shard in self._shards.membership.members:
                     self._reporter.take_report(frame.shard, link, frame.body, now_ns)
             case ReportWanted():
                 self._reporter.send_whole_report(frame.shard)
+
+    def _hear_of_loss(self, body: ShardReport) -> None:
+        if body.loss is None or (link := self._replication.links.get(body.loss[0])) is None:
+            return
+        leader, number = body.loss
+        if number > link.declares and number > link.accepted:
+            link.declares = number
+            self._replication.ask_again(leader)
 
     def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
         due = link.accepted + 1
@@ -85,7 +96,7 @@ class Receiver:
         if body.last < due or body.first > due:
             return
         told, awaits = body.from_number(due), False
-        judge = EntryJudge(self._shards, self._pipelines, shard, due)
+        judge = EntryJudge(self._shards, self._pipelines, self._replication.links, shard, due)
         for index, entry in enumerate(told):
             if not judge.knows(entry):
                 told, awaits = told[:index], True

@@ -36,6 +36,9 @@ class Link:
     """Whether the next entry of the other shard's log cannot be taken yet, since what it names is still on the way here
     by another log. It is not asked for, but comes again when the other shard has heard nothing for a while: to be asked at
     once for each entry behind it, that one would send it again and again, as fast as the network takes it."""
+    declares: int = d.forgotten(d.HEARD_AGAIN, default=0)
+    """Number of the entry of the other shard's log by which it declares others lost, as far as anybody has reported one. What
+    stands before it may name what only a lost shard's log has, and is passed over: all goes on from what `ShardLost` has."""
     told_received: int = d.forgotten("it is told again when the link is up", default=0)
     """Up to where the other shard has been told so."""
     epoch: int = d.forgotten(d.HEARD_AGAIN, default=0)

@@ -165,6 +165,10 @@ class Replication:
         if link is not None and link.connected:
             self._effects.append(Send(shard, Frame(self._shards.own, self.epoch, body)))
 
+    def ask_again(self, shard: int) -> None:
+        """What could not be taken yet of a shard's log may be taken now: it is asked for at once."""
+        self.send(shard, EntriesReceived(self.links[shard].received, again=True))
+
     def pump_all(self, now_ns: int) -> None:
         """Sends each shard the entries that it has not been sent, as far as its window allows."""
         stretches: Stretches = {}

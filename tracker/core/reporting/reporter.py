@@ -81,6 +81,11 @@ class Reporter:
     def _report_interval_ns(self) -> int:
         return self._config.report_interval_of_ms(len(self._replication.links)) * MS
 
+    @property
+    def _loss(self) -> tuple[int, int] | None:
+        loss = self._shards.membership.loss
+        return None if loss is None else (loss.leader, loss.number)
+
     def record_step(self) -> None:
         """A step of a change was applied: the others wait to hear of it."""
         self.step_unreported = True
@@ -226,6 +231,8 @@ class Reporter:
         other shard counts this one, which has not left yet."""
         if not self._shards.counts or self._shards.membership.leaving == self._shards.own:
             return False
+        if self._shards.membership.loss is not None:
+            return False
         return self._cut.is_reached
 
     def _combine(
@@ -262,7 +269,9 @@ class Reporter:
             if pipeline.combiner.views[self._shards.own].heard
         )
         applied = self._cut.vectors.of(self._shards.own)
-        body = ShardReport(self._report_number, True, applied, reports, self._cut.let_go_by())
+        body = ShardReport(
+            self._report_number, True, applied, reports, self._cut.let_go_by(), self._loss
+        )
         self._send_report(shard, body)
 
     def _send_report(self, shard: int, report: ShardReport) -> None:
@@ -324,7 +333,7 @@ class Reporter:
             return
         self._reports.spend(now_ns, self._report_interval_ns)
         self._report_number += 1
-        body = ShardReport(self._report_number, False, vector, tuple(reports))
+        body = ShardReport(self._report_number, False, vector, tuple(reports), loss=self._loss)
         for shard, link in self._replication.links.items():
             if link.connected:
                 self._send_report(shard, body)
@@ -385,6 +394,8 @@ class Reporter:
         if pipeline.graph_change.is_under_way:
             members = {*self._cut.vectors.shards}
             pipeline.settle_change(members, self._replication.applied())
+        if pipeline.held is not None:
+            return
         changed = pipeline.new_announcements() if may_announce else ()
         if not self._is_settled(pipeline, changed):
             changed = ()

@@ -16,6 +16,7 @@ from tracker.core.config import MS, ProcessConfig
 from tracker.core.cut.stable import StableCut
 from tracker.core.log import (
     Answer,
+    DeclareLost,
     Effect,
     FinishUpgrade,
     JoinShard,
@@ -27,16 +28,19 @@ from tracker.core.log import (
     steps,
 )
 from tracker.core.log.journal import Journal
+from tracker.core.log.losses import LossDeclared, LossHeard, LossStep, ShardLost
 from tracker.core.log.sizes import pieces, summary_bytes
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
+from tracker.core.pipeline.homes import losing
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
 from tracker.core.rescaling.hand_over import HandOver
+from tracker.core.rescaling.losing import Losing
 from tracker.core.rescaling.upgrade import check_newcomer, check_spoken
 
 
@@ -54,6 +58,7 @@ class Rescaling:
     _nodes: Nodes
     _sessions: Sessions
     _hand_over: HandOver
+    _losing: Losing
     _config: ProcessConfig
     _effects: list[Effect]
     _step_appended: int = d.forgotten("it is durable, or lost", default=0)
@@ -65,9 +70,14 @@ class Rescaling:
     _rescales: list[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, list)
     """Requests for a number of shards, and the shards that they wait for."""
 
-    def request(self, event: JoinShard | RescaleShards | FinishUpgrade) -> None:
-        """Answers or begins what is asked of the sequencer; refuses it elsewhere."""
+    def request(self, event: JoinShard | RescaleShards | FinishUpgrade | DeclareLost) -> None:
+        """Answers or begins what is asked of the sequencer; refuses it elsewhere. That shards are lost, the smallest one
+        that is left declares, whatever is under way."""
         try:
+            if isinstance(event, DeclareLost):
+                if (declared := self._losing.declare(event)) is not None:
+                    self.step(declared)
+                return
             known = self._shards.membership
             if self._shards.own != known.sequencer:
                 raise Refused(
@@ -75,6 +85,8 @@ class Rescaling:
                     f"shards come and go by the word of shard {known.sequencer}",
                     home=known.sequencer,
                 )
+            if known.loss is not None:
+                raise Refused.of(losing("another number of shards", known.loss.lost))
             if not known.is_led:
                 raise Refused(
                     RefusalCode.NOT_READY,
@@ -211,11 +223,16 @@ class Rescaling:
     def restored(self) -> None:
         """Recovery has applied all that was appended."""
         self._handing_over_from = 0
+        self._losing.restored()
 
     def go_on(self, now_ns: int) -> None:
         """Takes the next step of a change, if it is this shard's turn."""
         known = self._shards.membership
         if not self._shards.changing or self._step_appended > self._journal.home_last:
+            return
+        if known.loss is not None:
+            for step in self._losing.next_steps():
+                self.step(step)
             return
         if self._shards.own in known.former:
             links = self._replication.links.values()
@@ -353,6 +370,9 @@ class Rescaling:
     def apply_step(self, entry: steps.MembershipStep, home: int, number: int, now_ns: int) -> None:
         """What entry `number` of a home's log changes, if it is a step by which shards come or go."""
         known = self._shards.membership
+        loss = known.loss
+        if isinstance(entry, LossStep):
+            self._losing.before(entry, now_ns)
         match entry:
             case steps.ShardJoining() if entry.shard != self._shards.own:
                 held = self._replication.held_everywhere()
@@ -389,6 +409,9 @@ class Rescaling:
                 self._hand_over.take_summaries(entry.pipelines, now_ns)
             case steps.ShardLeft() if home != self._shards.own:
                 self._part_from(entry, home, now_ns)
+            case LossDeclared() | LossHeard() | ShardLost():
+                self._losing.after(entry, loss, home, number)
+                self._refuse_rescales()
         for pipeline in self._pipelines.values():
             pipeline.shard.expect_names(known.hands_over)
         self._shards.record_change()
@@ -398,6 +421,14 @@ class Rescaling:
                 if target == known.table.shards:
                     self._effects.append(Answer(request, known.table))
             self._rescales = [r for r in self._rescales if r[1] != known.table.shards]
+
+    def _refuse_rescales(self) -> None:
+        """No table that was asked for comes into force where shards are lost meanwhile: it is asked for again."""
+        loss = self._shards.membership.loss
+        if loss is not None:
+            refusal = losing("another number of shards", loss.lost)
+            self._effects += [Answer(request, refusal) for request, _ in self._rescales]
+            self._rescales.clear()
 
     def _count_shard(self, shard: int, said: tuple[int, int], now_ns: int) -> None:
         """A shard counts from here on. said: the home, and the number of its entry, that says so."""

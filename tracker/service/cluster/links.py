@@ -71,15 +71,21 @@ class Links:
                 self._addresses.set(shard, effect.address)
             if self._is_open and shard not in self.by_shard:
                 self._open_link(shard)
+        elif self._engine.process.membership.is_lost(shard):
+            log.warning("shard_lost", shard=shard)
+            self._stop(shard)
         elif shard in self._engine.process.membership.former:
             log.info("shard_left", shard=shard)
             if shard in self.by_shard:
                 self.by_shard[shard].finish()
         else:
             log.warning("shard_given_up", shard=shard)
-            self._addresses.forget(shard)
-            if (link := self.by_shard.pop(shard, None)) is not None:
-                self._stopping.append(asyncio.get_running_loop().create_task(link.stop()))
+            self._stop(shard)
+
+    def _stop(self, shard: int) -> None:
+        self._addresses.forget(shard)
+        if (link := self.by_shard.pop(shard, None)) is not None:
+            self._stopping.append(asyncio.get_running_loop().create_task(link.stop()))
 
     def heard_of(self, shard: int, address: str) -> None:
         """A process begins a stream: one whose shard has left may not know that its last entry has come."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ import structlog
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker import __version__
 from tracker.core import log as m
+from tracker.core.membership.membership import Membership
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.cluster.addresses import Addresses, checked_address
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
@@ -80,8 +82,10 @@ class PeerServicer:
             raise
 
     def _check_known(self, shard: int) -> None:
-        """Raises Refused(FENCED) for a shard that was joining and is not waited for any more."""
+        """Raises Refused(FENCED) for a shard that was declared lost, or was joining and is not waited for any more."""
         known = self._engine.process.membership
+        if known.is_lost(shard):
+            raise Refused(RefusalCode.FENCED, _declared_lost(shard, known))
         if shard < known.next_shard and not known.knows(shard):
             raise Refused(
                 RefusalCode.FENCED,
@@ -229,3 +233,15 @@ class PeerServicer:
                     self._engine.stats.forwarding[frame.shard].confirmed(frame.body.number)
                 self._engine.post(m.FrameArrived(frame))
                 await self._engine.room_to_write()
+
+
+def _declared_lost(shard: int, known: Membership) -> str:
+    at_ms = known.lost.get(shard)
+    if at_ms is None:
+        assert known.loss is not None
+        at_ms = known.loss.declared.at_ms
+    when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return (
+        f"shard {shard} was declared lost by an operator at {when}, or was joining then: the others have gone on without it, and what its store "
+        "has does not count any more; to have one more shard, start a process with --join and another store, and rescale"
+    )

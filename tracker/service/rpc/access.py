@@ -47,6 +47,7 @@ ANY_TOKEN = {
 """A list of pipelines has those that the caller knows."""
 WHOLE_TRACKER = {
     "/acker.v1.PipelineService/RescaleShards", "/acker.v1.PipelineService/FinishUpgrade",
+    "/acker.v1.PipelineService/DeclareLost",
 }  # fmt: skip
 """They concern every pipeline: for those who may administer all of them."""
 _LOST = "the call's token has lost its right"

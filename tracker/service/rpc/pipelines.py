@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.insight.freshness import MAX_POINTS
-from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
 from tracker.service.rpc.access import caller_knows
@@ -23,11 +23,13 @@ from tracker.wire.cells import cells_from_pb
 from tracker.wire.explanations import explanation_to_pb, query_from_pb
 from tracker.wire.freshness import freshness_to_pb
 from tracker.wire.grpc_options import MAX_TICK_BYTES
+from tracker.wire.lost import report_to_pb
 from tracker.wire.pipelines import spec_from_pb, spec_to_pb, state_to_pb
 from tracker.wire.refusals import invalid
 from tracker.wire.shards import shard_to_pb
 
 MAX_RESCALE_WAIT_MS = 60_000
+"""How long a rescale, or a declaration that shards are lost, is waited for by one call."""
 MAX_PAGE_PIPELINES = 1_000
 MAX_PAGE_BYTES = 4 * 1024 * 1024
 """Of the pipelines of a page, unless one by itself, without nodes and fronts, is larger."""
@@ -52,8 +54,8 @@ class PipelineServicer:
         self._engine = engine
         self._sampler = sampler
         self._addresses = addresses
-        self._rescales: dict[tuple[object, ...], asyncio.Future[RoutingTable]] = {}
-        """Those under way, by what was asked: few, since the sequencer allows one."""
+        self._asked: dict[tuple[object, ...], asyncio.Future[Any]] = {}
+        """What changes the shards and is under way, by what was asked: little, since one change is allowed at a time."""
 
     async def RegisterPipeline(
         self, request: pipeline_pb.RegisterPipelineRequest, context: Context
@@ -152,28 +154,37 @@ class PipelineServicer:
     async def RescaleShards(
         self, request: pipeline_pb.RescaleShardsRequest, context: Context
     ) -> pipeline_pb.RescaleShardsResponse:
-        if not 0 <= request.wait_ms <= MAX_RESCALE_WAIT_MS:
-            raise invalid(
-                f"wait_ms is {request.wait_ms}; it lies within 0 and {MAX_RESCALE_WAIT_MS}",
-            )
-        in_force = await self._rescale(request)
+        _check_wait(request.wait_ms)
+        wish = m.RescaleShards(object(), request.shards, request.evacuate, tuple(request.without))
+        in_force = await self._within(request.wait_ms, wish) is not None
         version = self._engine.process.routing.version
         return pipeline_pb.RescaleShardsResponse(in_force=in_force, version=version)
 
-    async def _rescale(self, request: pipeline_pb.RescaleShardsRequest) -> bool:
-        """Whether the table that is asked for is in force within the time given. All who ask for the
+    async def _within(self, wait_ms: int, event: m.RescaleShards | m.DeclareLost) -> Any:
+        """The answer to what changes the shards, or None if there is none within the time given. All who ask for the
         same wait for one answer. Raises Refused."""
-        wish = (request.shards, request.evacuate, tuple(request.without))
-        asking = self._rescales.get(wish)
+        wish = (
+            type(event),
+            *(v for k, v in asdict(event).items() if k not in ("request", "at_ms")),
+        )
+        asking = self._asked.get(wish)
         if asking is None:
-            event = m.RescaleShards(object(), *wish)
             asking = asyncio.ensure_future(self._engine.ask(event))
-            self._rescales[wish] = asking
-            asking.add_done_callback(lambda _: self._rescales.pop(wish))
-        await asyncio.wait((asking,), timeout=request.wait_ms / 1000)
-        if asking.done():
-            asking.result()  # raises what it was refused for
-        return asking.done()
+            self._asked[wish] = asking
+            asking.add_done_callback(lambda _: self._asked.pop(wish))
+        await asyncio.wait((asking,), timeout=wait_ms / 1000)
+        return asking.result() if asking.done() else None  # or raises what it was refused for
+
+    async def DeclareLost(
+        self, request: pipeline_pb.DeclareLostRequest, context: Context
+    ) -> pipeline_pb.DeclareLostResponse:
+        _check_wait(request.wait_ms)
+        at_ms = time.time_ns() // 1_000_000
+        wish = m.DeclareLost(object(), tuple(request.shards), request.write_off, at_ms)
+        report = await self._within(request.wait_ms, wish)
+        if report is not None:
+            return report_to_pb(report)
+        return pipeline_pb.DeclareLostResponse(waits_for=self._engine.process.loss_waits_for)
 
     async def ExplainPipeline(
         self, request: pipeline_pb.ExplainPipelineRequest, context: Context
@@ -227,6 +238,11 @@ class PipelineServicer:
             m.DeletePipeline(object(), name, request.generation, request.drop_open, at_ms)
         )
         return pipeline_pb.DeletePipelineResponse()
+
+
+def _check_wait(wait_ms: int) -> None:
+    if not 0 <= wait_ms <= MAX_RESCALE_WAIT_MS:
+        raise invalid(f"wait_ms is {wait_ms}; it lies within 0 and {MAX_RESCALE_WAIT_MS}")
 
 
 def _fit(described: pipeline_pb.GetPipelineResponse) -> None:

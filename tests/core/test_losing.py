@@ -1,0 +1,445 @@
+"""Shards that never come back are declared lost, and the others go on: nothing goes back, nothing is announced early."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from tests import inside
+from tests.core.driver import Cluster, HandNode, Lossy, refused
+from tracker.core.log import (
+    DeclareLost,
+    DeletePipeline,
+    JoinNode,
+    PeerDisconnected,
+    RegisterPipeline,
+    RescaleShards,
+    RestartPipeline,
+    SessionRefused,
+    ShardReport,
+)
+from tracker.core.log.losses import LossHeard, LossReport
+from tracker.core.model import Edge, PipelineSpec, RefusalCode
+from tracker.core.model.slots import FOREVER
+from tracker.core.process import ProcessConfig
+
+SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 0),), front_count=1, start_slot=0)
+
+
+def lose(cluster: Cluster, *shards: int) -> None:
+    """Their processes and stores are gone."""
+    for shard in shards:
+        cluster.crash(shard)
+        del cluster.stored[shard]
+        for other in cluster.processes:
+            cluster.handle(other, PeerDisconnected(shard))
+
+
+def declare(
+    cluster: Cluster, *shards: int, write_off: bool = True, at: int | None = None
+) -> LossReport:
+    """An operator declares shards lost, and everything happens that follows."""
+    leader = min(cluster.processes) if at is None else at
+    report = cluster.ask(leader, DeclareLost, shards, write_off, 1_000)
+    assert isinstance(report, LossReport), report
+    cluster.pass_time(100)
+    return report
+
+
+def at_home(cluster: Cluster, home: int, prefix: str, pipeline: str = "p") -> str:
+    """A node id that is at home at a shard."""
+    names = (f"{prefix}{number}" for number in count())
+    return next(name for name in names if cluster.routing.home(pipeline, name) == home)
+
+
+class Running:
+    """A pipeline with a front at a survivor, and items open at every shard."""
+
+    def __init__(self, shards: int = 3, lost: int = 2, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster(shards)
+        self.cluster.register(SPEC)
+        survivor = min({*range(shards)} - {lost})
+        self.front = self.cluster.node(SPEC, at_home(self.cluster, survivor, "front"), "front")
+        self.front.join_front("f")
+        self.worker = self.cluster.node(SPEC, at_home(self.cluster, lost, "worker"))
+        self.values = count(1)
+        self.made: list[tuple[int, int, int]] = []
+
+    def create(self, *slots: int) -> None:
+        made = [(0, slot, next(self.values)) for slot in slots]
+        self.front.commit(created=made)
+        self.front.commit(heartbeats={"f": max(slots) + 1})
+        self.made += made
+
+    def consume(self) -> None:
+        self.worker.commit(consumed=self.made)
+        self.made = []
+
+
+def finish_anew(cluster: Cluster, beyond: int) -> None:
+    """A pipeline goes on in a new generation: a front labels, a worker consumes, and min time follows."""
+    front = cluster.node(SPEC, "new front", "front")
+    grant = front.join_front("g")
+    assert grant.slot >= beyond
+    worker = cluster.node(SPEC, "new worker")
+    items = [(0, grant.slot + each, 7_000 + each) for each in range(12)]
+    front.commit(created=items)
+    front.commit(heartbeats={"g": grant.slot + 20})
+    assert cluster.agreed(SPEC) == (grant.slot, grant.slot)
+    worker.commit(consumed=items[1:])
+    assert cluster.agreed(SPEC) == (grant.slot, grant.slot)
+    worker.commit(consumed=items[:1])
+    assert cluster.agreed(SPEC) == (grant.slot + 20,) * 2
+    front.commit(leaves=["g"])
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_the_others_go_on_in_a_new_generation_above_what_was_announced(lost: int) -> None:
+    running = Running(lost=lost)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3, 4, 5)
+    running.consume()
+    running.create(6, 7, 8)
+    assert cluster.agreed(SPEC) == (6, 6)
+    lose(cluster, lost)
+    report = declare(cluster, lost)
+    assert report.lost == (lost,) and report.write_off
+    (known,) = report.pipelines
+    assert known.bound is not None and known.bound >= 6
+    left = {0, 1, 2} - {lost}
+    for process in cluster.processes.values():
+        assert process.membership.members == left
+        assert process.membership.sequencer == min(left)
+        assert process.routing.owning == tuple(sorted(left))
+    assert {p.generation for p in cluster.pipelines()} == {1_000_001}
+    assert running.front.ended.code is RefusalCode.NOT_READY
+    assert running.front.attach_refused().code is RefusalCode.FENCED
+    finish_anew(cluster, known.bound)
+
+
+def test_held_pipelines_stand_until_an_operator_restarts_them() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2, 3, 4, 5)
+    lose(cluster, 2)
+    report = declare(cluster, 2, write_off=False)
+    (known,) = report.pipelines
+    assert sum(cells.cells for cells in known.open) == 2
+    assert known.bound is not None
+    refused(
+        cluster.join("new front"), RefusalCode.NOT_READY, "declared lost", "pipelines restart p"
+    )
+    assert {p.generation for p in cluster.pipelines()} == {0}
+    assert cluster.agreed(SPEC) == (0, 0)
+    cluster.restart_all(from_snapshots=True)
+    again = declare(cluster, 2, write_off=False)
+    assert [each.bound for each in again.pipelines] == [known.bound]
+    registrar = cluster.routing.registrar("p")
+    below = cluster.ask(registrar, RestartPipeline, "p", 0, known.bound - 1, 2_000)
+    refused(below, RefusalCode.BELOW_MIN_TIME)
+    cluster.ask(registrar, RestartPipeline, "p", 0, None, 2_000)
+    finish_anew(cluster, known.bound)
+    (restart,) = cluster.pipeline(0).restarts
+    assert restart.cells[-len(known.open) :] == known.open
+
+
+def test_what_a_lost_shard_alone_has_announced_is_not_taken_back() -> None:
+    """It heard the others' reports, announced, and died before anybody heard of it."""
+    cluster = Lossy(3)
+    running = Running(cluster=cluster)
+    running.create(0, 1, 2, 3, 4, 5)
+    cluster.lost = {(2, 0, ShardReport), (2, 1, ShardReport)}
+    running.consume()
+    told = cluster.processes[2].min_times("p")
+    assert told == (6, 6)
+    assert cluster.processes[0].min_times("p") == cluster.processes[1].min_times("p") == (0, 0)
+    lose(cluster, 2)
+    (known,) = declare(cluster, 2).pipelines
+    assert known.bound is not None and known.bound >= min(told)
+    finish_anew(cluster, min(told))
+
+
+def test_every_crash_of_every_survivor_on_the_way_changes_nothing() -> None:
+    crashes = 0
+    for shard in (0, 1):
+        for commits in range(1, 40):
+            running = Running()
+            cluster = running.cluster
+            running.create(0, 1, 2, 3)
+            lose(cluster, 2)
+            cluster.crash_at(shard, commits)
+            cluster.handle(0, DeclareLost("asked", (2,), True, 1_000))
+            cluster.settle()
+            if not cluster.has_crashed:
+                break
+            crashes += 1
+            declare(cluster, 2)
+            finish_anew(cluster, 4)
+    assert crashes >= 6
+
+
+def test_a_pipeline_that_only_one_survivor_has_heard_of_is_everywhere_afterwards() -> None:
+    """A node has even joined it there: the others pass over what they cannot know, and hold up nothing."""
+    cluster = Cluster(3)
+    other = next(
+        PipelineSpec(name, ("a",), front_count=1, start_slot=0)
+        for name in map("q{}".format, count())
+        if cluster.routing.registrar(name) == 2
+    )
+    for heard in (0, 1):
+        cluster = Cluster(3)
+        deaf = 1 - heard
+        cluster.held = {(2, deaf)}
+        cluster.handle(2, RegisterPipeline("asked", other))
+        cluster.settle()
+        assert cluster.processes[heard].spec(other.name) == other
+        node_id = at_home(cluster, heard, "node", other.name)
+        cluster.handle(heard, JoinNode("joins", other.name, node_id, "other"))
+        cluster.settle()
+        lose(cluster, 2)
+        cluster.held.clear()
+        cluster.handle(0, DeclareLost("declares", (2,), True, 1_000))
+        cluster.pass_time(3_000)
+        (report,) = cluster.answers("declares")
+        assert [known.spec for known in report.pipelines] == [other]
+        assert {p.generation for p in cluster.pipelines(other.name)} == {1_000_001}
+        front = cluster.node(other, "front", "front")
+        assert front.join_front("f").slot == 0
+
+
+def test_a_restart_that_one_survivor_has_heard_of_is_in_force_at_all() -> None:
+    running = Running(lost=2)
+    cluster = running.cluster
+    name = next(n for n in map("r{}".format, count()) if cluster.routing.registrar(n) == 2)
+    spec = PipelineSpec(name, ("a",), front_count=1, start_slot=0)
+    cluster.register(spec)
+    cluster.held = {(2, 1)}
+    cluster.handle(2, RestartPipeline("asked", name, 0, None, 500))
+    cluster.settle()
+    assert [cluster.pipeline(shard, name).generation for shard in (0, 1)] == [1, 0]
+    lose(cluster, 2)
+    cluster.held.clear()
+    declare(cluster, 2)
+    assert [cluster.pipeline(shard, name).generation for shard in (0, 1)] == [1_000_001] * 2
+
+
+def test_a_pipeline_whose_end_one_survivor_has_heard_of_has_ended_at_all() -> None:
+    cluster = Cluster(3)
+    name = next(n for n in map("r{}".format, count()) if cluster.routing.registrar(n) == 2)
+    spec = PipelineSpec(name, ("a",), front_count=1, start_slot=0)
+    cluster.register(spec)
+    cluster.held = {(2, 1)}
+    cluster.handle(2, DeletePipeline("asked", name, 0, True, 500))
+    cluster.settle()
+    assert name not in inside.pipelines(cluster.processes[0])
+    lose(cluster, 2)
+    cluster.held.clear()
+    declare(cluster, 2)
+    for process in cluster.processes.values():
+        assert name not in inside.pipelines(process)
+    assert cluster.register(spec) == spec
+
+
+def test_a_pipeline_that_one_survivor_knows_to_be_complete_is_complete_at_all() -> None:
+    cluster = Cluster(3)
+    name = next(n for n in map("r{}".format, count()) if cluster.routing.registrar(n) == 2)
+    spec = PipelineSpec(name, ("a",), front_count=1, start_slot=0)
+    cluster.register(spec)
+    front = cluster.node(spec, at_home(cluster, 0, "front", name), "front")
+    front.join_front("f")
+    cluster.held = {(2, 1)}
+    front.begin(leaves=["f"])
+    cluster.settle()
+    assert cluster.processes[0].min_times(name) == (FOREVER,)
+    lose(cluster, 2)
+    cluster.held.clear()
+    declare(cluster, 2)
+    assert [process.min_times(name) for process in cluster.processes.values()] == [(FOREVER,)] * 2
+
+
+def test_where_nobody_can_tell_what_was_announced_the_operator_names_the_slot() -> None:
+    """Its only front has left, and what is open is open at the lost shard: that may have announced anything."""
+    running = Running()
+    cluster = running.cluster
+    running.create(*(slot for slot in range(9) if cluster.routing.owner(slot, "p") == 2))
+    running.front.commit(leaves=["f"])
+    lose(cluster, 2)
+    (known,) = declare(cluster, 2).pipelines
+    assert known.bound is None
+    refused(cluster.join("new front"), RefusalCode.NOT_READY, "--from")
+    registrar = cluster.routing.registrar("p")
+    answer = cluster.ask(registrar, RestartPipeline, "p", 0, None, 2_000)
+    refused(answer, RefusalCode.INVALID, "--from")
+    cluster.ask(registrar, RestartPipeline, "p", 0, 10_000, 2_000)
+    finish_anew(cluster, 10_000)
+
+
+def test_a_lost_shard_that_comes_back_is_not_heard() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    stored = [*cluster.stored[2]]
+    lose(cluster, 2)
+    declare(cluster, 2)
+    before = [process.links.keys() for process in cluster.processes.values()]
+    cluster.stored[2] = stored
+    cluster.start(2)
+    cluster.pass_time(2_000)
+    assert [p.links.keys() for s, p in cluster.processes.items() if s != 2] == before
+    assert cluster.processes[2].min_times("p") <= (3, 3)
+    cluster.crash(2)
+    finish_anew(cluster, 3)
+
+
+def test_a_second_shard_is_lost_while_the_first_is_declared() -> None:
+    """Also the one that leads: the declaration of both takes the place of the first."""
+    for second in (0, 1, 2):
+        running = Running(4, lost=3)
+        cluster = running.cluster
+        running.create(0, 1, 2, 3)
+        lose(cluster, 3)
+        cluster.held = {(second, other) for other in range(4)}
+        cluster.handle(0, DeclareLost("asked", (3,), True, 1_000))
+        cluster.settle()
+        assert not cluster.answers("asked")
+        lose(cluster, second)
+        cluster.held.clear()
+        report = declare(cluster, second, 3)
+        assert report.lost == (second, 3)
+        finish_anew(cluster, 4)
+
+
+def test_the_leader_is_lost_when_only_some_have_heard_how_all_go_on() -> None:
+    running = Running(4, lost=3)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    lose(cluster, 3)
+    cluster.handle(0, DeclareLost("asked", (3,), True, 1_000))
+    cluster.settle(lambda: bool(cluster.logged(LossHeard)))
+    cluster.held = {(0, 2)}
+    cluster.settle(lambda: bool(cluster.answers("asked")))
+    cluster.settle()
+    if 3 not in cluster.processes[2].membership.members:
+        cluster.held.clear()
+        pytest.skip("2 has heard it already")
+    lose(cluster, 0)
+    cluster.held.clear()
+    declare(cluster, 0)
+    assert {p.generation for p in cluster.pipelines()} == {2_000_001}
+    finish_anew(cluster, 4)
+
+
+def test_one_that_is_connected_is_not_lost() -> None:
+    cluster = Cluster(3)
+    answer = cluster.ask(0, DeclareLost, (2,), True, 1_000)
+    refused(answer, RefusalCode.CONFLICT, "shard 2 is connected")
+    refused(cluster.ask(0, DeclareLost, (7,)), RefusalCode.INVALID, "shard 7")
+    refused(cluster.ask(0, DeclareLost, (0,)), RefusalCode.INVALID, "it answers")
+    assert refused(cluster.ask(1, DeclareLost, (2,)), RefusalCode.CONFLICT)
+
+
+def test_the_smallest_that_is_left_declares() -> None:
+    cluster = Cluster(3)
+    lose(cluster, 0)
+    assert refused(cluster.ask(2, DeclareLost, (0,)), RefusalCode.NOT_HOME).home == 1
+    declare(cluster, 0, at=1)
+    assert cluster.processes[2].membership.members == {1, 2}
+
+
+def test_nothing_is_decided_while_one_that_is_left_is_away() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    lose(cluster, 2)
+    cluster.part(0, 1)
+    cluster.handle(0, DeclareLost("asked", (2,), True, 1_000))
+    cluster.pass_time(5_000)
+    assert not cluster.answers("asked")
+    refused(cluster.join(at_home(cluster, 0, "late")), RefusalCode.NOT_READY, "being declared lost")
+    refused(cluster.ask(0, RescaleShards, 1), RefusalCode.NOT_READY)
+    cluster.reconnect()
+    cluster.settle()
+    assert cluster.answers("asked")
+    finish_anew(cluster, 3)
+
+
+def test_incarnations_begin_above_all_that_a_lost_shard_can_have_given() -> None:
+    running = Running()
+    cluster = running.cluster
+    cluster.held = {(2, 0), (2, 1)}
+    node_id = at_home(cluster, 2, "alone")
+    cluster.handle(2, JoinNode("joins", "p", node_id, "other"))
+    cluster.commit(2)
+    (joined,) = cluster.answers("joins")
+    lose(cluster, 2)
+    cluster.held.clear()
+    declare(cluster, 2)
+    again = cluster.node(SPEC, node_id)
+    assert again.key.incarnation > joined.key.incarnation
+    old = HandNode(cluster, SPEC, again.home, joined)
+    (refusal,) = [e.refusal for e in old.attach() if isinstance(e, SessionRefused)]
+    assert refusal.code is RefusalCode.FENCED
+
+
+@pytest.mark.parametrize("rounds", range(12))
+def test_a_rescale_under_way_is_given_up(rounds: int) -> None:
+    config = ProcessConfig(rescale_margin_ms=40)
+    running = Running(cluster=Cluster(3, config=config))
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    cluster.join_shard()
+    cluster.handle(0, RescaleShards("rescales", 4))
+    for _ in range(rounds):
+        cluster.move_once()
+    lose(cluster, 2)
+    declare(cluster, 2)
+    cluster.settle()
+    assert len(cluster.answers("rescales")) == 1
+    finish_anew(cluster, 3)
+    for process in cluster.processes.values():
+        assert process.membership.members == {0, 1, 3}
+
+
+@pytest.mark.parametrize("rounds", range(0, 20, 2))
+def test_the_sequencer_is_lost_while_a_shard_joins(rounds: int) -> None:
+    """The newcomer counts afterwards for all, or for none: then it has to join again."""
+    running = Running(lost=0)
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    cluster.bootstrap(shard, 1)
+    for _ in range(rounds):
+        cluster.move_once()
+    lose(cluster, 0)
+    declare(cluster, 0)
+    members = {frozenset(cluster.processes[s].membership.members) for s in (1, 2)}
+    assert members in ({frozenset({1, 2})}, {frozenset({1, 2, 3})})
+    if members == {frozenset({1, 2})}:
+        cluster.crash(shard)
+    finish_anew(cluster, 3)
+
+
+def test_a_lost_shard_is_replaced_by_a_new_one() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    lose(cluster, 2)
+    declare(cluster, 2)
+    assert cluster.join_shard() == 3
+    assert cluster.rescale(3).shards == (0, 1, 3)
+    finish_anew(cluster, 3)
+
+
+def test_all_comes_back_from_snapshots() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    lose(cluster, 2)
+    declare(cluster, 2)
+    cluster.restart_all(from_snapshots=True)
+    for process in cluster.processes.values():
+        assert process.membership.lost == {2: 1_000}
+    finish_anew(cluster, 3)

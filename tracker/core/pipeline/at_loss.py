@@ -1,0 +1,83 @@
+"""What a process knows of a pipeline when other shards are declared lost, and what these can have announced (rule 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tracker.core.cut.combiner import ShardView
+from tracker.core.log.losses import PipelineKnown
+from tracker.core.model import DroppedCells
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.shard.cells import shown_items
+
+
+def known_at_loss(pipeline: Pipeline, lost: Iterable[int]) -> PipelineKnown:
+    """What this process logs of a pipeline when shards are declared lost. A pipeline that is complete at any shard is
+    complete: that was logged before it was announced."""
+    lost = {*lost}
+    heard = [_heard(view, pipeline.graph.size) for view in pipeline.combiner.views.values()]
+    least = max(min(pipeline.announced), min(pipeline.departed_floors), pipeline.floor, *heard)
+    if FOREVER in heard or min(pipeline.durable) == FOREVER:
+        least = FOREVER
+    before = () if pipeline.held is None else pipeline.held.open
+    return PipelineKnown(
+        pipeline.registered, pipeline.restart, pipeline.changed, pipeline.changes, least,
+        _bound(pipeline, lost), (*before, *_open(pipeline, lost)),
+    )  # fmt: skip
+
+
+def _heard(view: ShardView, segments: int) -> int:
+    """What a shard has reported to have announced of the whole pipeline."""
+    return min(view.announced.get(segment, LOWEST_SLOT) for segment in range(segments))
+
+
+def _bound(pipeline: Pipeline, lost: set[int]) -> int | None:
+    """What no lost shard can have announced more than, of the whole pipeline; None where that is not known.
+
+    A shard announces by the reports of all others, so also by this one's: of a front that it has pinned, and that this
+    shard has, no more than the front has promised here. Before it had the front it had announced no more than its pin. That
+    it has pinned the front, this shard knows from its reports, or the front's home from the grant, which is durable.
+    """
+    if pipeline.held is not None:
+        return pipeline.held.from_slot
+    slots = [*_promised(pipeline, lost)]
+    if slots:
+        return min(slots)
+    if pipeline.shard.begun:
+        return None
+    # No front that it waits for was here: nobody has announced more than where the generation began.
+    if pipeline.restart is None:
+        return pipeline.spec.start_slot
+    views = [pipeline.combiner.views.get(shard) for shard in lost]
+    begun = [LOWEST_SLOT if v is None else _heard(v, pipeline.graph.size) for v in views]
+    return max(begun) if LOWEST_SLOT not in begun else None
+
+
+def _promised(pipeline: Pipeline, lost: set[int]) -> Iterator[int]:
+    """Of each front that all lost shards are known to have pinned, the largest of their pins, or what it has promised here
+    beyond."""
+    shard, views = pipeline.shard, pipeline.combiner.views
+    counted = [views[each].fronts for each in lost if each in views]
+    for name, state in shard.fronts.items():
+        joining = shard.front_id(name)
+        node = pipeline.home.nodes.get(name[0])
+        grant = None if node is None else node.grants.get(name[1])
+        if counted and all(joining in fronts for fronts in counted):
+            pins = [fronts[joining].pin for fronts in counted]
+            yield max(*pins, state.heartbeat)
+        elif grant is not None and grant.id == joining:
+            yield max(grant.slot, state.heartbeat)
+
+
+def _open(pipeline: Pipeline, lost: set[int]) -> Iterator[DroppedCells]:
+    """What lost shards have reported last to be open."""
+    views = [view for shard, view in pipeline.combiner.views.items() if shard in lost]
+    for segment in range(pipeline.graph.size):
+        lows = [view.lows[segment] for view in views if segment in view.lows]
+        lows = [low for low in lows if low.open_slots]
+        if lows:
+            lowest = min(low.slot for low in lows)
+            items = shown_items(sum(low.open_items for low in lows))
+            cells = sum(low.open_slots for low in lows)
+            yield DroppedCells(segment, cells, items, lowest, lowest)
