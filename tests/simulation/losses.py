@@ -16,6 +16,7 @@ from tests.simulation.plan import MS
 from tests.simulation.processes import Running
 from tests.simulation.rescaling import RescalingSimulator
 from tests.simulation.stories import draw_plan
+from tests.simulation.upgrading import draw_way
 from tracker.core.log import (
     Answer,
     DeclareLost,
@@ -44,7 +45,8 @@ def loses(seed: int) -> bool:
         random.Random(f"loss {seed}").random() < SHARE
         and plan.shards > 1
         and not plan.story
-        and not plan.older_shards
+        and not plan.storm
+        and draw_way(seed) is None
     )
 
 
