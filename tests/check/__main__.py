@@ -17,20 +17,26 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m tests.check FILE", file=sys.stderr)
         return 2
+    status, lines = checked(Path(arguments[0]))
+    print("\n".join(lines))
+    return status
+
+
+def checked(path: Path) -> tuple[int, list[str]]:
+    """The exit code for a file, and the lines that are said of it."""
     try:
-        history = read_history(Path(arguments[0]))
+        history = read_history(path)
     except (MalformedHistory, OSError) as error:
-        print(f"check: FAILED {arguments[0]} cannot be read as a history: {error}")
-        return 2
+        return 2, [f"check: FAILED {path} cannot be read as a history: {error}"]
     found = violations(history)
     by_kind: dict[str, list[str]] = {}
     for violation in found:
         by_kind.setdefault(violation.split(":")[0], []).append(violation)
+    said: list[str] = []
     for kind, violated in by_kind.items():
-        for violation in violated[:SHOWN]:
-            print(violation)
+        said += violated[:SHOWN]
         if len(violated) > SHOWN:
-            print(f"{kind}: {len(violated) - SHOWN} more")
+            said.append(f"{kind}: {len(violated) - SHOWN} more")
     seen = (
         f"items={len(history.items())} ticks={len(history.ticks)} heard={len(history.heard)} "
         f"pipeline={history.pipeline}"
@@ -40,10 +46,8 @@ def main(arguments: list[str]) -> int:
     if history.measures is not None:
         seen = f"marks={len(history.measures.marks)} pipeline={history.pipeline}"
     if found:
-        print(f"check: FAILED violations={len(found)} {seen}")
-        return 1
-    print(f"check: OK {seen}")
-    return 0
+        return 1, [*said, f"check: FAILED violations={len(found)} {seen}"]
+    return 0, [*said, f"check: OK {seen}"]
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
-"""Lets the checker, a program of its own, judge a history."""
+"""Lets the checker judge a history, and counts what it finds."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.summary import ROOT
+from tests.check.__main__ import checked
 
 _MORE = re.compile(r": (\d+) more$")
 """How the checker counts what it does not print."""
@@ -25,12 +23,8 @@ class Judged:
 
 
 def judge(history: Path) -> Judged:
-    """Runs `python -m tests.check` over it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.check", str(history)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    lines = done.stdout.splitlines() + done.stderr.splitlines()
+    """What `python -m tests.check` says of it."""
+    status, lines = checked(history)
     false = lost = 0
     for line in lines:
         if line.startswith("check:"):
@@ -41,4 +35,4 @@ def judge(history: Path) -> Judged:
             false += count
         else:
             lost += count
-    return Judged(done.returncode == 0, false, lost, lines)
+    return Judged(status == 0, false, lost, lines)

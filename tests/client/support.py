@@ -12,6 +12,7 @@ from dataclasses import replace
 import tracker
 from tests.waits import HANG_S
 from tracker.client import NodeClient, Subscriber, Update
+from tracker.client.connection import parse_targets
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent, TimeKind
 from tracker.core.model.slots import FOREVER
@@ -68,8 +69,11 @@ def various_pipelines(shards: int) -> Iterator[EmbeddedTracker]:
         done(held.commit(promise(3 * HOUR)))
         numbers = joined_front(embedded.node("numbers", "n", "front"))
         done(numbers.commit(promise(7)))
+        # Whichever process is asked says the same.
         for name, slot in (("complete", FOREVER), ("held", HOUR), ("numbers", 7)):
-            assert embedded.subscriber(name).wait_until(slot, timeout_s=HANG_S)
+            for address in parse_targets(embedded.target):
+                with Subscriber(address, name) as subscriber:
+                    assert subscriber.wait_until(slot, timeout_s=HANG_S)
         yield embedded
 
 

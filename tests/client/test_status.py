@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.client.support import HOUR, various_pipelines
+from tests.waits import until
 from tracker.cli.app import app
 from tracker.cli.render.status import TYPES
 from tracker.client import admin as admin_module
@@ -19,6 +20,8 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.view import progress
 
 WRONG_USAGE = 2
+COMPARED = ("time", "min_time", "state", "holds", "lag_slots", "open_items", "complete")
+"""What a moment later is as it was, unless something has happened."""
 
 
 @pytest.fixture
@@ -82,16 +85,22 @@ def test_programs_read_columns(running: EmbeddedTracker, format: str) -> None:
             return pyarrow.parquet.read_table(io.BytesIO(data))
         return pyarrow.ipc.open_stream(data).read_all()
 
-    printed = run(running, "--format", format)
-    assert printed.exit_code == 0, printed.output
-    table = read(printed.stdout_bytes)
+    def asked() -> dict[tuple[str, str | None], list[Any]]:
+        return {key: [row[name] for name in COMPARED] for key, row in rows(running).items()}
+
+    def columns() -> tuple[Any, dict[tuple[str, str | None], list[Any]]] | None:
+        """What stands in columns, and in rows both before it was asked and after."""
+        before, printed = asked(), run(running, "--format", format)
+        assert printed.exit_code == 0, printed.output
+        return (read(printed.stdout_bytes), before) if asked() == before else None
+
+    found = until(columns, "each time something else")
+    assert found is not None
+    table, told = found
     assert table.column_names == list(TYPES)
-    asked = rows(running)
     for row in table.to_pylist():
-        told = asked[row["pipeline"], row["segment"]]
-        assert (row["time"] and row["time"].isoformat()) == told["time"]
-        for name in ("min_time", "state", "holds", "lag_slots", "open_items", "complete"):
-            assert row[name] == told[name]
+        row["time"] = row["time"] and row["time"].isoformat()
+        assert [row[name] for name in COMPARED] == told[row["pipeline"], row["segment"]]
 
 
 def test_what_cannot_be_written_is_said(

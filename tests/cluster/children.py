@@ -45,13 +45,14 @@ class Running:
         errors: Path,
         before: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        imported: tuple[str, ...] = (),
     ) -> None:
         """errors: the file of its standard error; before: what its command is put behind; environment:
-        variables beside those of this process. It is forked from a process that has imported most of it, but for one
-        with a `before`."""
+        variables beside those of this process. It is forked from a process that has imported most of it, and
+        `imported`, but for one with a `before`."""
         self.command = [*before, sys.executable, "-m", module, *arguments]
         self._module, self._arguments = module, arguments
-        self._is_forked = not before
+        self._is_forked, self._imported = not before, imported
         self.root = ROOT
         """Whose code its next run is of: the root of a tree of files."""
         self._errors, self._environment = errors, environment or {}
@@ -83,7 +84,7 @@ class Running:
         if self.root != ROOT:
             environment["PYTHONPATH"] = f"{self.root}:{self.root / 'proto'}"
         elif self._is_forked:
-            return fork(self._module, self._arguments, environment, errors)
+            return fork(self._module, self._arguments, environment, errors, imported=self._imported)
         return subprocess.Popen(
             self.command, cwd=self.root, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=errors, env=environment,

@@ -1,6 +1,6 @@
 """Processes that are forked from one that has imported what they need: most of what a process takes to start is imports.
 
-    python -m tests.cluster.forked SOCKET
+    python -m tests.cluster.forked SOCKET [MODULE ...]
 
 is that one, the template. It has one thread, and makes nothing of gRPC. Each process that it is asked for runs
 `python -m MODULE ARGUMENTS` as an interpreter of its own would: with its own environment, signals and standard files. A
@@ -75,33 +75,39 @@ class Forked:
 
 
 def fork(
-    module: str, arguments: Sequence[str], environment: Mapping[str, str], errors: int
+    module: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    errors: int,
+    *,
+    output: int | None = None,
+    imported: tuple[str, ...] = (),
 ) -> Forked:
-    """Starts `python -m MODULE ARGUMENTS`, with pipes for its standard input and output. errors: a descriptor."""
+    """Starts `python -m MODULE ARGUMENTS`. errors, output: descriptors of its standard error and output, which is a pipe
+    unless it is given, as its input is; imported: modules that its template has imported beside IMPORTED."""
     theirs_in, stdin = os.pipe()
     stdout, theirs_out = os.pipe()
     status, theirs_status = os.pipe()
     asked = json.dumps([module, list(arguments), dict(environment)]).encode()
+    descriptors = [theirs_in, theirs_out if output is None else output, errors, theirs_status]
     with _ASKING:
-        template = _template()
-        descriptors = [theirs_in, theirs_out, errors, theirs_status]
+        template = _template(imported)
         socket.send_fds(template, [len(asked).to_bytes(4, "big")], descriptors)
         template.sendall(asked)
     for descriptor in (theirs_in, theirs_out, theirs_status):
         os.close(descriptor)
     pid = int(os.read(status, _STATUS_BYTES))
-    return Forked(
-        pid, status, os.fdopen(stdin, "w"), os.fdopen(stdout), [sys.executable, "-m", module, *arguments]
-    )  # fmt: skip
+    what = [sys.executable, "-m", module, *arguments]
+    return Forked(pid, status, os.fdopen(stdin, "w"), os.fdopen(stdout), what)
 
 
 @cache
-def _template() -> socket.socket:
-    """The way to the template of this process, which is started when it is first asked for."""
+def _template(imported: tuple[str, ...]) -> socket.socket:
+    """The way to a template of this process, which is started when it is first asked for."""
     ours, theirs = socket.socketpair()
     with theirs:
         subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            [sys.executable, "-m", __name__, str(theirs.fileno()), *imported],
             cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
         )  # fmt: skip
     return ours
@@ -110,11 +116,11 @@ def _template() -> socket.socket:
 # --- in the template ------------------------------------------------------------------------------
 
 
-def serve(asking: socket.socket) -> tuple[str, list[str]]:
+def serve(asking: socket.socket, imported: Sequence[str]) -> tuple[str, list[str]]:
     """Forks what it is asked for until nobody can ask any more; returns in the processes that were asked for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are let go
-    for name in IMPORTED:
+    for name in (*IMPORTED, *imported):
         importlib.import_module(name)
     while True:
         head, descriptors, _, _ = socket.recv_fds(asking, 4, 4)
@@ -158,6 +164,6 @@ def _become(standard: Sequence[int], environment: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    name, words = serve(socket.socket(fileno=int(sys.argv[1])))
+    name, words = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
     sys.argv = [name, *words]
     runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from tempfile import TemporaryFile
+from typing import Self, TextIO, TypeVar
 
 from examples.history import Recorder
-from scripts.summary import ROOT
 from tests.cluster.children import Running, discard, ends_of_logs, processor_s
+from tests.cluster.forked import fork
 from tests.cluster.network import Loopback, Network, Place, fresh_address
 from tests.cluster.redis_server import STRICT, RedisServer
 from tests.waits import HANG_S, until
@@ -286,11 +286,23 @@ def lowmark(
     *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command of `lowmark` as a person does."""
-    return subprocess.run(
-        [sys.executable, "-m", "tracker.cli", *arguments],
-        cwd=ROOT, check=False, capture_output=True, text=True, timeout=HANG_S,
-        env={**os.environ, **(environment or {})},
-    )  # fmt: skip
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        process = fork(
+            "tracker.cli", arguments, {**os.environ, **(environment or {})}, errors.fileno(),
+            output=output.fileno(),
+        )  # fmt: skip
+        process.stdin.close()
+        try:
+            status = process.wait(HANG_S)
+        finally:
+            process.kill()
+        said, wrong = (_read(file) for file in (output, errors))
+    return subprocess.CompletedProcess(process.args, status, said, wrong)
+
+
+def _read(file: TextIO) -> str:
+    file.seek(0)
+    return file.read()
 
 
 def local_tracker(

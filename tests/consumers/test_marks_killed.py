@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 import tracker
 from tests.client.support import done, joined_front, promise
+from tests.cluster.children import Running
 from tests.consumers.follow_killed import POINTS
 from tests.consumers.tables import (
     DeltaPlace,
@@ -23,8 +22,7 @@ from tests.consumers.tables import (
     success_files,
 )
 from tests.consumers.test_openlineage import Lineage, lineage
-from tests.docs.pages import ROOT
-from tests.waits import HANG_S, PROGRAM_S
+from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.openlineage import run_id
@@ -37,6 +35,10 @@ SPEC = PipelineSpec("p", ("first",), fronts=("front",), start_slot=START, slack_
 HOURS = 4
 DEATHS = ("recorded", *POINTS)
 """The first before anything is complete, then one round through the first hour."""
+IMPORTED = (
+    "deltalake", "openlineage.client.transport.http", "pyarrow.dataset", "pyiceberg.table",
+    "sqlalchemy.orm", "tracker.consumers.periods.delta",
+)  # fmt: skip
 SENT = ["START", "COMPLETE"] * 3
 """By those who die in the first hour behind both events, whose position none of them has recorded."""
 
@@ -54,7 +56,7 @@ class Follows:
     def __init__(self, target: str, lineage: str, directory: Path) -> None:
         self.delta, self.iceberg = DeltaPlace(directory), IcebergPlace(directory)
         self.files, self.events = directory / "files", directory / "events"
-        self._environment = environment_of(directory)
+        self._environment, self._errors = environment_of(directory), directory / "follow.log"
         self._arguments = [
             "periods", "follow", "--pipeline", "p", "--segment", "first", "--target", target,
             "--record", str(directory / "record.json"), "--mark-delta", self.delta.location,
@@ -73,12 +75,13 @@ class Follows:
         return self._run("tracker.cli", [], 0)
 
     def _run(self, module: str, before: list[str], status: int) -> list[str]:
-        ran = subprocess.run(
-            [sys.executable, "-m", module, *before, *self._arguments], check=False, cwd=ROOT,
-            env=self._environment, capture_output=True, text=True, timeout=PROGRAM_S,
+        follower = Running(
+            module, *before, *self._arguments, errors=self._errors, environment=self._environment,
+            imported=IMPORTED,
         )  # fmt: skip
-        assert ran.returncode == status, ran.stdout + ran.stderr
-        return [json.loads(line)["key"] for line in ran.stdout.splitlines()]
+        with follower:
+            assert follower.end() == status, follower.errors()
+        return [json.loads(line)["key"] for _, line in follower.lines]
 
 
 def test_each_period_is_marked_once_in_each_place_wherever_the_follower_dies(

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from examples.word_count.__main__ import main
 from examples.word_count.run import newest_counts
 from examples.word_count.text import counted, lines, words
-from tests.waits import PROGRAM_S
 
 
-def test_every_word_is_counted_once_also_when_the_state_is_repartitioned() -> None:
-    # In a process of its own: a JVM that is there already would not take the example's settings.
-    command = [sys.executable, "-m", "examples.word_count", "--partitions", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
-    last = done.stdout.splitlines()[-1]
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_every_word_is_counted_once_also_when_the_state_is_repartitioned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["--partitions", "4"])
+    printed = capsys.readouterr().out
+    assert status == 0, printed
+    last = printed.splitlines()[-1]
     assert "word_count: OK" in last
     assert f"words={counted(lines()).total()} " in last
     assert " open_items=0 " in last
-    assert "state partitions: 2 -> 4" in done.stdout
+    assert "state partitions: 2 -> 4" in printed
 
 
 def test_the_text_is_real_and_not_small() -> None:

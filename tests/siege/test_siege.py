@@ -41,15 +41,6 @@ def test_connections_that_come_to_no_call_are_closed() -> None:
     asyncio.run(besiege())
 
 
-def test_packed_requests_cost_no_memory(tmp_path: Path) -> None:
-    """62 KiB of each would be 63 MiB."""
-    kinds = ("health-packed", "join-packed")
-    found = attacked(tmp_path, kinds)
-    assert swollen(found) == []
-    assert {each.answers.keys() <= {"UNIMPLEMENTED"} for each in found.values()} == {True}
-    assert all(each.most_mib - each.before_mib < 63 for each in found.values())
-
-
 def test_small_attacks_close_no_door(tmp_path: Path) -> None:
     assert swollen(attacked(tmp_path, ("orders", "foreign-page", "foreign-metrics"))) == []
 

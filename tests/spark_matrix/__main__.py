@@ -183,6 +183,8 @@ def main(arguments: list[str]) -> int:
         ),
         key=in_order,
     )  # fmt: skip
+    if chosen.quick:
+        rows = [replace(row, profiles=row.quick) for row in rows]
     if chosen.profile:
         names = chosen.profile.split(",")
         rows = [

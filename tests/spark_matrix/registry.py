@@ -44,8 +44,8 @@ class Row:
     name: str
     body: Body | None
     profiles: tuple[Profile, ...]
-    quick: bool
-    """Whether it is part of the tests of every change."""
+    quick: tuple[Profile, ...] = ()
+    """The sessions in which it is part of the tests of every change."""
     why: str = ""
     since: str = ""
     """The first minor version of PySpark that can do it; on an older one it is refused."""
@@ -55,12 +55,15 @@ ROWS: list[Row] = []
 
 
 def row(
-    number: str, name: str, *profiles: Profile, quick: bool = False, since: str = ""
+    number: str, name: str, *profiles: Profile, quick: bool | Profile = False, since: str = ""
 ) -> Callable[[Body], Body]:
-    """Registers a row that runs once in a session of each profile (default: local)."""
+    """Registers a row that runs once in a session of each profile (default: local). quick: whether all of them are
+    part of the tests of every change, or which one is."""
+    all_profiles = profiles or (LOCAL,)
+    in_tests = (quick,) if isinstance(quick, Profile) else all_profiles if quick else ()
 
     def register(body: Body) -> Body:
-        _add(Row(number, name, body, profiles or (LOCAL,), quick, since=since))
+        _add(Row(number, name, body, all_profiles, in_tests, since=since))
         return body
 
     return register
@@ -68,7 +71,7 @@ def row(
 
 def not_covered(number: str, name: str, why: str) -> None:
     """Lists what the matrix should have and has not: the run then says that it is not whole."""
-    _add(Row(number, name, None, (LOCAL,), False, why))
+    _add(Row(number, name, None, (LOCAL,), why=why))
 
 
 def _add(added: Row) -> None:

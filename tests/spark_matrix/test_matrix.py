@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+
+import pytest
 
 from tests.docs.pages import ROOT
 from tests.spark_matrix import rows
+from tests.spark_matrix.__main__ import main
 from tests.spark_matrix.recording import Line, settled
 from tests.spark_matrix.registry import ROWS
-from tests.waits import PROGRAM_S
+
+Shown = pytest.CaptureFixture[str]
 
 
-def run_matrix(name: str, *arguments: str) -> tuple[int, list[str]]:
-    """Its exit code and what it has printed; with files of its own in `build`."""
-    command = [sys.executable, "-m", "tests.spark_matrix", "--name", name, *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_S, check=False
-    )
-    print(done.stdout, done.stderr[-3000:])
-    return done.returncode, done.stdout.splitlines()
-
-
-def test_the_quick_rows_hold() -> None:
-    status, lines = run_matrix("spark_matrix_quick", "--quick")
-    assert status == 0
+def test_the_quick_rows_hold(capsys: Shown) -> None:
+    status = main(["--name", "spark_matrix_quick", "--quick"])
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 0, lines
     assert lines[-1].startswith("spark-matrix-quick: OK rows=")
     outcomes = json.loads((ROOT / "build/spark_matrix_quick.json").read_text())["outcomes"]
     ran = {(outcome["number"], outcome["profile"]) for outcome in outcomes}
-    assert ran == {
-        (row.number, profile.name) for row in ROWS if row.quick for profile in row.profiles
-    }
+    assert ran == {(row.number, profile.name) for row in ROWS for profile in row.quick}
 
 
-def test_a_planted_fault_is_found() -> None:
-    """An acknowledged tick that is forgotten; the other faults are planted by hand, since each needs a
-    session of its own."""
-    arguments = ("--rows", "1", "--profile", "local", "--sabotage", "lost")
-    status, lines = run_matrix("spark_matrix_lost", *arguments)
-    assert status == 1
+def test_a_planted_fault_is_found(capsys: Shown) -> None:
+    """An acknowledged tick that is forgotten; the other faults are planted by hand."""
+    arguments = ["--rows", "1", "--profile", "local", "--sabotage", "lost"]
+    assert main(["--name", "spark_matrix_lost", *arguments]) == 1
+    lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("spark-matrix-lost: FAILED rows=")
     assert any(line.startswith("lost completion") for line in lines)
 

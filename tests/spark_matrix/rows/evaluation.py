@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from local_tracker import acks
 from local_tracker.spark.session.options import TrackingOptions
 from tests.spark.support import SCHEMA, parse_operator
-from tests.spark_matrix.registry import BOTH, row
+from tests.spark_matrix.registry import BOTH, LOCAL, row
 from tests.spark_matrix.world import SIDE, World
 from tracker.core.model.ack_values import child_value
 from tracker.errors import TrackingError
@@ -47,7 +47,7 @@ def local_trackers() -> set[Path]:
     return set(Path(os.environ["LOWMARK_DIRECTORY"]).glob("*.sock"))
 
 
-@row("1.3", "count() and write", *BOTH, quick=True)
+@row("1.3", "count() and write", *BOTH, quick=LOCAL)
 def count_and_write(world: World) -> None:
     def each(frame: DataFrame, publish: Publish, batch: int) -> None:
         assert frame.count() == 20
@@ -176,7 +176,7 @@ def persist(world: World) -> None:
     world.finish()
 
 
-@row("1.11", "a cached partition evicted between two actions", *BOTH, quick=True)
+@row("1.11", "a cached partition evicted between two actions", *BOTH, quick=LOCAL)
 def cache_evicted(world: World) -> None:
     evicted = []
 

@@ -14,7 +14,7 @@ from local_tracker import acks
 from tests.spark.support import Batches
 from tests.spark_matrix import driver
 from tests.spark_matrix.faults import Stage, once
-from tests.spark_matrix.registry import BOTH, row
+from tests.spark_matrix.registry import BOTH, CLUSTER, row
 from tests.spark_matrix.rows.drivers import read_on, run_driver
 from tests.spark_matrix.rows.tasks import stages, write
 from tests.spark_matrix.world import SIDE, World
@@ -45,7 +45,7 @@ def breaking(world: World, harm: Any) -> None:
     world.finish()
 
 
-@row("9.1", "the local tracker killed in the middle of a task", *BOTH, quick=True)
+@row("9.1", "the local tracker killed in the middle of a task", *BOTH, quick=CLUSTER)
 def killed(world: World) -> None:
     def kill() -> None:
         # Of this pipeline, of this executor: the one that this worker is connected to.

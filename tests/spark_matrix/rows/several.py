@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.support import SCHEMA
-from tests.spark_matrix.registry import BOTH, row
+from tests.spark_matrix.registry import BOTH, CLUSTER, row
 from tests.spark_matrix.world import World
 from tracker.core.model import Edge
 
@@ -26,7 +26,7 @@ def reading(
     )  # fmt: skip
 
 
-@row("7.1", "a chain of three", *BOTH, quick=True)
+@row("7.1", "a chain of three", *BOTH, quick=CLUSTER)
 def chain(world: World) -> None:
     world.open("parse", "enrich", "total")
     world.follow("cp", "parse", world.sink("out", "enrich"))

@@ -74,7 +74,7 @@ def write(frame: DataFrame, publish: Publish, batch: int) -> None:
     publish(frame)
 
 
-@row("2.1", "a task that fails once, after its hand-over", *BOTH, quick=True)
+@row("2.1", "a task that fails once, after its hand-over", *BOTH, quick=CLUSTER)
 def fails_once(world: World) -> None:
     marker = world.path("failed")
 

@@ -22,7 +22,7 @@ from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import TrackedQuery
 from tests.cluster.children import Running
 from tests.spark.support import SCHEMA
-from tests.spark_matrix.registry import BOTH, row
+from tests.spark_matrix.registry import BOTH, LOCAL, row
 from tests.spark_matrix.truth import Output
 from tests.spark_matrix.world import World
 from tests.waits import HANG_S
@@ -231,7 +231,7 @@ def partitioned_source() -> Any:
     return Source
 
 
-@row("6.15", "tracked by rows: every row an item, whatever file it is in", *BOTH, quick=True)
+@row("6.15", "tracked by rows: every row an item, whatever file it is in", *BOTH, quick=LOCAL)
 def by_rows(world: World) -> None:
     world.open("parse", "after", fronts={}, elsewhere=["rows"])
     by_slot = {"parse": "global_time", "after": "global_time"}
