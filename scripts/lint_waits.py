@@ -7,6 +7,7 @@ the behaviour under test, and has to expire, or is asked again) or `# paces: why
 
 - a number, or a name of a module's constant that is one, as a limit of a wait;
 - a sleep;
+- in a test, a program that is waited for without a limit;
 - a mark with a timeout of a test's own.
 
 Zero asks without waiting, and is no limit.
@@ -38,6 +39,7 @@ WAITS = {
     "settimeout": 0, "until": 1, "wait": 0, "wait_durable": 0, "wait_for": 1, "wait_round": 2, "wait_until": 1,
 }  # fmt: skip
 """Calls, by their last name, that take a limit behind so many other arguments."""
+RUNS = ("subprocess.run", "subprocess.check_output")
 SLEEPS = ("time.sleep", "asyncio.sleep", "sleep")
 
 
@@ -55,6 +57,11 @@ def found(path: Path) -> Iterator[tuple[int, str]]:
     for statement in ast.walk(tree):
         if isinstance(statement, ast.Call) and not _explained(statement, lines):
             yield from ((statement.lineno, wrong) for wrong in _wrong(statement, numbers))
+            if path.name.startswith("test_") and _runs_for_ever(statement):
+                yield (
+                    statement.lineno,
+                    "a program without a limit: timeout=HANG_S of tests/waits.py",
+                )
         elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _defaults(statement, numbers, lines)
 
@@ -72,6 +79,11 @@ def _wrong(call: ast.Call, numbers: dict[str, ast.Assign]) -> Iterator[str]:
     for limit in limits:
         if _is_number(limit, numbers) and not _is_zero(limit):
             yield f"{ast.unparse(limit)} as a limit of a wait: HANG_S of tests/waits.py is the one"
+
+
+def _runs_for_ever(call: ast.Call) -> bool:
+    named = {each.arg for each in call.keywords}
+    return ast.unparse(call.func) in RUNS and not named & {"timeout", None}
 
 
 def _defaults(

@@ -16,7 +16,7 @@ import psycopg
 
 from tests.cluster.network import fresh_address
 from tests.cluster.part import PartProcess
-from tests.waits import until
+from tests.waits import HANG_S, until
 
 FAST_TO_MAKE = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username=postgres")
 COMMITTED = "extract(epoch FROM pg_xact_commit_timestamp(xmin))"
@@ -61,7 +61,7 @@ class PostgresServer(PartProcess):
         if not data.exists():
             made = subprocess.run(
                 [*self._as, str(self._programs / "initdb"), *FAST_TO_MAKE, "-D", str(data)],
-                capture_output=True, text=True, check=False, cwd=self._directory,
+                capture_output=True, text=True, check=False, cwd=self._directory, timeout=HANG_S,
             )  # fmt: skip
             assert made.returncode == 0, made.stdout + made.stderr
         return super().start()
@@ -104,7 +104,11 @@ class PostgresServer(PartProcess):
 def _lives(pid: int) -> bool:
     """Whether a process runs; one that nobody has waited for does not."""
     found = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ["ps", "-o", "stat=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANG_S,
     )
     return found.stdout.strip()[:1] not in ("", "Z")
 

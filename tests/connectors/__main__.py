@@ -93,7 +93,7 @@ def rows_of(connector: Connector, words: list[str]) -> list[Row]:
 
         if word in words:
             number = f"{connector.number}.{place}"
-            rows.append(Row(number, title, None if why else tried, (profile,), False, why))
+            rows.append(Row(number, title, None if why else tried, (profile,), why=why))
     return rows
 
 

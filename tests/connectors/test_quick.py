@@ -13,6 +13,7 @@ from tests.connectors.kinds import CONNECTORS
 from tests.connectors.kinds.files import FilesInHdfs
 from tests.connectors.parts.jars import OFTEN, jars
 from tests.connectors.parts.s3 import server_program
+from tests.waits import PROGRAM_S
 
 NAME = "connectors_quick"
 ROW = "ordinary"
@@ -27,7 +28,9 @@ def test_an_ordinary_run_of_each_is_right() -> None:
     command = [
         sys.executable, "-m", "tests.connectors", "--only", only, "--rows", ROW, "--name", NAME,
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S
+    )
     print(done.stdout, done.stderr[-3000:])
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].startswith(

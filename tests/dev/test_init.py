@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from scripts.summary import ROOT
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client.pipeline_file import load_pipeline
@@ -38,7 +39,9 @@ def test_it_writes_files_that_are_well_formed_and_says_what_to_do_next(
     ruff, rules = str(Path(sys.executable).parent / "ruff"), str(ROOT / "pyproject.toml")
     for words in (["check"], ["format", "--check"]):
         command = [ruff, *words, "--config", rules, "--no-cache", str(directory)]
-        checked = subprocess.run(command, capture_output=True, text=True, check=False)
+        checked = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=HANG_S
+        )
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

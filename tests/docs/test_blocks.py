@@ -14,6 +14,7 @@ import yaml
 
 from scripts.site_pages import FACE, public_names
 from tests.docs.pages import Block, blocks, pages
+from tests.waits import HANG_S
 
 OFFERED = {
     f"lowmark.{module}".rstrip("."): {*public_names(module)}
@@ -56,7 +57,9 @@ def test_shell_is_shell(block: Block) -> None:
     shell = block.text.replace("$ ", "", 1) if block.text.startswith("$ ") else block.text
     # What a page leaves to the reader to fill in.
     shell = re.sub(r"\.\.\.|<[A-Z_]+>", "x", shell)
-    said = subprocess.run(["bash", "-n"], input=shell, check=False, capture_output=True, text=True)
+    said = subprocess.run(
+        ["bash", "-n"], input=shell, check=False, capture_output=True, text=True, timeout=HANG_S
+    )
     assert said.returncode == 0, said.stderr
 
 

@@ -13,6 +13,7 @@ import typer
 
 from scripts.check.registry import read_checks
 from tests.docs.pages import ROOT, blocks, pages, without_blocks
+from tests.waits import HANG_S
 from tracker.cli.app import app
 
 
@@ -36,7 +37,7 @@ def test_pages_name_targets_that_the_makefile_has() -> None:
 def test_help_explains_a_few_targets_and_names_every_check() -> None:
     shown = subprocess.run(
         ["make", "--no-print-directory", "help"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
+        cwd=ROOT, check=True, capture_output=True, text=True, timeout=HANG_S,
     ).stdout  # fmt: skip
     explained = re.findall(r"^make ([A-Za-z]+): \w", shown, re.MULTILINE)
     assert {"test", "lint", "check", "setup", "clean"} < set(explained) and len(explained) <= 10

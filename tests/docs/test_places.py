@@ -6,6 +6,7 @@ import re
 import subprocess
 
 from tests.docs.pages import ROOT
+from tests.waits import HANG_S
 
 KNOWN_HOSTS = {
     "json-schema.org",  # the dialect of a schema
@@ -23,7 +24,12 @@ HOST = re.compile(r"https?://([\w.-]+)")
 def _texts() -> list[tuple[str, str]]:
     """Tracked text files by name; generated stubs and the word-count text are not ours to word."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "ls-files", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
     ).stdout.split("\0")
     found = []
     for name in listed:

@@ -16,6 +16,7 @@ import pytest
 import lowmark
 from lowmark._face import declared
 from tests.docs.pages import ROOT, blocks, pages
+from tests.waits import HANG_S
 
 NAMES = {
     "": (
@@ -125,7 +126,7 @@ def test_without_its_source_a_module_of_the_face_says_what_to_do(tmp_path: Path)
         py_compile.compile(str(file), str(tmp_path / "lowmark" / f"{file.stem}.pyc"), doraise=True)
     done = subprocess.run(
         [sys.executable, "-P", "-c", "import lowmark"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=False, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=False, capture_output=True, text=True, timeout=HANG_S,
     )  # fmt: skip
     assert "the source of lowmark is not there: install lowmark whole" in done.stderr
 

@@ -85,6 +85,6 @@ def test_partitions_that_were_made_too_early_are_named(shop: Shop) -> None:
 
 
 def test_its_reports_are_noted_by_the_program_of_the_pages(shop: Shop) -> None:
-    subprocess.run([shop.directory / "bin" / "report-hour", "an-hour"], check=True)
+    subprocess.run([shop.directory / "bin" / "report-hour", "an-hour"], check=True, timeout=HANG_S)
     (noted,) = shop.history()
     assert noted.hour == "an-hour" and noted.at_ns > shop.completed[-1][1]

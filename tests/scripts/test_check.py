@@ -29,6 +29,7 @@ from scripts.check.registry import (
 )
 from scripts.check.showing import cut, page_rows, written
 from scripts.summary import ROOT
+from tests.waits import HANG_S
 
 CHECKS = read_checks()
 ONE = Check(
@@ -260,7 +261,7 @@ def test_a_long_summary_keeps_both_ends() -> None:
 def test_make_knows_every_check_and_no_other() -> None:
     makefile = subprocess.run(
         ["make", "--no-print-directory", "-pn", "help"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANG_S,
     ).stdout  # fmt: skip
     (declared,) = (line for line in makefile.splitlines() if line.startswith("CHECKS := "))
     assert declared.removeprefix("CHECKS := ").split() == list(CHECKS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.summary import ROOT
+from tests.waits import HANG_S
 
 MAKE = """#!/bin/sh
 echo "$1: as planned"
@@ -24,7 +25,12 @@ def test_both_run_and_either_can_fail_the_whole(broken: str, tmp_path: Path) -> 
     make.chmod(0o755)
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "BROKEN": broken}
     done = subprocess.run(
-        [ROOT / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False
+        [ROOT / ".ci" / "run"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANG_S,
     )
     assert done.stdout.splitlines() == ["lint: as planned", "test: as planned"]
     assert (done.returncode != 0) == bool(broken)

@@ -11,6 +11,7 @@ import pytest
 
 from scripts import function_lengths, lint, lint_waits
 from scripts.summary import ROOT
+from tests.waits import HANG_S
 
 PRIVATE_USE = '''"""A stranger."""
 
@@ -87,7 +88,7 @@ def test_lengths_of_methods_and_of_functions_inside_functions_count() -> None:
 def test_a_private_member_used_outside_of_its_class_fails(folder: str) -> None:
     done = subprocess.run(
         [*lint.CHECKS["ruff"][:2], "--stdin-filename", f"{folder}/stranger.py", "-"],
-        input=PRIVATE_USE, cwd=ROOT, capture_output=True, text=True, check=False,
+        input=PRIVATE_USE, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG_S,
     )  # fmt: skip
     assert done.returncode == 1
     assert "SLF001" in done.stdout
@@ -105,7 +106,7 @@ def test_every_import_contract_can_break(tmp_path: Path) -> None:
             file.write(f"\nimport {imported}\n")
     done = subprocess.run(
         [*lint.CHECKS["imports"], "--no-cache"],
-        cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=HANG_S,
     )  # fmt: skip
     assert done.returncode == 1
     kept = [line for line in done.stdout.splitlines() if " KEPT" in line]
@@ -143,6 +144,8 @@ def test_python_runs_the_checks_of_its_own_environment() -> None:
         ("await asyncio.sleep(pause_s)", "a sleep"),
         ("def wait(timeout_s: float = 5): ...", "5 as a limit"),
         ("pytest.mark.timeout(HANG_S)", "a timeout of a test's own"),
+        ("subprocess.run(command)", "a program without a limit"),
+        ("subprocess.run(command, timeout=HANG_S)", ""),
         ("thread.join(HANG_S)", ""),
         ("future.result(0)", ""),
         ("await asyncio.sleep(0)", ""),

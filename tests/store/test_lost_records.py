@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.store import LogShortened, SqliteStore, StoreError
 from tracker.store.mark import mark_path, read_mark
@@ -360,7 +361,9 @@ os._exit(9)
 @pytest.mark.parametrize("way", ["killed", "rolled back"])
 def test_what_a_half_written_transaction_leaves_is_no_damage(killed: Path, way: str) -> None:
     """Large ones are in the file before they are committed; the next commit writes over some of it."""
-    died = subprocess.run([sys.executable, "-c", DIES, str(killed / "s.db"), way], check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", DIES, str(killed / "s.db"), way], check=False, timeout=HANG_S
+    )
     assert died.returncode == 9
     assert find_damage(killed / "s.db-wal") is None
     store = SqliteStore(killed / "s.db", 0)

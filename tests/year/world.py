@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.growth import resident_bytes
 from benchmarks.scale import BLOCK_SLOTS, SLOT_NS, STEP_NS, Deployment
+from tests.waits import HANG_S
 from tests.year.listening import Listeners
 from tracker.core.log import (
     Announced,
@@ -126,7 +127,7 @@ def started(paths: Sequence[Path], smaller: Mapping[str, int]) -> dict[str, floa
     """What other processes take to start with these stores, one after the other in one process. smaller: as they were
     written by."""
     command = [sys.executable, "-m", "tests.year.start", json.dumps(smaller), *map(str, paths)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=HANG_S)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
