@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests import inside
 from tests.core.driver import MS, Cluster, Lossy, refused
 from tracker.core.log import (
     Announcement,
@@ -23,7 +22,7 @@ from tracker.core.log import (
     Wake,
 )
 from tracker.core.log.steps import ShardLeft
-from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
 
@@ -51,56 +50,6 @@ def test_that_a_pipeline_is_complete_is_said_by_its_registrar_once(shards: int) 
             assert FOREVER not in dict(effect.record.min_times).values()
     for shard in range(shards):
         assert cluster.restart(shard).min_times("p") == (FOREVER, FOREVER)
-
-
-def small_steps(cluster: Cluster, number: int) -> bool:
-    """So many deliveries and commits, one after the other; False if there is nothing more to do."""
-    for _ in range(number):
-        waiting = [shard for shard, records in cluster.pending.items() if records]
-        links = cluster.deliverable()
-        if waiting:
-            cluster.commit(waiting[0], 1)
-        elif links:
-            cluster.deliver(*links[0], 1)
-        elif not any(inside.has_news(process) for process in cluster.processes.values()):
-            return False
-        else:
-            cluster.pass_time_without_commits()
-    return True
-
-
-@pytest.mark.parametrize("crash", [False, True])
-def test_a_restart_at_any_moment_comes_before_completion_or_after_it(crash: bool) -> None:
-    """Before it, nobody has said that the pipeline is complete; after it, it is refused."""
-    outcomes = set()
-    for moment in range(60):
-        cluster = Cluster(2)
-        nearly_complete(cluster)
-        registrar = cluster.routing.registrar("p")
-        more = small_steps(cluster, moment)
-        cluster.handle(registrar, RestartPipeline("restart", "p", 0, None, 0))
-        if crash:
-            cluster.commit(registrar, 1)
-            cluster.restart(registrar)
-            cluster.handle(registrar, RestartPipeline("again", "p", 0, None, 0))
-        cluster.settle()
-        (result,) = cluster.answers("again" if crash else "restart")
-        if isinstance(result, Refusal):
-            assert result.code is RefusalCode.COMPLETE
-            assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
-            assert all(pipeline.generation == 0 for pipeline in cluster.pipelines())
-        else:
-            assert isinstance(result, Restart)
-            assert all(pipeline.floor < FOREVER for pipeline in cluster.pipelines())
-            node = cluster.node(SPEC, "front")
-            grant = node.join_front("F")
-            assert grant.granted and grant.slot < FOREVER
-            node.commit(leaves=["F"])
-            assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
-        outcomes.add(type(result))
-        if not more:
-            break
-    assert outcomes == {Refusal, Restart}
 
 
 def test_what_is_complete_by_an_older_log_is_said_by_the_others_too() -> None:

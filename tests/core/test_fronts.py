@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.core.driver import MS, Cluster, HandNode, content, refused
-from tracker.core.log import AttachSession, Joined, JoinNode, SessionRefused, TickRefused, Wake
+from tracker.core.log import AttachSession, SessionRefused, TickRefused, Wake
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER
 
@@ -17,34 +17,6 @@ def begun(shards: int, spec: PipelineSpec = SPEC, heartbeat: int = 50) -> tuple[
     cluster = Cluster(shards)
     cluster.register(spec)
     return cluster, cluster.front(spec, "first", promise=heartbeat)
-
-
-def test_a_heartbeat_is_exclusive(shards: int) -> None:
-    """Nothing below 50 will be labelled; 50 itself may be."""
-    cluster, front = begun(shards)
-    assert cluster.agreed(SPEC) == (50, 54)
-    front.commit(created=[(0, 50, 1)])
-    front.commit(heartbeats={"a": 51})
-    assert cluster.agreed(SPEC) == (50, 54)
-
-
-def test_a_late_front_may_label_where_it_breaks_no_announcement(shards: int) -> None:
-    cluster, _ = begun(shards)
-    late = cluster.node(SPEC, "late")
-    assert late.join_front("b", 0).slot == 50
-    assert late.join_front("c", 1).slot == 54
-    assert cluster.agreed(SPEC) == (50, 54)
-
-
-def test_a_late_front_holds_min_time_from_its_grant_on(shards: int) -> None:
-    cluster, first = begun(shards)
-    late = cluster.node(SPEC, "late")
-    grant = late.join_front("b")
-    first.commit(heartbeats={"a": 90})
-    assert cluster.agreed(SPEC) == (grant.slot, grant.slot + 4)
-    late.commit(created=[(0, grant.slot, 7)])
-    late.commit(heartbeats={"b": 95})
-    assert cluster.agreed(SPEC) == (grant.slot, grant.slot + 4)
 
 
 def test_a_front_that_labels_below_its_promise_is_refused_though_another_holds(shards: int) -> None:
@@ -61,39 +33,6 @@ def test_a_front_that_labels_below_its_promise_is_refused_though_another_holds(s
     first.commit(created=[(0, 90, 8), (1, 60, 8)])  # and it promised for its segment alone
 
 
-def test_a_joining_front_holds_min_time_while_a_shard_has_not_heard_of_it() -> None:
-    cluster, first = begun(2)
-    late = cluster.node(SPEC, "late")
-    away = 1 - late.home
-    cluster.held = {(late.home, away)}
-    late.begin(joins={"b": 0})
-    cluster.settle()
-    assert not late.grants, "one shard has not answered"
-    first.begin(heartbeats={"a": 90})
-    cluster.settle()
-    assert max(times[0] for times in cluster.min_times(SPEC)) == 50
-    cluster.reconnect()
-    assert late.grants[-1].slot == 50
-    assert cluster.agreed(SPEC) == (50, 54)
-
-
-def test_the_grant_is_the_largest_pin_of_all_shards() -> None:
-    """A shard that has announced more pins higher; below that the front may not label."""
-    cluster, first = begun(2)
-    ahead = 1 - first.home
-    cluster.held = {(ahead, first.home)}  # the home hears no report of the other shard
-    first.begin(heartbeats={"a": 90})
-    cluster.settle()
-    said = cluster.min_times(SPEC)
-    assert said[ahead][0] == 90
-    assert said[first.home][0] == 50
-    late = cluster.node(SPEC, next(cluster.ids_at(first.home)))
-    late.begin(joins={"b": 0})
-    cluster.settle()
-    cluster.reconnect()
-    assert late.grants[-1].slot == 90
-
-
 def test_items_before_the_grant_are_refused() -> None:
     cluster, _ = begun(2)
     late = cluster.node(SPEC, "late")
@@ -104,17 +43,6 @@ def test_items_before_the_grant_are_refused() -> None:
     assert refusal.code is RefusalCode.NOT_READY
     assert "'b'" in refusal.message
     assert "grant" in refusal.message
-
-
-def test_a_front_may_leave_and_come_again(shards: int) -> None:
-    spec = replace(SPEC, open=True)
-    cluster, first = begun(shards, spec)
-    for slot in (60, 70, 80):
-        first.commit(leaves=["a"])
-        grant = first.join_front("a")
-        assert grant.slot >= slot - 10
-        first.commit(heartbeats={"a": slot})
-        assert cluster.agreed(spec) == (slot, slot + 4)
 
 
 def test_an_open_segment_without_fronts_waits_where_the_next_one_will_be_pinned(
@@ -163,22 +91,6 @@ def test_a_silent_front_holds_unless_the_pipeline_evicts(shards: int) -> None:
     assert cluster.agreed(SPEC) == (50, 54)
     (front,) = cluster.processes[0].describe("p", cluster.now_ns).fronts
     assert front.silent_ms >= 60_000, "and it is shown to be silent"
-
-
-def test_an_evicted_front_lets_go_and_is_told_so(shards: int) -> None:
-    spec = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=1_000)
-    cluster, first = begun(shards, spec)
-    second = cluster.front(spec, "second", b=0)
-    cluster.pass_time(900)
-    second.commit(heartbeats={"b": 80})
-    cluster.pass_time(900)
-    assert cluster.agreed(spec) == (80, 84), "the first has been silent for too long"
-    effects = first.send(first.last + 1, content(heartbeats={"a": 99}))
-    refusal = effects[0].refusal  # type: ignore[union-attr]
-    assert refusal.code is RefusalCode.FENCED
-    again = cluster.ask(first.home, JoinNode, "p", "first", "front")
-    assert isinstance(again, Joined)
-    assert again.fronts == (), "it has to join its front again"
 
 
 def test_an_evicted_front_is_fenced_from_the_moment_that_it_is_evicted() -> None:

@@ -47,26 +47,6 @@ class Apart:
 # --- two joinings of one name ---------------------------------------------------------------------
 
 
-def test_a_pin_of_one_joining_is_nothing_to_the_next_one_of_the_name() -> None:
-    """The front joins segment a, leaves without a grant, and joins b. The other shard pins the first one
-    when the leave and the second joining are in its log, and not applied."""
-    apart = Apart()
-    apart.part()
-    cluster, late = apart.cluster, apart.late
-    cluster.part(apart.other, apart.home)
-    for what in ({"joins": {"f": 0}}, {"leaves": ["f"]}, {"joins": {"f": 1}}):
-        late.begin(**what)
-        cluster.commit(apart.home)
-    cluster.deliver(apart.home, apart.other)
-    cluster.commit(apart.other, 1)
-    cluster.pass_time_without_commits()
-    waiting = [record for _, record in cluster.pending[apart.other]]
-    assert any(isinstance(record, Pinned) for record in waiting), "the first joining is not pinned"
-    apart.cluster.reconnect()
-    (grant,) = late.grants
-    assert (grant.segment, grant.slot) == (1, 70)
-
-
 def test_a_pin_that_an_older_version_has_stored_is_of_the_front_as_it_is() -> None:
     """It names no joining; a store of that version goes on where it was."""
     apart = Apart()
@@ -83,30 +63,6 @@ def test_a_pin_that_an_older_version_has_stored_is_of_the_front_as_it_is() -> No
     assert apart.cluster.agreed(SPEC) == (80, 80)
 
 
-def test_a_front_that_comes_again_at_once_waits_for_a_grant_of_its_own() -> None:
-    """All that its home knows of the other shard is of the joining before. Its old grant would let it label
-    below what is announced there."""
-    apart = Apart()
-    cluster, late = apart.cluster, apart.late
-    old = late.join_front("f", 1)
-    assert old.slot == 60
-    late.commit(heartbeats={"f": 70})
-    apart.part()
-    apart.first.begin(heartbeats={"x": 61})
-    cluster.commit(apart.home)  # the home has just reported, and will not at once
-    late.begin(leaves=["f"])
-    late.begin(joins={"f": 1})
-    cluster.commit(apart.home)
-    late.attach()
-    assert late.grants == [old], "it was told its old grant again"
-    refusal = late.refused(created=[(1, 65, 9)])
-    assert refusal.code is RefusalCode.NOT_READY
-    apart.cluster.reconnect()
-    assert late.grants[-1].slot == 70
-    assert late.refused(created=[(1, 65, 9)]).code is RefusalCode.BELOW_MIN_TIME
-    late.commit(created=[(1, 70, 9)])
-
-
 def test_a_front_that_an_older_process_says_has_left_is_forgotten_whatever_its_joining() -> None:
     """Its reports name no joinings of those that left."""
     apart = Apart()
@@ -121,22 +77,6 @@ def test_a_front_that_an_older_process_says_has_left_is_forgotten_whatever_its_j
 
 
 # --- grants are durable ---------------------------------------------------------------------------
-
-
-def test_a_front_that_waits_for_its_grant_waits_on_after_a_restart_of_its_home(
-    snapshot: bool,
-) -> None:
-    apart = Apart()
-    apart.part()
-    apart.late.begin(joins={"f": 1})
-    apart.cluster.settle()
-    before = apart.late.refused(created=[(1, 65, 9)])
-    apart.restart_home(snapshot)
-    assert apart.late.refused(created=[(1, 65, 9)]) == before
-    assert before.code is RefusalCode.NOT_READY
-    apart.cluster.reconnect()
-    assert apart.late.grants[-1].slot == 70
-    apart.late.commit(created=[(1, 70, 9)])
 
 
 def test_a_grant_is_not_said_before_it_is_durable() -> None:
@@ -172,17 +112,6 @@ def test_a_store_without_grants_goes_on_and_its_fronts_are_granted_again() -> No
     apart.late.attach()
     assert apart.late.grants[-1].slot == granted
     apart.late.commit(created=[(1, granted, 9)])
-
-
-def test_a_promise_below_the_pin_may_grow_after_a_restart_as_it_might_have_before() -> None:
-    apart = Apart()
-    late = apart.late
-    assert late.join_front("f", 1).slot == 60
-    late.commit(heartbeats={"f": 10})
-    apart.restart_home()
-    late.commit(heartbeats={"f": 20})
-    apart.restart_home()
-    assert late.refused(heartbeats={"f": 19}).code is RefusalCode.INVALID
 
 
 # --- scopes of batches ----------------------------------------------------------------------------

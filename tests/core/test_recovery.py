@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.driver import Cluster, HandNode, plain
-from tracker.core.log import FrameArrived, ShardReport
+from tests.core.driver import Cluster, HandNode
 from tracker.core.model import Batch, Edge, PipelineSpec, Unit
 from tracker.core.process import LogLost, Process
 
@@ -26,37 +25,6 @@ def running(shards: int) -> tuple[Cluster, HandNode, HandNode]:
     worker.commit(consumed=[(0, slot, slot) for slot in range(1, 5)], created=[(1, 7, 99)])
     assert cluster.agreed(SPEC) == (5, 6)
     return cluster, front, worker
-
-
-def test_a_restarted_process_announces_nothing_before_it_has_heard_the_others() -> None:
-    cluster, front, worker = running(2)
-    cluster.held = {(1, 0)}
-    cluster.restart(0)
-    for node in (front, worker):
-        if node.home == 0:
-            node.attach()
-    before = cluster.processes[0].min_times("p")
-    cluster.settle()
-    cluster.pass_time(100)
-    assert cluster.processes[0].min_times("p") == before
-    cluster.reconnect()
-    assert cluster.agreed(SPEC) == (5, 6)
-
-
-def test_frames_of_an_older_owner_are_ignored() -> None:
-    cluster, *_ = running(2)
-    report = next(
-        e.frame
-        for e in cluster.effects
-        if hasattr(e, "frame") and e.frame.shard == 1 and isinstance(e.frame.body, ShardReport)
-    )
-    cluster.restart(1)
-    cluster.settle()
-    before = plain(cluster.processes[0].snapshot())
-    assert cluster.handle(0, FrameArrived(report)) == []
-    cluster.settle()
-    assert plain(cluster.processes[0].snapshot()) == before
-    assert cluster.agreed(SPEC) == (5, 6)
 
 
 def test_a_log_with_a_hole_is_noticed() -> None:

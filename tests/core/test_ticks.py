@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +14,6 @@ from tracker.core.log import (
     AttachSession,
     DetachSession,
     Entries,
-    Frame,
-    FrameArrived,
-    JoinNode,
     KeyTick,
     SessionAttached,
     SessionRefused,
@@ -55,17 +51,6 @@ def refused(effects: Sequence[object]) -> list[TickRefused]:
     return [e for e in effects if isinstance(e, TickRefused)]
 
 
-def test_a_duplicate_tick_is_dropped_by_its_number(shards: int) -> None:
-    node = joined(shards)
-    tick = content(created=[(0, 5, 1), (0, 6, 2)])
-    node.send(1, tick)
-    assert node.send(1, tick) == [], "not durable yet: the answer comes when it is"
-    node.cluster.settle()
-    (answer,) = node.send(1, tick)
-    assert answer == TicksDurable(node.session, 1)
-    assert open_items(node.cluster) == {(2, 2)}
-
-
 def test_a_tick_that_comes_too_early_is_refused_with_the_number_that_is_due(shards: int) -> None:
     node = joined(shards)
     (early,) = refused(node.send(2, content(created=[(0, 6, 2)])))
@@ -76,34 +61,6 @@ def test_a_tick_that_comes_too_early_is_refused_with_the_number_that_is_due(shar
     node.send(1, content(created=[(0, 5, 1)]))
     node.send(2, content(created=[(0, 6, 2)]))
     assert open_items(node.cluster) == {(2, 2)}
-
-
-def test_nothing_is_acknowledged_or_applied_before_it_is_durable(shards: int) -> None:
-    node = joined(shards)
-    cluster = node.cluster
-    effects = node.send(1, content(created=[(0, 5, 1)]))
-    assert not [e for e in effects if isinstance(e, TicksDurable)]
-    assert node.durable == 0
-    cluster.restart(node.home)
-    cluster.settle()
-    assert open_items(cluster) == {(0, 0)}, "what was not durable has never been"
-    (attached,) = [e for e in node.attach() if isinstance(e, SessionAttached)]
-    assert attached.last_number == 0
-    node.send(1, content(created=[(0, 5, 1)]))
-    assert open_items(cluster) == {(1, 1)}
-
-
-def test_a_durable_tick_whose_answer_was_lost_counts_once(shards: int) -> None:
-    node = joined(shards)
-    cluster = node.cluster
-    node.send(1, content(created=[(0, 5, 1)]))
-    cluster.store(node.home)  # durable, and the process dies before it hears so
-    cluster.restart(node.home)
-    cluster.settle()
-    effects = node.attach()
-    assert effects[:2] == [SessionAttached(node.session, 1), TicksDurable(node.session, 1)]
-    node.send(1, content(created=[(0, 5, 1)]))
-    assert open_items(cluster) == {(1, 1)}
 
 
 def test_a_newer_stream_silences_the_older() -> None:
@@ -143,76 +100,8 @@ def test_a_shard_without_a_part_is_told_the_number_alone() -> None:
     assert [(tick.number, len(tick.content.created)) for tick in ticks] == [(1, 0)]
 
 
-class TestBetweenShards:
-    """Entries of a home log that are lost, repeated or overtaken on their way to another shard."""
-
-    def frames(self, count: int) -> tuple[HandNode, int, list[Frame]]:
-        """A node that has committed `count` ticks, and the frames that carry them, one each, which
-        the other shard has not got."""
-        node = joined(2, ProcessConfig(max_entries_per_frame=1))
-        cluster, away = node.cluster, 1 - node.home
-        cluster.held = {(node.home, away)}
-        for slot in range(count):
-            node.begin(created=[(0, slot, slot + 1)])
-        cluster.settle()
-        waiting = cluster.links[node.home, away]
-        frames = [frame for frame in waiting if isinstance(frame.body, Entries)]
-        waiting.clear()
-        assert len(frames) == count
-        return node, away, frames
-
-    def arrive(self, node: HandNode, away: int, frames: list[Frame]) -> None:
-        for frame in frames:
-            node.cluster.handle(away, FrameArrived(frame))
-            node.cluster.commit(away)
-
-    def open_up(self, node: HandNode) -> None:
-        node.cluster.reconnect()
-
-    def test_entries_that_overlap_what_is_there_are_taken_from_where_they_are_new(self) -> None:
-        node, away, frames = self.frames(4)
-        first = frames[0].body
-        assert isinstance(first, Entries)
-        together = tuple(f.body.entries[0] for f in frames)  # type: ignore[union-attr]
-        whole = Frame(frames[0].shard, frames[0].epoch, Entries(first.first, together))
-        self.arrive(node, away, [frames[0], frames[1], whole])
-        self.open_up(node)
-        assert open_items(node.cluster) == {(4, 4)}
-
-    def test_a_gap_waits_and_is_asked_for(self) -> None:
-        node, away, frames = self.frames(4)
-        self.arrive(node, away, [frames[0], frames[2], frames[3]])
-        applied = dict(node.cluster.processes[away].snapshot().received)[node.home]
-        first = frames[0].body
-        assert isinstance(first, Entries)
-        assert applied == first.first, "nothing behind the gap may be applied"
-        node.cluster.held = set()
-        node.cluster.settle()  # long before anything is sent again: the other shard has asked
-        held = node.cluster.processes[away].snapshot()
-        assert dict(held.received)[node.home] == first.first + 3
-
-    @settings(max_examples=60, deadline=None)
-    @given(st.lists(st.integers(0, 4), max_size=25))
-    def test_any_loss_repetition_and_order_comes_out_the_same(self, order: list[int]) -> None:
-        node, away, frames = self.frames(5)
-        self.arrive(node, away, [frames[place] for place in order])
-        self.open_up(node)
-        assert open_items(node.cluster) == {(5, 5)}
-
-
 class TestBatches:
     """A node's own key for a step: the same again is dropped, another under its name is refused."""
-
-    @pytest.mark.parametrize("durable", [False, True])
-    def test_a_repeated_batch_is_acknowledged_and_counts_once(self, durable: bool) -> None:
-        node = joined(2)
-        batch = Batch("query", 7, b"same")
-        node.begin(created=[(0, 5, 1)], batch=batch)
-        if durable:
-            node.cluster.settle()
-        node.begin(created=[(0, 5, 1)], batch=batch)
-        assert open_items(node.cluster) == {(1, 1)}
-        assert node.durable == 2
 
     def test_a_batch_with_other_contents_is_refused(self) -> None:
         node = joined(2)
@@ -230,30 +119,6 @@ class TestBatches:
         refusal = node.refused(batch=Batch("query", 45, b"x"))
         assert refusal.code is RefusalCode.ROLLED_BACK
         node.commit(batch=Batch("another query", 45, b"x"))
-
-    def test_a_new_incarnation_is_told_the_last_batches_and_cannot_repeat_them(self) -> None:
-        node = joined(2)
-        node.commit(created=[(0, 5, 1)], batch=Batch("query", 7, b"same"))
-        node.begin(batch=Batch("query", 8, b"newest"))
-        again = node.cluster.node(SPEC, "node")
-        assert again.joined.last_batches == (Batch("query", 8, b"newest"),)
-        assert again.joined.previous_node_time == 2
-        again.commit(created=[(0, 5, 1)], batch=Batch("query", 7, b"same"))
-        assert open_items(node.cluster) == {(1, 1)}
-
-    def test_batches_are_remembered_over_a_crash_in_the_middle_of_a_rejoin(self) -> None:
-        for durable_records in range(3):
-            node = joined(2)
-            cluster = node.cluster
-            node.commit(created=[(0, 5, 1)], batch=Batch("query", 7, b"same"))
-            cluster.handle(node.home, JoinNode("lost", "p", "node", "other"))
-            cluster.store(node.home, min(durable_records, len(cluster.pending[node.home])))
-            cluster.restart(node.home)
-            cluster.settle()
-            again = cluster.node(SPEC, "node")
-            assert again.joined.last_batches == (Batch("query", 7, b"same"),)
-            again.commit(created=[(0, 5, 1)], batch=Batch("query", 7, b"same"))
-            assert open_items(cluster) == {(1, 1)}
 
     def test_what_is_remembered_is_bounded(self) -> None:
         node = joined(1)

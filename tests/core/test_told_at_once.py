@@ -14,7 +14,7 @@ from tracker.core.log import (
     RegisterPipeline,
     RestartPipeline,
 )
-from tracker.core.model import Edge, PipelineSpec, RefusalCode
+from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
@@ -65,22 +65,6 @@ def test_it_is_told_once() -> None:
     assert len(cluster.said) == announcements
 
 
-def test_what_a_crash_has_lost_of_it_is_there_before_anything_is_asked() -> None:
-    cluster, *_ = told()
-    assert cluster.restart(0).min_times("p") == AFTER
-    assert cluster.pending[0], "it was found, not read"
-
-
-def test_what_comes_first_after_a_crash_is_judged_by_it() -> None:
-    cluster, front, worker = told()
-    cluster.restart(0)
-    worker.attach()
-    front.attach()
-    assert worker.refused(created=[(0, 49, 7)]).code is RefusalCode.BELOW_MIN_TIME
-    other = cluster.front(SPEC, "other", b=0)
-    assert other.grants[-1].slot >= 50
-
-
 def test_its_history_is_known_when_it_is_durable() -> None:
     """The moment would be another one after a crash, so it is not told before."""
     cluster, *_ = told()
@@ -100,34 +84,6 @@ def waits(cluster: Cluster) -> None:
     assert not announcement.can_wait
     process = cluster.processes[0]
     assert process.min_times("p") == BEFORE and not process.has_told_ahead("p")
-
-
-def test_with_several_shards_it_waits() -> None:
-    cluster, _, worker = running(2)
-    consume(cluster, worker)
-    cluster.settle(until=lambda: bool(announcing(cluster)))
-    assert announcing(cluster)
-    for shard in announcing(cluster):
-        assert cluster.processes[shard].min_times("p") == BEFORE
-
-
-def announcing(cluster: Cluster) -> list[int]:
-    """The shards of which an announcement is appended and not durable."""
-    return [
-        shard
-        for shard, waiting in cluster.pending.items()
-        if any(isinstance(record, Announcement) for _, record in waiting)
-    ]
-
-
-def test_while_another_tick_of_the_pipeline_is_not_durable_it_waits() -> None:
-    """The tick was judged by what was announced before; after a crash its store may have it, and not the record."""
-    cluster, front, worker = running()
-    worker.begin(consumed=[(0, 5, 1)])
-    front.begin(created=[(0, 50, 2)])
-    cluster.commit(0, records=1)
-    cluster.pass_time_without_commits()
-    waits(cluster)
 
 
 def test_a_tick_of_another_pipeline_changes_nothing_of_it() -> None:
