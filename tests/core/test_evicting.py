@@ -64,21 +64,6 @@ def test_a_front_that_is_silent_while_it_can_be_heard_is_evicted(shards: int) ->
     is_evicted_after(cluster, 1_000)
 
 
-@pytest.mark.parametrize("pause_ms", [2_000, 60_000])
-def test_a_pause_of_the_process_is_no_silence_though_it_wakes_before_it_reads(
-    pause_ms: int,
-) -> None:
-    """What the front had sent meanwhile is queued, and is handled behind the wake."""
-    cluster, front = begun(1)
-    cluster.pass_time(900)
-    cluster.pause(pause_ms)
-    cluster.handle(0, Wake())
-    front.commit(heartbeats={"a": 60})
-    cluster.pass_time(900)
-    assert not evictions(cluster)
-    assert cluster.agreed(SPEC) == (60, 64)
-
-
 def test_a_pause_that_is_shorter_than_can_be_seen_evicts_nobody_either() -> None:
     """A front that may be silent for less than a check takes: it is suspected first, and heard then."""
     cluster, front = begun(1, spec=replace(SPEC, evict_after_ms=100))
@@ -115,27 +100,6 @@ def test_after_a_pause_a_process_listens_before_it_judges_a_long_silence() -> No
     assert not evictions(cluster)
     front.commit(heartbeats={"a": 60})
     is_evicted_after(cluster, 60_000)
-
-
-def test_while_a_process_reads_no_ticks_nobody_is_silent() -> None:
-    """Its shell has stopped reading, since another shard confirms nothing."""
-    config = ProcessConfig(max_unconfirmed_entries=3)
-    cluster, front = begun(2, config)
-    home, other = front.home, 1 - front.home
-    cluster.part(home, other)
-    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
-    for _ in range(5):
-        worker.commit()
-    assert cluster.processes[home].congested
-    cluster.pass_time(10_000)
-    assert not evictions(cluster)
-    cluster.held.clear()
-    cluster.settle()
-    assert not cluster.processes[home].congested
-    cluster.pass_time(900)
-    assert not evictions(cluster), "its silence begins when it can be heard again"
-    cluster.pass_time(700)
-    assert evictions(cluster) >= 1
 
 
 def test_while_the_store_is_behind_nobody_is_silent() -> None:
@@ -183,18 +147,6 @@ def test_a_node_that_lost_its_stream_may_find_the_process_again() -> None:
     cluster.handle(0, DetachSession(front.session))
     cluster.pass_time(1_600)
     assert evictions(cluster) == 1, "it is silent, and was not kept from being heard"
-
-
-def test_a_front_that_lives_and_promises_nothing_holds_min_time(shards: int) -> None:
-    """It publishes for long. Being alive is no promise, and no promise is due for being alive."""
-    cluster, front = begun(shards)
-    for _ in range(20):
-        cluster.pass_time(500)
-        cluster.handle(front.home, NodeAlive(front.session))
-    assert not evictions(cluster)
-    assert cluster.agreed(SPEC) == (50, 54)
-    cluster.pass_time(1_600)
-    assert evictions(cluster) == 1
 
 
 def test_being_alive_is_heard_of_the_stream_that_there_is_alone() -> None:
@@ -264,16 +216,6 @@ def test_it_stands_where_those_that_left_in_order_had_promised(shards: int) -> N
     cluster.pass_time(1_600)
     assert evictions(cluster) == 1
     assert cluster.agreed(SPEC) == (80, 84)
-
-
-def test_others_go_on_without_it_and_their_leaving_completes_nothing(shards: int) -> None:
-    cluster = evicted(shards)
-    other = cluster.node(SPEC, "second")
-    assert other.join_front("b").slot == 50
-    other.commit(heartbeats={"b": 90})
-    assert cluster.agreed(SPEC) == (90, 94)
-    other.commit(leaves=["b"])
-    assert cluster.agreed(SPEC) == (90, 94)
 
 
 def test_no_place_is_vacant_where_a_shard_had_called_the_segment_complete() -> None:

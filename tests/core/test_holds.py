@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests import inside
 from tests.core.driver import MS, Cluster, HandNode, refused
 from tracker.core.admission.holds import MAX_HOLD_NAME_CHARACTERS, MAX_HOLDS
 from tracker.core.home import home
@@ -16,7 +15,6 @@ from tracker.core.insight.explain import MAX_EXPLAINED_HOLDS, ExplainQuery
 from tracker.core.log import RestartPipeline, RetireNode, TickRefused
 from tracker.core.model import (
     HOLD_FRONT,
-    Batch,
     Cells,
     Edge,
     HoldMove,
@@ -56,28 +54,10 @@ def held(cluster: Cluster, node_id: str = "worker") -> dict[str, tuple[int, int]
     return {each.name: (each.segment, each.slot) for each in answer.holds}
 
 
-def test_min_time_does_not_pass_a_hold(shards: int) -> None:
-    cluster, _, worker = holding(shards)
-    assert cluster.agreed(SPEC) == (50, 5), "of the segment itself, and what it leads to"
-    worker.commit(holds={"state": (WROTE, 20)})
-    assert cluster.agreed(SPEC) == (50, 20)
-    worker.commit(holds={"state": (WROTE, LET_GO)})
-    assert cluster.agreed(SPEC) == (50, 52)
-    assert all(not len(p.shard.cells.open_cells()) for p in cluster.pipelines())
-
-
 def test_it_is_an_item_like_any_other(shards: int) -> None:
     cluster, _, _ = holding(shards)
     open_cells = [p.shard.cells.open_cells().rows() for p in cluster.pipelines()]
     assert [(s, t, n) for rows in open_cells for s, t, _, n in rows] == [(WROTE, 5, 1)]
-
-
-def test_what_is_emitted_where_it_stood_comes_in_the_tick_that_moves_it(shards: int) -> None:
-    cluster, _, worker = holding(shards)
-    worker.commit(created=[(WROTE, 5, 55)], holds={"state": (WROTE, 30)})
-    assert cluster.agreed(SPEC) == (50, 5), "now by the item"
-    cluster.node(SPEC, "reader").commit(consumed=[(WROTE, 5, 55)])
-    assert cluster.agreed(SPEC) == (50, 30)
 
 
 def test_a_tick_that_is_refused_moves_no_hold(shards: int) -> None:
@@ -95,17 +75,6 @@ def test_the_same_again_changes_nothing(shards: int) -> None:
     assert cluster.agreed(SPEC) == (50, 20)
     for _ in range(2):
         worker.commit(holds={"state": (WROTE, LET_GO)})
-    assert cluster.agreed(SPEC) == (50, 52)
-
-
-def test_ticks_under_way_move_it_one_after_the_other(shards: int) -> None:
-    """Each is judged by those accepted before, durable or not."""
-    cluster, _, worker = holding(shards)
-    for slot in (8, 13, 21):
-        worker.begin(holds={"state": (WROTE, slot)})
-    assert cluster.agreed(SPEC) == (50, 21)
-    worker.begin(holds={"state": (WROTE, LET_GO)})
-    worker.begin(consumed=[], holds={"state": (WROTE, LET_GO)})
     assert cluster.agreed(SPEC) == (50, 52)
 
 
@@ -249,17 +218,6 @@ def test_a_node_has_so_many_at_most() -> None:
 
 
 # --- crashes, and who goes on ---------------------------------------------------------------------
-
-
-def test_a_batch_that_is_committed_again_moves_nothing_twice(shards: int) -> None:
-    cluster, _, worker = holding(shards)
-    first = {"batch": Batch("q", 1, b"one"), "holds": {"state": (WROTE, 20)}}
-    worker.commit(**first)
-    again = cluster.node(SPEC, "worker")
-    again.commit(**first)
-    assert held(cluster) == {"state": (WROTE, 20)} and cluster.agreed(SPEC) == (50, 20)
-    again.commit(batch=Batch("q", 2, b"two"), holds={"state": (WROTE, LET_GO)})
-    assert cluster.agreed(SPEC) == (50, 52)
 
 
 def test_a_node_that_holds_cannot_leave(shards: int) -> None:
@@ -417,12 +375,3 @@ def test_a_node_is_explained_with_its_lowest_holds() -> None:
     assert node.creates == () and node.consumes == (READ,), (
         "what it holds, it neither makes nor reads"
     )
-
-
-def test_a_node_goes_on_as_it_was_with_what_is_accepted(shards: int, snapshot: bool) -> None:
-    """What is held by accepted ticks follows from what is held by durable ones."""
-    cluster, _, worker = holding(shards)
-    worker.commit(holds={"state": (WROTE, 9), "more": (WROTE, 6)})
-    cluster.restart_all(from_snapshots=snapshot)
-    node = inside.pipeline(cluster.processes[worker.home]).home.nodes["worker"]
-    assert node.held == node.holds and set(node.held) == {"state", "more"}
