@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from scripts import summary
 from scripts import test as layers
+from tests.waits import HANG_S
 
 SUITE = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
 
@@ -117,6 +120,19 @@ def test_a_part_without_tests_to_run_fails_only_with_the_others() -> None:
 
 def test_a_layer_that_wrote_no_report_has_failed(tmp_path: Path) -> None:
     assert not layers.counted("pure", 0, 0.0, tmp_path / "missing.xml").ok
+
+
+def test_behind_two_tests_that_hang_no_other_is_begun(tmp_path: Path) -> None:
+    """Whatever fails has waited for long enough where that is no time at all."""
+    path = tmp_path / "test_hanging.py"
+    path.write_text("".join(f"def test_{n}(): assert {n % 2}\n" for n in range(6)))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", path],
+        cwd=summary.ROOT, env={**os.environ, "LOWMARK_HANG_S": "0"}, check=False,
+        capture_output=True, text=True, timeout=HANG_S,
+    )  # fmt: skip
+    assert done.returncode == 1 and "2 failed, 1 passed" in done.stdout
+    assert "2 tests have hung: no other is begun" in done.stdout
 
 
 def test_an_unknown_layer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
