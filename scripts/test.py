@@ -34,6 +34,7 @@ BESIDE = {
     "clients": ("client", "consumers", "dashboard", "dev", "docs", "explain", "public"),
     "systems": ("chart", "faults", "processes"),
     "matrix": ("spark_matrix",),
+    "drivers": ("examples", "spark/test_declarative.py", "spark/test_init.py"),
     "rows": ("connectors/test_quick.py",),
 }
 """By the name of a part, directories and files of `tests` that are a part of their own; the rest of a layer is one."""

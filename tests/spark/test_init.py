@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import tracker
 from tests.dev.written import Written, file_orders, reported
+from tests.spark_matrix.sessions import SETTINGS
 from tracker.cli.app import app
 from tracker.dev.starting import FRONT, QUERY
 
@@ -15,7 +16,15 @@ from tracker.dev.starting import FRONT, QUERY
 def test_the_files_for_files_run(tmp_path: Path) -> None:
     directory = tmp_path / "orders"
     assert CliRunner().invoke(app, ["init", str(directory)]).exit_code == 0
-    with tracker.embedded() as embedded, Written(directory, embedded.target) as written:
+    # Batches of a few rows: what Spark compiles for many takes longer than they do.
+    (tmp_path / "conf").mkdir()
+    settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(settings)
+    environment = {"SPARK_CONF_DIR": str(tmp_path / "conf")}
+    with (
+        tracker.embedded() as embedded,
+        Written(directory, embedded.target, environment=environment) as written,
+    ):
         written.start()
         written.reach_now()
         assert "run 0: " in written.read()
