@@ -47,6 +47,26 @@ class Apart:
 # --- two joinings of one name ---------------------------------------------------------------------
 
 
+def test_a_pin_of_one_joining_is_nothing_to_the_next_one_of_the_name() -> None:
+    """The front joins segment a, leaves without a grant, and joins b. The other shard pins the first one
+    when the leave and the second joining are in its log, and not applied."""
+    apart = Apart()
+    apart.part()
+    cluster, late = apart.cluster, apart.late
+    cluster.part(apart.other, apart.home)
+    for what in ({"joins": {"f": 0}}, {"leaves": ["f"]}, {"joins": {"f": 1}}):
+        late.begin(**what)
+        cluster.commit(apart.home)
+    cluster.deliver(apart.home, apart.other)
+    cluster.commit(apart.other, 1)
+    cluster.pass_time_without_commits()
+    waiting = [record for _, record in cluster.pending[apart.other]]
+    assert any(isinstance(record, Pinned) for record in waiting), "the first joining is not pinned"
+    apart.cluster.reconnect()
+    (grant,) = late.grants
+    assert (grant.segment, grant.slot) == (1, 70)
+
+
 def test_a_pin_that_an_older_version_has_stored_is_of_the_front_as_it_is() -> None:
     """It names no joining; a store of that version goes on where it was."""
     apart = Apart()
