@@ -21,6 +21,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.losses import LossHeard, LossReport
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
+from tracker.core.model.levels import LOSSES
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
 
@@ -338,6 +339,25 @@ def test_one_that_is_connected_is_not_lost() -> None:
     refused(cluster.ask(0, DeclareLost, (7,)), RefusalCode.INVALID, "shard 7")
     refused(cluster.ask(0, DeclareLost, (0,)), RefusalCode.INVALID, "it answers")
     assert refused(cluster.ask(1, DeclareLost, (2,)), RefusalCode.CONFLICT)
+
+
+def test_in_the_midst_of_an_upgrade_all_that_are_left_have_to_be_of_the_newer_release() -> None:
+    """What is lost cannot be waited for, as finishing the upgrade does."""
+    cluster = Cluster(3, speaks=LOSSES - 1)
+    cluster.register(SPEC)
+    cluster.upgrade(0)
+    cluster.settle()
+    lose(cluster, 2)
+    older = cluster.ask(0, DeclareLost, (2,), True, 1_000)
+    refused(older, RefusalCode.NOT_READY, f"shard 1 speaks levels up to {LOSSES - 1};")
+    assert cluster.formats[0] == LOSSES - 1
+    cluster.upgrade(1)
+    cluster.settle()
+    declare(cluster, 2)
+    assert {process.membership.level for process in cluster.processes.values()} == {LOSSES}
+    assert {cluster.formats[shard] for shard in cluster.processes} == {LOSSES}
+    cluster.restart_all()
+    finish_anew(cluster, 0)
 
 
 def test_the_smallest_that_is_left_declares() -> None:

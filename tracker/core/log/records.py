@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker.core.log.entries import Entry, PipelineRegistered, pipeline_of
+from tracker.core.log.losses import LossDeclared
 from tracker.core.log.runs import Told, last_of
 from tracker.core.log.steps import FeatureLevelRaised, MembershipStep
 from tracker.core.model import FrontPin, StagedContribution
+from tracker.core.model.levels import LOSSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,17 @@ def level_raised_by(record: Record) -> int:
             entries = record.entries
         case _:
             return 0
-    return max((e.level for e in entries if isinstance(e, FeatureLevelRaised)), default=0)
+    return max((_raised_to(entry) for entry in entries), default=0)
+
+
+def _raised_to(entry: Told) -> int:
+    match entry:
+        case FeatureLevelRaised():
+            return entry.level
+        case LossDeclared():
+            return LOSSES
+        case _:
+            return 0
 
 
 def _concerns(entry: Entry, pipeline: str) -> bool:

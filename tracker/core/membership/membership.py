@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tracker.core.log import losses, steps
 from tracker.core.membership.loss import Loss
-from tracker.core.model.levels import OLDEST_LEVEL
+from tracker.core.model.levels import LOSSES, OLDEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 
 
@@ -124,6 +124,7 @@ class Membership:
                 if self.leaving == home:  # the next one may have been asked to go meanwhile
                     self.leaving = None
             case losses.LossDeclared():
+                self.level = max(self.level, LOSSES)
                 known = self.lost if self.loss is None else self.loss.lost
                 if not {*entry.lost} <= {*known}:
                     self.loss = Loss(entry, home, number)

@@ -13,5 +13,8 @@ OLDEST_LEVEL = 1
 """The lowest level that this release speaks: that of releases that state none. Homes tell their entries one by one."""
 RUNS = 2
 """From this level on homes tell ticks that follow one another as runs (`TickRun`)."""
+LOSSES = 2
+"""From this level on shards can be declared lost. The declaration raises it, where all that are left speak it: finishing an
+upgrade would wait for those that are lost."""
 NEWEST_LEVEL = RUNS
 """The highest level that this release speaks, by which a tracker that it begins records from its first record on."""

@@ -35,6 +35,7 @@ from tracker.core.membership.loss import Loss
 from tracker.core.membership.shards import Shards
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model import durable as d
+from tracker.core.model.levels import LOSSES
 from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.pipeline.at_loss import known_at_loss
@@ -42,6 +43,7 @@ from tracker.core.pipeline.homes import losing
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
+from tracker.core.rescaling.upgrade import check_spoken
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +95,9 @@ class Losing:
         if known.loss is None and asked <= known.lost.keys():
             self._effects.append(Answer(event.request, self._report(known.lost)))
             return None
+        if known.level < LOSSES:
+            links = self._replication.links.items()
+            check_spoken(LOSSES, self._shards, {s: link for s, link in links if s not in lost})
         self._requests.append((event.request, tuple(sorted(asked))))
         if known.loss is not None and {*lost} <= {*known.loss.lost}:
             return None
