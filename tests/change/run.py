@@ -34,7 +34,15 @@ STALLED_SABOTAGED_S = 15.0
 """How long the flights' segments may stand still."""
 PARTLY = ("halved",)
 """Faults that only one process has."""
-ADD_AT, FIRST_AT, KILL_AT, REMOVE_AT, LAST_AT = 0.08, 0.25, 0.35, 0.5, 0.7
+ADD_AT, FIRST_AT, KILL_AT, BACK_AT, REMOVE_AT, LAST_AT, UPGRADED_AT = (
+    0.08,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.7,
+    0.82,
+)
 """When what happens begins, at the earliest, as parts of the year."""
 
 
@@ -173,6 +181,7 @@ class Changing(Demo):
             self._replace(first, ROOT)
             at(KILL_AT)
             self._replace(second, ROOT, killed=True)
+            at(BACK_AT)
             self._replace(first, self.before)
             at(REMOVE_AT)
             self._step("detach")
@@ -181,7 +190,8 @@ class Changing(Demo):
             self._step("end")
             at(LAST_AT)
             self._replace(standby, ROOT)
-            self._replace(first, ROOT, killed=True)
+            at(UPGRADED_AT)
+            self._replace(first, ROOT)
             self._finish_upgrade()
         except Exception as error:
             self._failure = error
