@@ -8,7 +8,12 @@ test or a notebook. Importing this package imports none of them, so that it is c
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# PySpark starts its JVM by a fork behind which Python runs on. Where calls are under way, gRPC's own handlers for a fork may
+# abort that process (JAVA_GATEWAY_EXITED). gRPC reads this as it begins; nothing here uses it over a fork.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
     from tracker.client.embedded import EmbeddedTracker, embedded
