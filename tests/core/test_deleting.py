@@ -8,7 +8,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode, refused
-from tracker.core.log import Answer, DeletePipeline, PipelineEnded, Restart
+from tracker.core.log import Answer, DeletePipeline, PipelineEnded, Restart, RestartPipeline
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
@@ -114,3 +114,15 @@ def test_it_stays_deleted_over_a_restart_of_every_process(shards: int, with_snap
     refused(delete(cluster, 3), UNKNOWN, "was deleted")
     cluster.register(replace(SPEC, start_slot=50))
     assert {inside.pipeline(p, "p").generation for p in cluster.processes.values()} == {2}
+
+
+def test_a_deletion_of_an_older_generation_is_not_answered_by_one_of_the_newest() -> None:
+    cluster = Cluster(1)
+    cluster.register(SPEC)
+    cluster.ask(0, RestartPipeline, "p", 0, None, 0)
+    cluster.handle(0, DeletePipeline("newest", "p", 1, True, 0))
+    cluster.handle(0, DeletePipeline("older", "p", 0, False, 0))
+    (refusal,) = cluster.answers("older")
+    assert refusal.code is RefusalCode.CONFLICT and "in generation 1" in refusal.message
+    cluster.settle()
+    assert cluster.answers("newest") == [Restart(2, SPEC.start_slot, 0)]

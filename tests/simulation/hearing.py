@@ -47,6 +47,10 @@ class Hearing:
         if not isinstance(entry, KeyClosed) or not entry.evicted or entry.retired:
             return
         node_id, pipeline = entry.key.node_id, inside.pipeline(process, entry.pipeline)
+        if entry.keeps_places == pipeline.spec.open:
+            raise Failure(
+                "broken", f"{entry}, and whether it is open there is {pipeline.spec.open}"
+            )
         for event in unread:
             if isinstance(event, SIGNS) and _says(process, event.session, entry):
                 raise Failure("false", f"{node_id} was evicted though {event} had arrived")

@@ -22,8 +22,8 @@ from tracker.core.model.slots import FOREVER
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
 
-SHARE = 0.7
-"""Of the pipelines in which workers could hold time, how many have such."""
+SHARE, STORMY_SHARE = 0.7, 0.4
+"""Of the pipelines in which workers could hold time, how many have such; in storms."""
 MAX_HOLDS = 3
 _FAR_SLOTS = 10_000
 _RETRY_NS = 2 * MS
@@ -39,7 +39,8 @@ def holds_time(plan: Plan, pipeline: PipelinePlan, kind: str = "plain") -> bool:
         return False
     if pipeline.spec.rounds > 1:  # what a node holds may stand for anything that it creates
         return False
-    return random.Random(f"holders {plan.seed} {pipeline.spec.name}").random() < SHARE
+    share = STORMY_SHARE if plan.storm else SHARE
+    return random.Random(f"holders {plan.seed} {pipeline.spec.name}").random() < share
 
 
 class Keeper:

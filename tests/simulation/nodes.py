@@ -63,7 +63,7 @@ WAIT_NS = 300_000
 LEAD_SLOTS = 30
 """How far ahead of time a leading front promises."""
 _FAR_SLOT = 2**62
-GONE_SHARE = 0.3
+GONE_SHARE, STORMY_GONE_SHARE = 0.3, 0.7
 """How often a worker tries to create where no way leads any more, or nothing can come any more along a new one."""
 NOWHERE = 10_000
 """No pipeline has so many segments."""
@@ -1089,7 +1089,8 @@ class WorkerNode(Node):
             self.commit_bad()
         changed = bool(self.world.gone or self.world.too_low)
         changed = changed and self.sim.stays_as_it_is(self.world.spec.name)
-        if changed and self.sim.rng.random() < GONE_SHARE:
+        share = STORMY_GONE_SHARE if self.sim.plan.storm else GONE_SHARE
+        if changed and self.sim.rng.random() < share:
             for bad in self.bad_ways()[:1]:
                 self.commit_refused(*bad)
         if self.world.exact_late:
@@ -1102,7 +1103,8 @@ class WorkerNode(Node):
         """What the node makes along edges of a change that is under way, as a program does that has not heard of it, or
         has heard of it first."""
         changes = self.sim.operator.changes.get(self.world.spec.name)
-        if changes is None or type(self) is not WorkerNode or not changes.busy:
+        may_try = type(self) is WorkerNode or self.sim.plan.storm
+        if changes is None or not may_try or not changes.busy:
             return []
         made: list[Item] = []
         pipeline = self.sim.pipeline_at(self.home, self.world.spec.name)
@@ -1110,7 +1112,8 @@ class WorkerNode(Node):
         for item in consumed:
             for place, (source, target, delay, new) in enumerate(changes.uncertain):
                 usable = item.segment == source and item.hops and item.known and not item.late
-                if not usable or target >= len(floors) or self.sim.rng.random() < 0.5:
+                seldom = 0.2 if self.sim.plan.storm else 0.5
+                if not usable or target >= len(floors) or self.sim.rng.random() < seldom:
                     continue
                 slot = max(item.slot + delay, floors[target] if new else LOWEST_SLOT)
                 if slot <= HIGHEST_SLOT:

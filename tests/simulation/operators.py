@@ -37,7 +37,7 @@ from tracker.core.process import Process
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
-    from tests.simulation.world import World
+    from tests.simulation.world import FrontId, World
 
 Request = tuple[str, int]
 
@@ -98,6 +98,8 @@ class Operator:
         """By pipeline what is changed of its segments and edges."""
         self._given_up: set[tuple[str, tuple[int, int]]] = set()
         """Places that a write-off was asked for."""
+        self._dropped: set[tuple[str, int]] = set()
+        """By pipeline and generation, where a deletion was asked for whatever is open."""
         self._requests = 0
         self.restarts_in_time = 0
 
@@ -152,14 +154,21 @@ class Operator:
         pipeline = sim.pipeline_at(sim.routing.registrar(name), name)
         if not pipeline or sim.resting or name not in sim.registered:
             return
-        drop_open = sim.rng.random() < 0.8
+        drop_open = sim.rng.random() < (0.6 if sim.plan.storm else 0.8)
         request = self.new_request()
         event = DeletePipeline(request, name, pipeline.generation, drop_open, 0)
         sim.count("deletions_asked_for")
         registrar = partial(self._registrar, name)
-        self.ask(request, Asked(event, registrar, partial(self._hear_of_deletion, event)))
+        world = sim.worlds[name]
+        if drop_open:
+            self._dropped.add((name, world.generation))
+        hear = partial(self._hear_of_deletion, event, world, world.labelling())
+        self.ask(request, Asked(event, registrar, hear))
 
-    def _hear_of_deletion(self, event: DeletePipeline, result: object) -> bool:
+    def _hear_of_deletion(
+        self, event: DeletePipeline, world: World, before: set[FrontId], result: object
+    ) -> bool:
+        """before: the fronts of the world that could label something when it was asked for."""
         if isinstance(result, Refusal):
             if result.code in REFUSED_FOR_NOW:
                 return True
@@ -168,6 +177,8 @@ class Operator:
             self.sim.count("refused_deletions")
         elif not isinstance(result, Restart) or result.generation <= event.generation:
             raise Failure("broken", f"a deletion of {event} was answered with {result}")
+        elif before & world.labelling() and (event.pipeline, world.generation) not in self._dropped:
+            raise Failure("lost", f"{event} was answered, and nobody has said to drop what is open")
         elif event.pipeline in self.sim.checkers and (
             self.sim.checkers[event.pipeline].since <= event.generation
         ):

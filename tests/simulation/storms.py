@@ -41,7 +41,12 @@ EVERY = 4
 """Of so many runs, one."""
 PAUSE_NS = 1.7 * MS
 """Between two things that operators do, on average."""
-CHANGING_SHARE = 0.7
+LAST_BACK_SHARE = 0.5
+"""How often the last change is one back to what was registered."""
+LOOK_AGAIN_NS = 1 * MS
+STAYS_SHARE = 0.15
+"""How often it does not change any more, where somebody could try what is refused by then."""
+CHANGING_SHARE = 0.6
 """For which part of the faults segments and edges change: then it is tried what is refused by the last ones."""
 CALM_NS = 5 * MS
 """How often it is looked after the pipeline when the faults are over."""
@@ -133,7 +138,7 @@ def _stormy(rng: random.Random, pipeline: PipelinePlan, *, rounds: bool) -> Pipe
         fronts=fronts,
         kind=plain,
         visitors=0,
-        hops=rng.choice([2, 3, 4]),
+        hops=rng.choice([3, 4, 6]),
         unit_share=0.0 if plain == "eager" else pipeline.unit_share,
         restarts=0,
         limit_changes=0,
@@ -168,13 +173,29 @@ class Storm:
     def begin(self) -> None:
         """The faults begin."""
         self._changes_until = self.sim.now + int(CHANGING_SHARE * self.sim.plan.faults_for_ns)
+        if self.rng.random() < LAST_BACK_SHARE:
+            self.sim.after(self._changes_until - self.sim.now, self._change_back)
         self._soon()
 
+    def _change_back(self) -> None:
+        """The last change makes the pipeline what was registered."""
+        changes = self.sim.operator.changes_to(self.name)
+        if self.sim.now > self._changes_until + MS:
+            return
+        if self.sim.faulty and (changes.busy or changes.undecided or changes.others):
+            self.sim.after(LOOK_AGAIN_NS, self._change_back)
+        elif self.sim.faulty:
+            first = changes.earlier[0]
+            changes.begin(lambda spec: changes.forms.back(spec, first, adds_only=changes.adds_only))
+
     def changes_no_more(self, pipeline: str) -> bool:
-        """Whether its segments and edges stay as they are."""
+        """Whether its segments and edges stay as they are: they do, now and then, from when somebody asks."""
         changes = self.sim.operator.changes_to(pipeline)
-        is_over = self.sim.faulty and self.sim.now > self._changes_until
-        return is_over and not (changes.busy or changes.undecided or changes.chain)
+        if changes.busy or changes.undecided or changes.chain or not self.sim.faulty:
+            return False
+        if changes.world.gone and self.dies_rng.random() < STAYS_SHARE:
+            self._changes_until = self.sim.now - 1
+        return self.sim.now > self._changes_until
 
     def _soon(self) -> None:
         self.sim.after(int(self.rng.expovariate(1.0) * PAUSE_NS) + 1000, self._act)
@@ -296,7 +317,7 @@ class Storm:
             code = getattr(result, "code", None)
             if code in (RefusalCode.NOT_READY, RefusalCode.NOT_HOME):
                 return True
-            if refused and code not in (RefusalCode.CONFLICT, RefusalCode.UNKNOWN_PIPELINE):
+            if refused and code is None:
                 raise Failure("broken", f"a name that was removed was given twice: {result}")
             sim.count(what)
             return False

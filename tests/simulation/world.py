@@ -282,6 +282,11 @@ class World:
 
     # --- fronts -----------------------------------------------------------------------------------
 
+    def labelling(self) -> set[FrontId]:
+        """The fronts that every process knows, and that have neither left nor were evicted."""
+        known = self.fronts.items()
+        return {front for front, f in known if f.granted and not (f.left or f.evicted)}
+
     def front_joins(self, front: FrontId, segment: int) -> None:
         """A front sends word that it will feed a segment."""
         known = self.fronts.get(front)

@@ -321,7 +321,7 @@ class Registrar:
             return
         pipeline = self._pipelines.named(name)
         deletion = self._pending(PipelineDeleted, name)
-        if deletion is not None:
+        if deletion is not None and deletion.restart.generation == event.generation + 1:
             self._confirmations.answer(event.request, deletion.restart)
             return
         newest = self._newest_restart(pipeline)

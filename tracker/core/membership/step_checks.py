@@ -126,8 +126,10 @@ def _check_owning(
 def _check_adopts(
     known: Membership, own: int, step: steps.RoutingActivated | steps.NodesMoved, home: int
 ) -> None:
-    """A home may be ahead by a table that is being made, except of the shard that makes it."""
-    coming = own != known.sequencer and (known.asked is not None or bool(known.draining))
+    """A home may be ahead by a table that is being made, except of the shard that makes it. One that has left is asked
+    nothing more before another table is made."""
+    asked = known.asked is not None or bool(known.draining) or own in known.former
+    coming = own != known.sequencer and asked
     _check_version(known, step, home, step.version, (0, 1) if coming else (0,))
     if home in known.adopted.get(step.version, ()):
         raise _refused(step, home, f"it goes by version {step.version} already")
