@@ -65,6 +65,12 @@ NEVER = {
     ("names_used_again", "evicted_fronts"), ("names_used_again", "holds"),  # there is nothing of it yet
     ("names_used_again", "a_change_under_way"),
 }  # fmt: skip
+SELDOM = {
+    "graph_changes_with_evicted_fronts", "names_used_again_with_a_dead_shard", "sequencers_moved_with_a_dead_shard",
+    "sequencers_moved_with_evicted_fronts", "sequencers_moved_with_holds", "written_off_in_removed_segments",
+    *(f"dead_{when}_sequencer_{what}_was_durable" for when in ("before", "after") for what in ("moved", "begun")),
+}  # fmt: skip
+"""Those that happen in a few of a thousand storms: they are counted, and need not happen in a run of some length."""
 ENTRIES = {
     PipelineChanged: "changed", PipelineRestarted: "restarted", PipelineDeleted: "deleted",
     PipelinesOver: "over", PipelineRegistered: "registered", WrittenOff: "written_off",
