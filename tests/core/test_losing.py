@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -11,6 +12,7 @@ from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
+    HomeEntry,
     JoinNode,
     PeerDisconnected,
     RegisterPipeline,
@@ -292,6 +294,42 @@ def test_a_lost_shard_that_comes_back_is_not_heard() -> None:
     assert cluster.processes[2].min_times("p") <= (3, 3)
     cluster.crash(2)
     finish_anew(cluster, 3)
+
+
+def test_a_shard_says_what_it_knows_when_all_that_it_had_appended_is_durable() -> None:
+    """A restart that was not durable when it heard of the declaration: all know it, so that none goes on unheld."""
+    cluster = Cluster(3)
+    names = (replace(SPEC, name=f"p{number}") for number in count())
+    spec = next(each for each in names if cluster.routing.registrar(each.name) == 1)
+    cluster.register(spec)
+    cluster.settle()
+    lose(cluster, 2)
+    cluster.handle(0, DeclareLost("lost", (2,), False, 1_000))
+    cluster.commit(0)
+    cluster.deliver(0, 1)
+    cluster.handle(1, RestartPipeline("again", spec.name, 0, 5, 0))
+    cluster.commit(1, 1)
+    assert cluster.processes[1].membership.loss is not None
+    assert not any(
+        isinstance(r, HomeEntry) and isinstance(r.entry, LossHeard) for _, r in cluster.pending[1]
+    )
+    cluster.settle()
+    assert [pipeline.generation for pipeline in cluster.pipelines(spec.name)] == [1, 1]
+    assert all(pipeline.held is not None for pipeline in cluster.pipelines(spec.name))
+
+
+def test_a_shard_goes_on_when_it_has_all_that_the_others_had_logged() -> None:
+    cluster = Cluster(4)
+    cluster.register(SPEC)
+    cluster.settle()
+    lose(cluster, 3)
+    cluster.part(1, 2)
+    cluster.handle(0, DeclareLost("lost", (3,), True, 1_000))
+    cluster.settle(until=lambda: cluster.processes[0].membership.loss is None)
+    cluster.pass_time(100)
+    assert [p.membership.loss is None for p in cluster.processes.values()] == [True, False, False]
+    cluster.reconnect()
+    assert all(process.membership.loss is None for process in cluster.processes.values())
 
 
 def test_a_second_shard_is_lost_while_the_first_is_declared() -> None:
