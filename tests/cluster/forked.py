@@ -109,6 +109,8 @@ def _template(imported: tuple[str, ...]) -> socket.socket:
         subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno()), *imported],
             cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+            # gRPC reads it as it is imported, before a command sets it.
+            env={**os.environ, "GRPC_VERBOSITY": "ERROR"},
         )  # fmt: skip
     return ours
 

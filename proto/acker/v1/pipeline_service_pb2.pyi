@@ -64,7 +64,7 @@ class FinishUpgradeRequest(_message.Message):
 
     LEVEL_FIELD_NUMBER: _builtins.int
     level: _builtins.int
-    """The level."""
+    """The highest that the caller knows every process to speak."""
     def __init__(
         self,
         *,
@@ -539,7 +539,7 @@ class StandbyState(_message.Message):
     speaks: _builtins.int
     """The highest feature level that it speaks."""
     release: _builtins.str
-    """Its release."""
+    """As `lowmark --version` shows it there."""
     def __init__(
         self,
         *,

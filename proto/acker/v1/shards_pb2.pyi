@@ -537,7 +537,7 @@ class FeatureLevelRaised(_message.Message):
 
     LEVEL_FIELD_NUMBER: _builtins.int
     level: _builtins.int
-    """The level."""
+    """At least the one of before; no process of a release that does not speak it takes part any more."""
     def __init__(
         self,
         *,
@@ -1552,7 +1552,7 @@ class Membership(_message.Message):
 
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostShard]:
-        """Shards that are lost."""
+        """Whose logs nobody takes anything more of, since an operator declared so."""
 
     @_builtins.property
     def loss(self) -> Global___Loss:
