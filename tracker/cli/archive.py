@@ -8,7 +8,6 @@ metadata, under `lowmark.pipeline`, as JSON.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +16,13 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from tracker.cli.render.columns import columns
-from tracker.client import Admin, Explanation, PipelineInfo
+from tracker.client import Admin, Explanation
 from tracker.client.history import moment, remembered
+from tracker.client.nodes import listed
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS
 from tracker.core.model import PipelineSpec
 from tracker.errors import Code, StateError, UnavailableError
+from tracker.files.local import write_durably
 from tracker.view.model import cells_of, nodes_of, written_off_of
 from tracker.view.pipelines import clock_time
 from tracker.wire.pipelines import spec_to_pb
@@ -37,40 +38,29 @@ announced, or a cell written off."""
 _Row = dict[str, Any]
 
 
-def write_archive(admin: Admin, info: PipelineInfo, file: Path) -> int:
+def write_archive(admin: Admin, pipeline: str, file: Path) -> int:
     """Writes a file with all that the tracker knows of a pipeline; returns how many rows it has. The file is there when
     all of it is durable. Raises StateError where it is there already; UnavailableError where a shard does not answer;
     NoArrowError, OSError, RefusedError."""
     if file.exists():
         raise StateError(f"--archive {file} is there; name a new file", Code.STATE_TAKEN)
-    explanation = admin.explain(info.spec.name, max_cells=MAX_EXPLAINED_CELLS)
+    explanation = admin.explain(pipeline, max_cells=MAX_EXPLAINED_CELLS)
     for shard, why in explanation.silent_shards.items():
         raise UnavailableError(
             f"shard {shard} does not answer, and an archive would lack what it knows: {why}; repeat it"
         )
-    rows = [_plain(row) for row in _rows(admin, info, explanation)]
-    spec = json.dumps(MessageToDict(spec_to_pb(info.spec)))
-    content = columns(rows, TYPES, parquet=True, metadata={SPEC: spec})
-    beside = file.with_name(f".{file.name}.new")
-    with open(beside, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    beside.rename(file)
-    directory = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    rows = [*_rows(admin, explanation)]
+    spec = json.dumps(MessageToDict(spec_to_pb(explanation.spec)))
+    write_durably(file, columns(rows, TYPES, parquet=True, metadata={SPEC: spec}))
     return len(rows)
 
 
-def _rows(admin: Admin, info: PipelineInfo, explanation: Explanation) -> Iterator[_Row]:
-    spec = info.spec
+def _rows(admin: Admin, explanation: Explanation) -> Iterator[_Row]:
+    spec, state = explanation.spec, explanation.state
     yield {
-        "what": "pipeline", **_at(info.state.min_time, spec), "items": info.state.late_items, "detail": "late items",
+        "what": "pipeline", **_at(state.min_time, spec), "items": state.late_items, "detail": "late items",
     }  # fmt: skip
-    for segment in info.state.segments:
+    for segment in state.segments:
         yield {
             "what": "segment", **_at(segment.min_time, spec), "segment": segment.segment,
             "items": segment.open_items,
@@ -92,11 +82,11 @@ def _rows(admin: Admin, info: PipelineInfo, explanation: Explanation) -> Iterato
             "ticks": node.node_time, "detail": node.kind,
         }  # fmt: skip
     # Each shard lists so many open cells and nodes, and no more.
-    listed = Counter(cell.segment for cell in cells_of(explanation))
-    for number, segment in enumerate(info.state.segments):
-        if more := segment.open_slots - listed[number]:
+    shown = Counter(cell.segment for cell in cells_of(explanation))
+    for number, segment in enumerate(state.segments):
+        if more := segment.open_slots - shown[number]:
             yield {"what": "left_out", "segment": segment.segment, "items": more, "detail": "cells"}
-    if more := admin.nodes(spec.name).omitted:
+    if more := listed(spec, state, explanation.parts, {}).omitted:
         yield {"what": "left_out", "items": more, "detail": "nodes"}
 
 
@@ -115,7 +105,3 @@ def _announced(admin: Admin, spec: PipelineSpec, segment: str) -> Iterator[_Row]
 def _at(slot: int, spec: PipelineSpec) -> _Row:
     time = clock_time(slot, spec)
     return {"slot": slot, "time": time.isoformat() if time else None}
-
-
-def _plain(row: _Row) -> _Row:
-    return {name: row.get(name) for name in TYPES}

@@ -170,7 +170,7 @@ def delete(
         kept = ""
         if archive is not None:
             with wrong_usage():
-                kept = f"; {write_archive(admin, info, archive)} rows of it are in {archive}"
+                kept = f"; {write_archive(admin, pipeline, archive)} rows of it are in {archive}"
         try:
             admin.delete(pipeline, info.state.generation, drop_open=drop_open)
         except RefusedError:
