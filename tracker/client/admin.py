@@ -15,7 +15,7 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.finishing import Finishing
-from tracker.client.losing import Lost, declare_lost
+from tracker.client.losing import Losing, Lost
 from tracker.client.nodes import NodeList, listed
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, StandbyInfo, Wish
 from tracker.client.successor import succeeding
@@ -234,14 +234,8 @@ class Admin(Closing):
     def ask_to_finish(self, level: int) -> None:
         """One attempt to let all record by a feature level. Raises RefusedError, also for what passes (NOT_READY);
         UnavailableError."""
-        _, self._last = self._connection.call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).FinishUpgrade,
-            pipeline_pb.FinishUpgradeRequest(level=level),
-            self._timeout_s,
-            call_timeout_s=CALL_TIMEOUT_S,
-            prefer=self._last,
-            retry_not_ready=False,
-        )
+        request = pipeline_pb.FinishUpgradeRequest(level=level)
+        self._ask_about_shards(lambda stub: stub.FinishUpgrade, request)
 
     def declare_lost(
         self,
@@ -256,8 +250,9 @@ class Admin(Closing):
         slot; else each stands until it is restarted. May be repeated. on_progress: as for `rescale`. Raises RefusedError
         where one of them is not lost; UnavailableError where the others do not go on within `timeout_s` seconds (None: the
         timeout of this object), which goes on all the same."""
-        within_s = self._timeout_s if timeout_s is None else timeout_s
-        return declare_lost(self, tuple(shards), write_off, within_s, on_progress)
+        return Losing(self, tuple(shards), write_off, on_progress).wait(
+            self._timeout_s if timeout_s is None else timeout_s
+        )
 
     def ask_to_declare_lost(
         self, shards: tuple[int, ...], write_off: bool, wait_ms: int
@@ -266,14 +261,15 @@ class Admin(Closing):
         request = pipeline_pb.DeclareLostRequest(
             shards=shards, write_off=write_off, wait_ms=wait_ms
         )
-        return self._ask_about_shards(lambda stub: stub.DeclareLost, request)
+        return self._ask_about_shards(lambda stub: stub.DeclareLost, request, wait_ms)
 
-    def _ask_about_shards(self, call: Callable[[Any], Any], request: Any) -> Any:
+    def _ask_about_shards(self, call: Callable[[Any], Any], request: Any, wait_ms: int = 0) -> Any:
+        """One attempt, which the tracker answers within `wait_ms`."""
         answer, self._last = self._connection.call(
             lambda channel: call(pipeline_grpc.PipelineServiceStub(channel)),
             request,
             self._timeout_s,
-            call_timeout_s=request.wait_ms / 1000 + CALL_TIMEOUT_S,
+            call_timeout_s=wait_ms / 1000 + CALL_TIMEOUT_S,
             prefer=self._last,
             retry_not_ready=False,
         )
@@ -285,7 +281,7 @@ class Admin(Closing):
         request = pipeline_pb.RescaleShardsRequest(
             shards=wish.shards, evacuate=wish.evacuate, without=wish.without, wait_ms=wait_ms
         )
-        answer = self._ask_about_shards(lambda stub: stub.RescaleShards, request)
+        answer = self._ask_about_shards(lambda stub: stub.RescaleShards, request, wait_ms)
         return bool(answer.in_force)
 
     def explain(

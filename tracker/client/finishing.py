@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tracker.client.rescaling import LOOK_INTERVAL_S, RoutingInfo
+from tracker.client.rescaling import UNANSWERED, RoutingInfo, Wait
 from tracker.core.insight.describe import ShardDescription
 from tracker.core.model import RefusalCode
-from tracker.errors import RefusedError, UnavailableError
+from tracker.errors import RefusedError
 
 
 def level_to_finish(routing: RoutingInfo) -> int:
@@ -44,43 +43,30 @@ class Asks(Protocol):
     def routing(self) -> RoutingInfo: ...
 
 
-class Finishing:
+class Finishing(Wait[RoutingInfo]):
     """One attempt, until all record by the newest level, or the time is up."""
 
     def __init__(self, admin: Asks, on_progress: Callable[[str], None] | None = None) -> None:
-        """on_progress: called with what it waits for, in a sentence, whenever that has changed."""
-        self._admin, self._on_progress = admin, on_progress
-        self._waits_for = "the sequencer has not answered"
+        super().__init__(on_progress, UNANSWERED)
+        self._admin = admin
 
-    def wait(self, timeout_s: float) -> RoutingInfo:
-        """Returns when it is done. Raises RefusedError; UnavailableError if it is not in time: then nothing has changed."""
-        deadline = time.monotonic() + timeout_s
-        while not self._is_done():
-            if time.monotonic() + LOOK_INTERVAL_S >= deadline:
-                raise UnavailableError(
-                    f"the upgrade is not finished within {timeout_s:g} s: {self._waits_for}. Start each of these with the newer "
-                    "release, and finish it then; until it is finished the release before can take the place of any process"
-                )
-            time.sleep(LOOK_INTERVAL_S)
-        return self._admin.routing()
+    def _too_late(self, within: str) -> str:
+        return (
+            f"the upgrade is not finished {within}. Start each of these with the newer release, and finish it then; until it "
+            "is finished the release before can take the place of any process"
+        )
 
-    def _is_done(self) -> bool:
+    def _step(self, left_s: float) -> RoutingInfo | None:
         """Looks, and asks where nothing is known to be in the way."""
         routing = self._admin.routing()
         if missing := waits_for(routing):
             self._say("; ".join(missing))
-            return False
+            return None
         try:
             self._admin.ask_to_finish(level_to_finish(routing))
         except RefusedError as refused:
             if refused.refusal.code is not RefusalCode.NOT_READY:
                 raise
             self._say(refused.refusal.message)
-            return False
-        return True
-
-    def _say(self, waits_for: str) -> None:
-        if waits_for != self._waits_for:
-            self._waits_for = waits_for
-            if self._on_progress is not None:
-                self._on_progress(waits_for)
+            return None
+        return self._admin.routing()

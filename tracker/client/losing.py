@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from tracker.client.rescaling import Wait
 from tracker.core.model import RefusalCode
-from tracker.errors import RefusedError, UnavailableError
+from tracker.errors import RefusedError
 
 ASK_MS = 5_000
-PAUSE_S = 0.2
+"""How long one attempt waits for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +59,38 @@ class Asks(Protocol):
     ) -> pipeline_pb.DeclareLostResponse: ...
 
 
-def declare_lost(
-    admin: Asks,
-    shards: tuple[int, ...],
-    write_off: bool,
-    timeout_s: float,
-    on_progress: Callable[[str], None] | None,
-) -> Lost:
-    """Returns when the others go on without them. Raises RefusedError; UnavailableError if they do not in time."""
-    deadline, waits_for = time.monotonic() + timeout_s, "no shard that is left has answered"
-    while True:
-        left_s = max(0.0, deadline - time.monotonic())
+class Losing(Wait[Lost]):
+    """One declaration, until the others go on without the shards."""
+
+    def __init__(
+        self,
+        admin: Asks,
+        shards: tuple[int, ...],
+        write_off: bool,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(on_progress, "no shard that is left has answered")
+        self._admin, self._shards, self._write_off = admin, shards, write_off
+
+    def _too_late(self, within: str) -> str:
+        return (
+            f"the others do not go on without shards {[*self._shards]} {within}. It goes on by itself; asking for the same "
+            "again waits on. A shard that is away for good, too, is declared lost with these"
+        )
+
+    def _step(self, left_s: float) -> Lost | None:
+        wait_ms = min(ASK_MS, int(left_s * 1_000))
         try:
-            answer = admin.ask_to_declare_lost(shards, write_off, min(ASK_MS, int(left_s * 1_000)))
-            if answer.done:
-                return _lost(answer)
-            waiting = f"shards {[*answer.waits_for]} have not logged what they know"
+            answer = self._admin.ask_to_declare_lost(self._shards, self._write_off, wait_ms)
         except RefusedError as refused:
             if refused.refusal.code is not RefusalCode.NOT_READY:
                 raise
-            waiting = refused.refusal.message
-        if waiting != waits_for and on_progress is not None:
-            on_progress(waiting)
-        waits_for = waiting
-        if time.monotonic() + PAUSE_S >= deadline:
-            raise UnavailableError(
-                f"the others do not go on without shards {[*shards]} within {timeout_s:g} s: {waits_for}. It goes on by "
-                "itself; asking for the same again waits on. A shard that is away for good, too, is declared lost with these"
-            )
-        time.sleep(PAUSE_S)
+            self._say(refused.refusal.message)
+            return None
+        if answer.done:
+            return _lost(answer)
+        self._say(f"shards {[*answer.waits_for]} have not logged what they know")
+        return None
 
 
 def _lost(answer: pipeline_pb.DeclareLostResponse) -> Lost:

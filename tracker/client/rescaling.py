@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from tracker.core.insight.describe import RoutingDescription, ShardDescription, ShardRole
 from tracker.core.model import RefusalCode
@@ -13,10 +14,13 @@ from tracker.errors import RefusedError, UnavailableError
 
 ASK_MS = 1_000
 """How long one attempt waits for the table to be in force, before it is looked how far that is."""
+UNANSWERED = "the sequencer has not answered"
 JOIN_GRACE_S = 10.0
 """How long more processes than there are may be on their way, before there are too few of them."""
 LOOK_INTERVAL_S = 0.25
-"""How often it is looked while shards drain."""
+"""How often it is looked, or asked, again."""
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,39 @@ class Asks(Protocol):
     def routing(self) -> RoutingInfo: ...
 
 
-class Rescaling:
+class Wait(ABC, Generic[Done]):
+    """What an operator asks of the shards, asked for and looked at until it is done, or the time is up."""
+
+    def __init__(self, on_progress: Callable[[str], None] | None, waits_for: str) -> None:
+        """on_progress: called with what it waits for, in a sentence, whenever that has changed; waits_for: the same, before
+        anybody has answered."""
+        self._on_progress, self._waits_for = on_progress, waits_for
+
+    def wait(self, timeout_s: float) -> Done:
+        """Returns when it is done. Raises RefusedError; UnavailableError if it is not in time."""
+        deadline = time.monotonic() + timeout_s
+        while (done := self._step(max(0.0, deadline - time.monotonic()))) is None:
+            if time.monotonic() + LOOK_INTERVAL_S >= deadline:
+                raise UnavailableError(self._too_late(f"within {timeout_s:g} s: {self._waits_for}"))
+            time.sleep(LOOK_INTERVAL_S)
+        return done
+
+    @abstractmethod
+    def _step(self, left_s: float) -> Done | None:
+        """Asks, or looks, once. Returns what there is when it is done. Raises RefusedError."""
+
+    @abstractmethod
+    def _too_late(self, within: str) -> str:
+        """What is not so. within: the time, and what it waits for."""
+
+    def _say(self, waits_for: str) -> None:
+        if waits_for != self._waits_for:
+            self._waits_for = waits_for
+            if self._on_progress is not None:
+                self._on_progress(waits_for)
+
+
+class Rescaling(Wait[RoutingInfo]):
     """One rescale, from the first attempt until the shards that go have gone."""
 
     def __init__(
@@ -74,29 +110,19 @@ class Rescaling:
         wish: Wish,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
-        """on_progress: called with what it waits for, in a sentence, whenever that has changed."""
-        self._admin, self._wish, self._on_progress = admin, wish, on_progress
-        self._waits_for = "the sequencer has not answered"
+        super().__init__(on_progress, UNANSWERED)
+        self._admin, self._wish = admin, wish
         self._too_few_since_s: float | None = None
         self._leaving: set[int] | None = None
         """The shards that go; None while the table is not in force."""
 
-    def wait(self, timeout_s: float) -> RoutingInfo:
-        """Returns when it is done. Raises RefusedError; UnavailableError if it is not in time."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            done = self._step(max(0.0, deadline - time.monotonic()))
-            if done is not None:
-                return done
-            if time.monotonic() + LOOK_INTERVAL_S >= deadline:
-                raise UnavailableError(
-                    f"{self._wish.shards} shards are not there within {timeout_s:g} s: {self._waits_for}. What "
-                    "has begun goes on by itself; asking for the same again waits on"
-                )
-            time.sleep(LOOK_INTERVAL_S)
+    def _too_late(self, within: str) -> str:
+        return (
+            f"{self._wish.shards} shards are not there {within}. What has begun goes on by itself; asking for the same "
+            "again waits on"
+        )
 
     def _step(self, left_s: float) -> RoutingInfo | None:
-        """Asks, or looks, once. Returns what there is when it is done."""
         if self._leaving is None and not self._ask(left_s):
             return None
         routing = self._admin.routing()
@@ -140,12 +166,6 @@ class Rescaling:
         over = now_s - self._too_few_since_s >= JOIN_GRACE_S
         if over or left_s <= LOOK_INTERVAL_S:
             raise refused
-
-    def _say(self, waits_for: str) -> None:
-        if waits_for != self._waits_for:
-            self._waits_for = waits_for
-            if self._on_progress is not None:
-                self._on_progress(waits_for)
 
 
 def _leaving(shards: list[ShardDescription]) -> str:
