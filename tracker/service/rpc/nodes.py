@@ -17,6 +17,7 @@ from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import Bucket, Quotas
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
+from tracker.service.tasks import end
 from tracker.wire.grpc_options import MAX_TICK_BYTES, MAX_TICKS_PER_MESSAGE
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
 from tracker.wire.pipelines import spec_to_pb
@@ -247,9 +248,10 @@ class NodeServicer:
         except Refused as refused:
             stream.ended_by = refused.refusal
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-            self._engine.remove_session(stream)
+            try:
+                await end(reading)
+            finally:  # the call may be cancelled just as it has ended by itself
+                self._engine.remove_session(stream)
         if stream.ended_by is not None:
             ended = stream.ended_by
             if ended.code is RefusalCode.NOT_HOME:
