@@ -10,13 +10,12 @@ from tests.waits import HANG_S
 from tracker.cli.render.shards import routing_json, upgrade_text
 from tracker.client import RefusedError, RoutingInfo, ShardInfo, UnavailableError
 from tracker.client.finishing import Finishing
-from tracker.client.rescaling import StandbyInfo
-from tracker.core.insight.describe import RoutingDescription, ShardDescription
+from tracker.core.insight.describe import RoutingDescription, ShardDescription, StandbyDescription
 from tracker.core.model import Refusal, RefusalCode
 
 
 def routing(
-    level: int, *speaks: int, standbys: Sequence[StandbyInfo] = (), release: str = "0.1.0"
+    level: int, *speaks: int, standbys: Sequence[StandbyDescription] = (), release: str = "0.1.0"
 ) -> RoutingInfo:
     """Shards whose processes speak up to these levels (0: they are away)."""
     shards = [
@@ -83,7 +82,7 @@ def test_in_time_or_not_at_all() -> None:
         (routing(2, 2, 0), "feature level 2"),
         (routing(1, 2, 2), "feature level 1; the upgrade to 2 can be finished: --finish-upgrade"),
         (
-            routing(1, 2, 2, standbys=[StandbyInfo("a:1", 1, "0.1.0")]),
+            routing(1, 2, 2, standbys=[StandbyDescription("a:1", 1, "0.1.0")]),
             "feature level 1; the upgrade to 2 waits: the standby at a:1 of release 0.1.0 speaks feature levels up to 1",
         ),
     ],

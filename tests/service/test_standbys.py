@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tracker.core.insight.describe import StandbyDescription
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.levels import NEWEST_LEVEL
-from tracker.service.rpc.standbys import HEARD_S, MAX_STANDBYS, Standby, Standbys
+from tracker.service.rpc.standbys import HEARD_S, MAX_STANDBYS, Standbys
 
 BEFORE = NEWEST_LEVEL - 1
 
@@ -19,7 +20,7 @@ class Clock:
         return self.now_s
 
 
-def heard(*standbys: Standby) -> tuple[Standbys, Clock]:
+def heard(*standbys: StandbyDescription) -> tuple[Standbys, Clock]:
     """As of a moment at which every standby has had time to say that it waits."""
     clock = Clock()
     known = Standbys(clock)
@@ -30,8 +31,8 @@ def heard(*standbys: Standby) -> tuple[Standbys, Clock]:
 
 
 def test_an_older_one_is_waited_for_and_named_until_it_is_another_release_or_gone() -> None:
-    older = Standby("a:1", BEFORE, "0.1.0")
-    known, clock = heard(older, Standby("b:1", NEWEST_LEVEL, "0.2.0"))
+    older = StandbyDescription("a:1", BEFORE, "0.1.0")
+    known, clock = heard(older, StandbyDescription("b:1", NEWEST_LEVEL, "0.2.0"))
     with pytest.raises(Refused, match=r"standby at a:1, of release 0.1.0, speaks") as refused:
         known.check_speak(NEWEST_LEVEL, ())
     assert refused.value.refusal.code is RefusalCode.NOT_READY
@@ -42,7 +43,7 @@ def test_an_older_one_is_waited_for_and_named_until_it_is_another_release_or_gon
     clock.now_s += HEARD_S + 0.1
     known.check_speak(NEWEST_LEVEL, ())
     known.hear(older)
-    known.hear(Standby("a:1", NEWEST_LEVEL, "0.2.0"))
+    known.hear(StandbyDescription("a:1", NEWEST_LEVEL, "0.2.0"))
     known.check_speak(NEWEST_LEVEL, ())
 
 
@@ -56,6 +57,6 @@ def test_who_has_just_begun_to_serve_knows_of_none_and_waits() -> None:
 
 
 def test_no_more_than_so_many_are_remembered() -> None:
-    many = [Standby(f"host-{n}:1", BEFORE, "") for n in range(MAX_STANDBYS + 2)]
+    many = [StandbyDescription(f"host-{n}:1", BEFORE, "") for n in range(MAX_STANDBYS + 2)]
     known, _ = heard(*many)
     assert {s.address for s in known.waiting()} == {s.address for s in many[2:]}

@@ -17,11 +17,16 @@ from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.finishing import Finishing
 from tracker.client.losing import Losing, Lost
 from tracker.client.nodes import NodeList, listed
-from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, StandbyInfo, Wish
+from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, Wish
 from tracker.client.successor import succeeding
 from tracker.client.updates import slot_at, slot_until
 from tracker.core.home.registration import changed_fields
-from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
+from tracker.core.insight.describe import (
+    PipelineDescription,
+    RoutingDescription,
+    ShardRole,
+    StandbyDescription,
+)
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell, PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
@@ -193,7 +198,7 @@ class Admin(Closing):
                 level_from_pb(answer.level),
             ),
             tuple(ShardInfo(shard_from_pb(shard), shard.address) for shard in answer.shards),
-            tuple(StandbyInfo(s.address, s.speaks, s.release) for s in answer.standbys),
+            tuple(StandbyDescription(s.address, s.speaks, s.release) for s in answer.standbys),
         )
 
     def rescale(

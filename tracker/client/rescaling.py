@@ -8,7 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from tracker.core.insight.describe import RoutingDescription, ShardDescription, ShardRole
+from tracker.core.insight.describe import (
+    RoutingDescription,
+    ShardDescription,
+    ShardRole,
+    StandbyDescription,
+)
 from tracker.core.model import RefusalCode
 from tracker.errors import RefusedError, UnavailableError
 
@@ -32,21 +37,12 @@ class ShardInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyInfo:
-    """A process that waits for a shard: where it will be reached, the highest feature level that it speaks, its release."""
-
-    address: str
-    speaks: int
-    release: str
-
-
-@dataclass(frozen=True, slots=True)
 class RoutingInfo:
     """The shards, by number, by which table slots are dealt to them, and who waits for one, as one process sees it."""
 
     table: RoutingDescription
     shards: tuple[ShardInfo, ...]
-    standbys: tuple[StandbyInfo, ...] = ()
+    standbys: tuple[StandbyDescription, ...] = ()
 
     def of(self, *roles: ShardRole) -> list[ShardInfo]:
         """The shards that are for something."""

@@ -11,8 +11,7 @@ from rich.text import Text
 from tracker.client import RoutingInfo, ShardInfo
 from tracker.client.finishing import level_to_finish, waits_for
 from tracker.client.losing import Lost, LostPipeline
-from tracker.client.rescaling import StandbyInfo
-from tracker.core.insight.describe import ShardDescription, ShardRole
+from tracker.core.insight.describe import ShardDescription, ShardRole, StandbyDescription
 from tracker.view.pipelines import shards_json
 from tracker.view.printing import as_printable
 
@@ -60,7 +59,7 @@ def upgrade_text(routing: RoutingInfo) -> str:
     return f"feature level {level}; the upgrade to {newest} {waits}"
 
 
-def _release_of(process: ShardDescription | StandbyInfo) -> str:
+def _release_of(process: ShardDescription | StandbyDescription) -> str:
     if not process.speaks:
         return "unknown"
     return f"{process.release or 'unknown'} (levels to {process.speaks})"

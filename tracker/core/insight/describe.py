@@ -88,6 +88,15 @@ class ShardDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyDescription:
+    """A process that waits for a shard: where it will be reached, the highest feature level that it speaks, its release."""
+
+    address: str
+    speaks: int
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingDescription:
     """How slots are dealt: the version of the table, the shards that are to own the slots to come while
     that is being agreed on, and whether a change is under way. level: the feature level by which the process records."""

@@ -14,6 +14,7 @@ import structlog
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker import __version__
 from tracker.core import log as m
+from tracker.core.insight.describe import StandbyDescription
 from tracker.core.membership.membership import Membership
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.cluster.addresses import Addresses, checked_address
@@ -23,7 +24,7 @@ from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.access import Peers
 from tracker.service.rpc.errors import Context
-from tracker.service.rpc.standbys import Standby, Standbys
+from tracker.service.rpc.standbys import Standbys
 from tracker.service.tasks import unless
 from tracker.wire.frames import carriers, frame_from_pb
 from tracker.wire.refusals import invalid
@@ -141,7 +142,7 @@ class PeerServicer:
     async def _stand_by(self, request: peer_pb.StandByRequest) -> peer_pb.StandByResponse:
         release = request.release[:MAX_RELEASE_CHARACTERS]
         speaks = level_from_pb(request.speaks)
-        self.standbys.hear(Standby(checked_address(request.address), speaks, release))
+        self.standbys.hear(StandbyDescription(checked_address(request.address), speaks, release))
         return peer_pb.StandByResponse()
 
     async def Bootstrap(self, request: peer_pb.BootstrapRequest, context: Context) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from tracker.core.insight.describe import StandbyDescription
 from tracker.core.model import RefusalCode, Refused
 
 HEARD_S = 5.0
@@ -18,35 +19,26 @@ MAX_STANDBYS = 64
 """Of more than these, those that were heard first are forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standby:
-    """A process that waits for a shard: where it will be reached, the highest feature level that it speaks, its release."""
-
-    address: str
-    speaks: int
-    release: str
-
-
 @dataclass(slots=True)
 class Standbys:
     """Those that a process which serves has heard."""
 
     clock_s: Callable[[], float] = time.monotonic
-    _heard: dict[str, tuple[Standby, float]] = field(default_factory=dict)
+    _heard: dict[str, tuple[StandbyDescription, float]] = field(default_factory=dict)
     """By address, and when; the one heard last comes last."""
     _since_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._since_s = self.clock_s()
 
-    def hear(self, standby: Standby) -> None:
+    def hear(self, standby: StandbyDescription) -> None:
         """One states that it waits."""
         self._heard.pop(standby.address, None)
         self._heard[standby.address] = standby, self.clock_s()
         while len(self._heard) > MAX_STANDBYS:
             del self._heard[next(iter(self._heard))]
 
-    def waiting(self, serving: Collection[str] = ()) -> list[Standby]:
+    def waiting(self, serving: Collection[str] = ()) -> list[StandbyDescription]:
         """Those that wait, by address, but for who serves a shard by now."""
         from_s = self.clock_s() - HEARD_S
         found = [standby for standby, at_s in self._heard.values() if at_s >= from_s]
