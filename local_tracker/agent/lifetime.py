@@ -32,9 +32,9 @@ class Lifetime:
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
     def take_signals(self) -> None:
-        """From here on SIGTERM and SIGINT are reasons for `wait` to return; before, they end the
-        process at once, which has not taken anything yet. The interpreter itself writes to the pipe as one comes: a
-        handler would run too late for a `wait` that is about to begin."""
+        """From here on SIGTERM and SIGINT are reasons for `wait` to return; before, they end the process at
+        once: so this comes before anything can be taken. The interpreter itself writes to the pipe as one comes: a handler would
+        run too late for a `wait` that is about to begin."""
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)

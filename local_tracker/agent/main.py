@@ -115,7 +115,6 @@ def main(arguments: Sequence[str]) -> int:
             _report(options, f"{error}\n".encode())
             log.error("cannot start: %s", error)
             return 1
-        life.take_signals()
         _report(options, READY)
         log.info(
             "local tracker of pipeline %s (%s) listens at %s and flushes to %s",
@@ -160,6 +159,7 @@ class Agent:
         except BaseException:
             self.uplink.close(leave=False)
             raise
+        life.take_signals()
         self.server = Server(
             self.listener, self.uplink, Stager(self.uplink, self.stats), self.flusher,
             options.node_id, on_change=life.changed, stats=self.stats,
