@@ -19,9 +19,9 @@ from tracker.core.model.slots import FOREVER
 FED = TWO_SEGMENTS.segments[0]
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["1 shard", "3 shards"])
-def running(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=request.param) as embedded:
+@pytest.fixture(scope="module")
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=3) as embedded:
         yield embedded
 
 

@@ -41,9 +41,9 @@ from tracker.wire.ticks import key_to_pb
 NO_SLOTS = np.empty(0, np.int64)
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["1 shard", "3 shards"])
-def running(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=request.param) as embedded:
+@pytest.fixture(scope="module")
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=3) as embedded:
         yield embedded
 
 

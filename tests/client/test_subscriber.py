@@ -37,9 +37,9 @@ from tracker.core.model import RefusalCode
 from tracker.core.model.slots import FOREVER
 
 
-@pytest.fixture(params=[1, 2], ids=["1 shard", "2 shards"])
-def running(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=request.param) as embedded:
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2) as embedded:
         embedded.register(TWO_SEGMENTS)
         yield embedded
 

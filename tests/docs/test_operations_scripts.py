@@ -221,18 +221,17 @@ def test_a_backup_is_made_and_restored(tmp_path: Path) -> None:
             assert admin.pipeline("flights").state.segments[ENRICH].open_items == 1
 
 
-def test_a_tracker_is_upgraded_taken_back_and_upgraded_for_good(tmp_path: Path) -> None:
+def test_a_tracker_is_upgraded_for_good(tmp_path: Path) -> None:
     try:
         before = release_before()
     except NoReleaseBefore as reason:
         pytest.skip(str(reason))
-    installed = {"release": before}
     cluster = Tracker(tmp_path, 3, store=f"sqlite:{tmp_path / 'tracker-data'}")
     units = Units(cluster)
 
     def does(words: list[str]) -> None:
         for unit in words[1:]:
-            cluster.shards[int(unit.partition("@")[2])].root = installed["release"]
+            cluster.shards[int(unit.partition("@")[2])].root = ROOT
         units(words)
 
     for server in cluster.shards:
@@ -243,10 +242,8 @@ def test_a_tracker_is_upgraded_taken_back_and_upgraded_for_good(tmp_path: Path) 
         pip.write_text('#!/usr/bin/env bash\necho "pip $@"\n')
         pip.chmod(0o755)
         upgrade, finish = scripts("Upgrading, and going back")
-        for release in (ROOT, before, ROOT):
-            installed["release"] = release
-            said = machine.run(upgrade)
-            assert said.count("pip install --quiet lowmark[server]==0.2.0") == 3
+        said = machine.run(upgrade)
+        assert said.count("pip install --quiet lowmark[server]==0.2.0") == 3
         assert "the upgrade to 2 can be finished: --finish-upgrade" in said
         said = machine.run(finish)
         assert "all processes record by feature level 2" in said

@@ -35,9 +35,9 @@ class Clock:
         return self.slot * SPEC.slack_ns
 
 
-@pytest.fixture(params=[1, 2], ids=["one shard", "two shards"])
-def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=request.param) as embedded:
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2) as embedded:
         embedded.register(SPEC)
         yield embedded
 

@@ -1,4 +1,4 @@
-"""Whole trackers of one, two and three processes on loopback, with their real clients."""
+"""Whole trackers of one process and of three on loopback, with their real clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracker.core.model import TickContent
 from tracker.core.model.slots import FOREVER
 
 
-@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n}-shards")
+@pytest.fixture(params=[1, 3], ids=lambda n: f"{n}-shards")
 def any_tracker(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
     with tracker.embedded(request.param, block_slots=2) as running:
         running.register(TWO_SEGMENTS)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
+import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import tracker
 from tests.dev.written import Written, file_orders, reported
 from tests.spark_matrix.sessions import SETTINGS
 from tracker.cli.app import app
-from tracker.dev.starting import FRONT, QUERY
+from tracker.dev.starting import FRONT, QUERY, READER
 
 
-def test_the_files_for_files_run(tmp_path: Path) -> None:
+def test_the_files_for_files_run(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The reader runs here, where there is a JVM, when the others have ended: each run of theirs costs as much."""
     directory = tmp_path / "orders"
     assert CliRunner().invoke(app, ["init", str(directory)]).exit_code == 0
     # Batches of a few rows: what Spark compiles for many takes longer than they do.
@@ -21,15 +30,16 @@ def test_the_files_for_files_run(tmp_path: Path) -> None:
     settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
     (tmp_path / "conf" / "spark-defaults.conf").write_text(settings)
     environment = {"SPARK_CONF_DIR": str(tmp_path / "conf")}
-    with (
-        tracker.embedded() as embedded,
-        Written(directory, embedded.target, environment=environment) as written,
-    ):
-        written.start()
-        written.reach_now()
-        assert "run 0: " in written.read()
-        data = directory / "data"
-        written.check_taken(file_orders(data / "orders"), reported(data / "report"))
+    with tracker.embedded() as embedded:
+        with Written(directory, embedded.target, environment=environment) as written:
+            written.start()
+            written.reach_now()
+        monkeypatch.setenv("LOWMARK_TARGET", embedded.target)
+        capsys.readouterr()
+        runpy.run_path(str(directory / READER), run_name="__main__")
+        assert "run 0: " in capsys.readouterr().out
+    data = directory / "data"
+    written.check_taken(file_orders(data / "orders"), reported(data / "report"))
     # It writes where it writes to, and has nothing to complain of, also as Ctrl-C ends it.
     assert len((directory / f"{FRONT}.log").read_text().splitlines()) == 1
     # Spark says much of its own when it starts.

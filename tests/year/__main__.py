@@ -55,14 +55,14 @@ def keep_closed_keys() -> None:
 SABOTAGES: dict[str, Callable[[], None]] = {"kept": keep_closed_keys}
 
 
-def live(directory: Path, scale: Scale, shards: int) -> list[dict[str, Any]]:
-    """A run, as the lines of its history."""
+def live(directory: Path, scale: Scale, shards: int, marks: int = MARKS) -> list[dict[str, Any]]:
+    """A run, as the lines of its history, with so many marks in it."""
     smaller = constants(scale)
     with applied(smaller), closing(Tracker(directory, shards, smaller)) as tracker:
-        return _lived(tracker, scale, shards)
+        return _lived(tracker, scale, shards, marks)
 
 
-def _lived(tracker: Tracker, scale: Scale, shards: int) -> list[dict[str, Any]]:
+def _lived(tracker: Tracker, scale: Scale, shards: int, marks: int) -> list[dict[str, Any]]:
     lives = Lives(tracker, scale)
     lines: list[dict[str, Any]] = [
         {
@@ -70,9 +70,9 @@ def _lived(tracker: Tracker, scale: Scale, shards: int) -> list[dict[str, Any]]:
             "edges": [], "bounds": bounds(), "shards": shards, **asdict(scale),
         }
     ]  # fmt: skip
-    for mark in range(1, MARKS + 1):
+    for mark in range(1, marks + 1):
         began = time.process_time()
-        while lives.steps < scale.steps * mark // MARKS:
+        while lives.steps < scale.steps * mark // marks:
             lives.step()
         lines.append(_mark(mark, tracker, lives))
         if mark == 1:  # what is not durable, and is kept, shows from here to the end
@@ -80,7 +80,7 @@ def _lived(tracker: Tracker, scale: Scale, shards: int) -> list[dict[str, Any]]:
             lives.restarted()
         sizes = lines[-1]["sizes"]
         print(
-            f"{mark:2} of {MARKS}: {time.process_time() - began:.0f} s, resident {sizes['resident_bytes'] / 2**20:.0f} MiB, "
+            f"{mark:2} of {marks}: {time.process_time() - began:.0f} s, resident {sizes['resident_bytes'] / 2**20:.0f} MiB, "
             f"tables {sizes['tables_bytes'] / 2**20:.1f}, snapshot {sizes['snapshot_bytes'] / 2**20:.2f} in "
             f"{sizes['snapshot_s']} s, store {sizes['store_bytes'] / 2**20:.1f}, log up to {sizes['log_records_most']} "
             f"records, started in {sizes['start_s']} s ({sizes['start_records']} records, {sizes['start_bytes'] / 2**20:.0f} MiB)",

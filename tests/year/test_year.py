@@ -104,9 +104,9 @@ def test_a_table_that_fills_for_longer_has_a_bound() -> None:
 
 def test_pipelines_and_nodes_come_and_go(tmp_path: Path) -> None:
     """So short that nothing is to be judged."""
-    scale = Scale(12, 180, 300, busy=4, crowded=1, changing=1, deleted=1)
-    lines = live(tmp_path, scale, 2)
-    assert [line["number"] for line in lines[1:]] == [*range(1, 13)]
+    scale = Scale(10, 60, 100, busy=3, crowded=1, changing=1, deleted=1)
+    lines = live(tmp_path, scale, 2, marks=2)
+    assert [line["number"] for line in lines[1:]] == [1, 2]
     did = lines[-1]["did"]
     assert min(did[what] for what in ("left", "retired", "deleted", "restarted", "changed")) > 0
     assert lines[-1]["sizes"]["snapshot_bytes"] > 0
