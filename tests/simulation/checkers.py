@@ -224,8 +224,7 @@ def check_bounds(process: Process) -> None:
         len(inside.sessions(process)) > MAX_SESSIONS
         or len(inside.outbox(process))
         > MAX_UNCONFIRMED * (1 + 2 * bool(process.membership.joining))
-        or len(inside.unasked_records(process)) > _most_unasked_records(process)
-        or len(inside.pending_steps(process)) > MAX_STEPS
+        or _wait_too_many_records(process)
         or len(inside.held_frames(process)) > MAX_HELD_REPORTS * max(1, len(process.links))
         or len(inside.closed_keys(process)) > MAX_CLOSED_KEYS
     ):
@@ -240,6 +239,16 @@ def check_bounds(process: Process) -> None:
         if len(inside.own_runs(pipeline.combiner)) > MAX_RUNS:
             runs = len(inside.own_runs(pipeline.combiner))
             raise Failure("broken", f"shard {process.shard} keeps {runs} runs of {name}")
+
+
+def _wait_too_many_records(process: Process) -> bool:
+    waiting = len(inside.pending(process))
+    if waiting <= min(MAX_STEPS, process.config.max_backlog_records - 1 + WINDOW_LIMIT):
+        return False  # as after most events
+    return (
+        len(inside.unasked_records(process)) > _most_unasked_records(process)
+        or len(inside.pending_steps(process)) > MAX_STEPS
+    )
 
 
 def _most_unasked_records(process: Process) -> int:

@@ -91,7 +91,9 @@ def _tree(value: Any, whole: bool) -> Any:
     if kind in FOLLOWING:
         return None
     if isinstance(value, dict):
-        tree = {key: _tree(each, whole) for key, each in value.items()}
+        tree = {
+            key: each if type(each) in PLAIN else _tree(each, whole) for key, each in value.items()
+        }
         if kind is dict:
             return tree
         if kind is OrderedDict:
@@ -109,23 +111,23 @@ def _tree(value: Any, whole: bool) -> Any:
 def _fields(value: Any, whole: bool) -> dict[str, Any]:
     """The fields of an object that are compared. Raises Failure for one of which nothing is declared."""
     kind = _kind(value)
-    said = _declared(kind)
+    is_component = kind in inside.COMPONENTS
     tree = {}
-    for name in _names(kind, *getattr(value, "__dict__", ())):
+    for name, said in _names(kind, *getattr(value, "__dict__", ())):
+        if said is not None and (said.is_forgotten or (said.ahead and not whole)):
+            continue
         held = getattr(value, name)
-        if kind in inside.COMPONENTS and type(held) in inside.COMPONENTS:
+        if is_component and type(held) in inside.COMPONENTS:
             continue  # compared once, as the process holds it
-        if name not in said and (said or kind in inside.COMPONENTS) and kind not in SAVED_WHOLE:
+        if said is None and (is_component or _declared(kind)) and kind not in SAVED_WHOLE:
             raise Failure(
                 "broken", f"{kind.__name__}.{name} is not declared: does it survive a crash?"
             )
-        if name in said and (said[name].is_forgotten or (said[name].ahead and not whole)):
-            continue
         if name == "units" and kind is ShardPipeline:
             held = {segment: names for segment, names in held.items() if len(names) or names.early}
         if (kind, name) in ORDERED:
             tree[f"{name} in order"] = [*held]
-        tree[name] = _tree(held, whole)
+        tree[name] = held if type(held) in PLAIN else _tree(held, whole)
     if kind is HomePipeline and whole:
         tree["waiting"] = sorted(_waiting(value))
     return tree
@@ -141,13 +143,16 @@ def _declared(kind: type) -> Mapping[str, Declared]:
 
 
 @cache
-def _names(kind: type, *of_the_object: str) -> tuple[str, ...]:
-    """The fields of an object: those in its dictionary, and those in slots of its class."""
+def _names(kind: type, *of_the_object: str) -> tuple[tuple[str, Declared | None], ...]:
+    """The fields of an object, those in its dictionary and those in slots of its class, with what is declared of each."""
     names = [*of_the_object]
     for base in kind.__mro__:
         slots = getattr(base, "__slots__", ())
         names += [slots] if isinstance(slots, str) else slots
-    return tuple(name for name in names if not name.startswith("__") and name not in GIVEN)
+    said = _declared(kind)
+    return tuple(
+        (name, said.get(name)) for name in names if not name.startswith("__") and name not in GIVEN
+    )
 
 
 def _waiting(home: HomePipeline) -> Iterator[tuple[str, str]]:

@@ -187,7 +187,6 @@ class Simulator(Processes):
     def _is_settled(self) -> bool:
         return (
             self.healed
-            and not self.operator.busy
             and self.upgrading.settled
             and (self.storm is None or self.storm.is_over)
             and all(world.at_rest for world in self.worlds.values())
@@ -195,6 +194,7 @@ class Simulator(Processes):
             and len(self.registered) == len(self.worlds)
             and all(node.settled for node in self.nodes.values())
             and all(actor.settled for actor in self.actors)
+            and not self.operator.busy
         )
 
     def _takes_late(self, world: World) -> bool:
