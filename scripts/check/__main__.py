@@ -3,13 +3,13 @@
     python -m scripts.check [NAME ... | all] [N=... SEEDS=... SECONDS=... SABOTAGE=...] [-- ARGUMENTS]
 
 Without a name it runs the quick form of each check, with names the whole checks, with SABOTAGE=all each of their
-sabotages, which counts as OK if the check finds the planted fault by its own judgement. What was OK on this very commit is not run again,
+sabotages, which counts as OK if the check finds the planted fault by its own judgement. What was OK on this very code is not run again,
 and what failed the last time goes first. A check that lacks a program that can't be installed here is skipped, with the
 reason. Variables and arguments for one check alone: N=500, `-- --only run`.
 
     python -m scripts.check --alone NAME ...    the check itself, in place of this program: what `make NAME` does
     python -m scripts.check --show              the record as a table
-    python -m scripts.check --page              the same into docs/verification.md
+    python -m scripts.check --page              the same into docs/verification.md, and the record beside the code
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from scripts.check.record import Record, Result, Status, commit
+from scripts.check.record import PAGE, Record, Result, Status, commit
 from scripts.check.registry import (
     SABOTAGE,
     Check,
@@ -31,7 +31,7 @@ from scripts.check.registry import (
     whole,
 )
 from scripts.check.running import SHOWN_OF_A_FAILURE, Needs, command_of, log_of, run
-from scripts.check.showing import LINE_WIDTH, PAGE, cut, page_rows, show, written
+from scripts.check.showing import LINE_WIDTH, cut, page_rows, show, written
 
 ALL = "all"
 FLAGS = ("--alone", "--show", "--page")
@@ -127,6 +127,7 @@ def main(given: Sequence[str]) -> int:
     if "--alone" in flags:
         return alone(forms, Needs())
     if "--page" in flags:
+        record.keep(checks)
         PAGE.write_text(written(PAGE.read_text(), page_rows(checks, record)))
         return 0
     if "--show" in flags:

@@ -1,9 +1,15 @@
-"""What each check came to: `build/check.json`, by check and form, the newest of each."""
+"""What each check came to: `build/check.json`, by check and form, the newest of each.
+
+All checks take hours, on one commit. So what they came to is also kept beside the code, in `recorded.json`, which
+`python -m scripts.check --page` writes: whoever checks out that commit, or one that adds no more than the record, goes on
+from there.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +17,10 @@ from pathlib import Path
 from scripts.summary import BUILD, ROOT
 
 RECORD = BUILD / "check.json"
+RECORDED = ROOT / "scripts" / "check" / "recorded.json"
+PAGE = ROOT / "docs" / "verification.md"
+BESIDE_THE_CODE = (RECORDED, PAGE)
+"""A commit that changes only these has the code of the one before."""
 CHANGED = "+"
 """Behind a commit: the code differed from it."""
 
@@ -37,15 +47,17 @@ class Result:
 
 
 def commit() -> str:
-    """The commit that is checked out, with `+` where the code differs from it."""
+    """The last commit that changed the code that is checked out, with `+` where that has changed since."""
+    others = [f":(exclude){path.relative_to(ROOT)}" for path in BESIDE_THE_CODE]
 
     def git(*arguments: str) -> str:
-        command = ["git", *arguments]
+        command = ["git", *arguments, "--", ".", *others]
         return subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    return git("rev-parse", "--short", "HEAD") + (CHANGED if git("status", "--porcelain") else "")
+    last = git("log", "-1", "--format=%h")
+    return last + (CHANGED if git("status", "--porcelain") else "")
 
 
 @dataclass
@@ -54,22 +66,27 @@ class Record:
     where it was."""
 
     path: Path = RECORD
+    recorded: Path = RECORDED
     results: dict[tuple[str, str], Result] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path = RECORD) -> Record:
-        rows = json.loads(path.read_text())["results"] if path.exists() else []
-        results = [Result(**{**row, "status": Status(row["status"])}) for row in rows]
-        return cls(path, {(each.check, each.form): each for each in results})
+    def read(cls, path: Path = RECORD, recorded: Path = RECORDED) -> Record:
+        """What was recorded beside the code, and what has run here since."""
+        return cls(path, recorded, {**_read(recorded), **_read(path)})
 
     def add(self, result: Result) -> None:
         """Keeps what another run has added meanwhile."""
-        self.results = {**Record.read(self.path).results, (result.check, result.form): result}
-        rows = [asdict(each) for each in self.results.values()]
+        here = {**_read(self.path), (result.check, result.form): result}
+        self.results.update(here)
         self.path.parent.mkdir(exist_ok=True)
         fresh = self.path.with_suffix(".new")
-        fresh.write_text(json.dumps({"results": rows}, indent=1) + "\n")
+        fresh.write_text(_text(here.values()))
         fresh.replace(self.path)
+
+    def keep(self, names: Collection[str]) -> None:
+        """Records beside the code what these checks came to."""
+        kept = [each for each in self.results.values() if each.check in names]
+        self.recorded.write_text(_text(sorted(kept, key=lambda each: (each.check, each.form))))
 
     def of(self, check: str, form: str) -> Result | None:
         return self.results.get((check, form))
@@ -83,3 +100,15 @@ class Record:
     def has_failed(self, check: str, form: str) -> bool:
         last = self.of(check, form)
         return last is not None and last.status in (Status.FAILED, Status.BROKEN)
+
+
+def _read(path: Path) -> dict[tuple[str, str], Result]:
+    rows = json.loads(path.read_text())["results"] if path.exists() else []
+    results = [Result(**{**row, "status": Status(row["status"])}) for row in rows]
+    return {(each.check, each.form): each for each in results}
+
+
+def _text(results: Iterable[Result]) -> str:
+    """One line for each, so that two runs change different lines."""
+    rows = ",\n".join(json.dumps(asdict(each)) for each in results)
+    return f'{{"results": [\n{rows}\n]}}\n'

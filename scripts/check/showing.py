@@ -9,12 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scripts.check.record import Record, Result, Status
+from scripts.check.record import PAGE, Record, Result, Status
 from scripts.check.registry import QUICK, SABOTAGE, WHOLE, Check
 from scripts.marked import between
-from scripts.summary import ROOT
 
-PAGE = ROOT / "docs" / "verification.md"
 BEGIN = "<!-- checks: written by python -m scripts.check --page -->\n"
 END = "<!-- end of checks -->"
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.BROKEN: "red", Status.SKIPPED: "yellow"}

@@ -17,7 +17,7 @@ import pytest
 
 from scripts.check import __main__ as program
 from scripts.check import running
-from scripts.check.record import Record, Result, Status
+from scripts.check.record import BESIDE_THE_CODE, Record, Result, Status, commit
 from scripts.check.registry import (
     Check,
     Form,
@@ -99,12 +99,17 @@ def test_variables_stand_for_options_of_the_check() -> None:
     assert quick(ONE).arguments == ("--few",)
 
 
+def read(path: Path) -> Record:
+    """The record of a run, and one beside the code that nothing else writes."""
+    return Record.read(path, path.with_name("recorded.json"))
+
+
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     path, forms = tmp_path / "check.json", [quick(ONE), quick(TWO)]
     first = Runner(two=Status.FAILED)
-    program.run_all(forms, Record.read(path), running.Needs(), CODE, first)
+    program.run_all(forms, read(path), running.Needs(), CODE, first)
     second = Runner()
-    results = program.run_all(forms, Record.read(path), running.Needs(), CODE, second)
+    results = program.run_all(forms, read(path), running.Needs(), CODE, second)
     assert first.ran == [("one", "quick"), ("two", "quick")]
     assert second.ran == [("two", "quick")]
     assert program.summary(results, CODE)[1]
@@ -112,10 +117,53 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_two_runs_beside_each_other_keep_what_both_have_found(tmp_path: Path) -> None:
     path = tmp_path / "check.json"
-    mine, other = Record.read(path), Record.read(path)
+    mine, other = read(path), read(path)
     mine.add(result(quick(ONE)))
     other.add(result(quick(TWO)))
-    assert set(Record.read(path).results) == {("one", "quick"), ("two", "quick")}
+    assert set(read(path).results) == {("one", "quick"), ("two", "quick")}
+
+
+def test_what_is_recorded_beside_the_code_is_not_run_again_elsewhere(tmp_path: Path) -> None:
+    record = read(tmp_path / "check.json")
+    record.add(result(quick(ONE)))
+    record.add(result(quick(TWO)))
+    record.keep(["one"])
+    (tmp_path / "check.json").unlink()
+    runner = Runner()
+    program.run_all(
+        [quick(ONE), quick(TWO)], read(tmp_path / "check.json"), running.Needs(), CODE, runner
+    )
+    assert runner.ran == [("two", "quick")]
+
+
+def test_a_record_of_checks_is_no_change_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=n", "-c", "user.email=e", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=HANG_S
+        ).stdout.strip()
+
+    def committed(path: Path) -> str:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{path.exists()}")
+        git("add", "-A")
+        git("commit", "-qm", "why")
+        return git("rev-parse", "--short", "HEAD")
+
+    beside = [tmp_path / path.relative_to(ROOT) for path in BESIDE_THE_CODE]
+    monkeypatch.setattr("scripts.check.record.ROOT", tmp_path)
+    monkeypatch.setattr("scripts.check.record.BESIDE_THE_CODE", beside)
+    git("init", "-q")
+    first = committed(tmp_path / "code.py")
+    for path in beside:
+        committed(path)
+        path.write_text("more")
+    assert commit() == first
+    assert committed(tmp_path / "other.py") == commit() != first
+    (tmp_path / "other.py").write_text("more")
+    assert commit().endswith("+")
 
 
 @pytest.mark.parametrize("code", ["def5678", f"{CODE}+"])
