@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+    from tracker.client.signals import ToldToEnd
+
 METRICS_PATH = "v1/metrics"
 """Where a receiver takes metrics, unless an endpoint says otherwise."""
 SHORTEST_INTERVAL_S = 1.0
@@ -53,9 +55,10 @@ def export(
     reach(shared.target, shared.retry_s)
     try:
         with observe(provider.get_meter("lowmark", __version__), shared.target, pipelines):
+            ending = None if once else told_to_end()
             say(f"exporting to {receiver}", err=True)
-            if not once:
-                _go_on(reader, exporter, interval_s)
+            if ending is not None:
+                _go_on(reader, exporter, interval_s, ending)
             elif not _export(reader, exporter):
                 fail(f"{receiver} has not taken it; the log has the reason", EXIT_TIMED_OUT)
     finally:
@@ -63,9 +66,10 @@ def export(
         exporter.shutdown()
 
 
-def _go_on(reader: InMemoryMetricReader, exporter: OTLPMetricExporter, interval_s: float) -> None:
+def _go_on(
+    reader: InMemoryMetricReader, exporter: OTLPMetricExporter, interval_s: float, ending: ToldToEnd
+) -> None:
     """Exports until SIGTERM."""
-    ending = told_to_end()
     while True:
         _export(reader, exporter)
         if ending.wait(interval_s):
