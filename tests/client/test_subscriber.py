@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -74,6 +75,18 @@ def test_a_late_subscriber_hears_what_is_and_then_what_comes(
     assert listener.until(reaches(40)).min_time == 40
     listener.close()
     assert never_back(listener.heard)
+
+
+def test_ctrl_c_ends_a_reader_also_where_it_interrupts_no_wait(running: EmbeddedTracker) -> None:
+    """As one that comes when the main thread has looked for signals and is about to wait: here another thread gets it."""
+    with Subscriber(running.target, "two") as subscriber, pytest.raises(KeyboardInterrupt):
+        updates = subscriber.updates()
+        for _ in range(3):
+            next(updates)
+        threading.Timer(
+            0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        ).start()
+        next(updates)
 
 
 def test_an_update_reads_as_a_moment(running: EmbeddedTracker, node: NodeClient) -> None:

@@ -35,6 +35,8 @@ from tracker.core.model.slots import FOREVER
 from tracker.errors import LowmarkError, RefusedError, UnavailableError
 
 ANSWER_TIMEOUT_S = 30.0
+SIGNAL_LOOK_S = 1.0
+"""How often a wait looks for signals: one that comes as the wait is about to begin does not end it."""
 WAIT_CALL_S = 30.0
 """One WaitUntil call lasts at most this long; then it is made again, at the next process."""
 
@@ -293,7 +295,8 @@ class _Stream:
         """Waits until something was heard since it last returned, or until nothing will be any more;
         returns whether that is so."""
         with self._changed:
-            self._changed.wait_for(lambda: self._has_news or self._over)
+            while not (self._has_news or self._over):
+                self._changed.wait(SIGNAL_LOOK_S)
             self._has_news = False
             return self._over
 
