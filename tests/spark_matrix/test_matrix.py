@@ -27,7 +27,7 @@ def test_the_quick_rows_hold(capsys: Shown) -> None:
 
 def test_a_planted_fault_is_found(capsys: Shown) -> None:
     """An acknowledged tick that is forgotten; the other faults are planted by hand."""
-    arguments = ["--rows", "1.1", "--profile", "local", "--sabotage", "lost"]
+    arguments = ["--rows", "1", "--profile", "local", "--sabotage", "lost"]
     assert main(["--name", "spark_matrix_lost", *arguments]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("spark-matrix-lost: FAILED rows=")
