@@ -105,7 +105,7 @@ def forget_new_edges() -> None:
         find_graphs(pipeline)
         old = tuple(edge for edge in pipeline.spec.edges if edge in pipeline.registered.edges)
         pipeline.graph = pipeline.remaining = SegmentGraph(replace(pipeline.spec, edges=old))
-        pipeline.combiner.go_by(pipeline.graph)
+        pipeline.combiner.go_by(pipeline.graph, pipeline.combiner.removed)
 
     Pipeline._find_graphs = without_new_ones  # type: ignore[method-assign,assignment]  # noqa: SLF001
 

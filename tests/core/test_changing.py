@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.core.driver import Cluster, HandNode, Lossy, refused
+from tracker.core.insight.explain import ExplainQuery
 from tracker.core.log import (
     Entries,
     FrameArrived,
@@ -336,6 +337,46 @@ def test_a_segment_that_is_removed_is_drained(shards: int) -> None:
     reader.commit(consumed=[(A, 150, 9)], created=[(B, 155, 1)])
     assert cluster.agreed(SPEC) == (160, FOREVER, 155)
     assert apply(cluster, WITHOUT_A) == apply(cluster, answer) == answer, "again changes nothing"
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+def test_a_front_that_joins_a_segment_just_as_it_is_removed_holds_nothing(evicts: bool) -> None:
+    """Its home has not heard of the removal, and the registrar not of the front. Nor does its place, once it is evicted."""
+    silent = SilentFront.EVICT if evicts else SilentFront.HOLD
+    spec, cluster = replace(SPEC, silent_front=silent, evict_after_ms=500 * evicts), Cluster(3)
+    cluster.register(spec)
+    registrar = cluster.routing.registrar("p")
+    home, owner = (shard for shard in range(3) if shard != registrar)
+    front = cluster.front(spec, next(cluster.ids_at(owner)), promise=100, f=IN)
+    front.commit(created=[(A, 500, 7)], heartbeats={"f": 400})
+    late = cluster.node(spec, next(cluster.ids_at(home)), "front")
+    cluster.held.add((registrar, home))
+    removal = replace(spec, segments=WITHOUT_A.segments, edges=WITHOUT_A.edges)
+    cluster.handle(registrar, RegisterPipeline("r", removal, True))
+    cluster.commit(registrar)
+    late.begin(joins={"g": A})
+    cluster.settle()
+    front.commit(heartbeats={"f": 600})
+    assert {said[B] for said in cluster.min_times(spec)} == {400}, "its home may let it label"
+    cluster.held.clear()
+    cluster.settle()
+    assert cluster.answers("r")[0].removed == ("a",)
+    assert cluster.agreed(spec) == (600, 500, 500)
+    told = cluster.processes[home].explain("p", ExplainQuery(at=900), cluster.now_ns)
+    assert {hold.front for hold in told.segments[B].holds} == {"f", ""}
+    refusal = late.refused(created=[(A, 500, 1)])
+    assert refusal.code is RefusalCode.UNKNOWN_SEGMENT and "'a' was removed" in refusal.message
+    assert late.refused(holds={"h": (B, 500)}).code is RefusalCode.BELOW_MIN_TIME
+    for _ in range(20 * evicts):
+        cluster.handle(front.home, NodeAlive(front.session))
+        cluster.pass_time(100)
+    assert [entry.key for entry in cluster.logged(KeyClosed)] == [late.key] * evicts
+    cluster.node(spec, "reader").commit(consumed=[(A, 500, 7)])
+    assert cluster.agreed(spec) == (600, FOREVER, 600)
+    if not evicts:
+        late.commit(leaves=("g",))
+    front.commit(heartbeats={"f": 700})
+    assert cluster.agreed(spec) == (700, FOREVER, 700)
 
 
 def test_what_is_open_in_a_removed_segment_may_be_given_up(shards: int) -> None:

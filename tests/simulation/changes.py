@@ -20,7 +20,7 @@ from tests.core.graphs import NumberedEdge, numbered_edges
 from tests.simulation.checkers import Failure
 from tests.simulation.forms import Draw, Forms, declared
 from tests.simulation.local_trackers import EagerWorker
-from tests.simulation.nodes import FrontNode, WorkerNode
+from tests.simulation.nodes import FrontNode, LateFeeder, WorkerNode
 from tests.simulation.plan import MS, PipelinePlan, Plan
 from tests.simulation.queries import QueryNode
 from tracker.core.home.registration import differs
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LOOK_AGAIN_NS = MS
+LATE_FEEDERS_SHARE = 0.8
+"""How often, in a storm, a front joins a segment that is about to be removed."""
 REFUSED_FOR_NOW = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
 """What passes while shards, or pipelines, change."""
 WAITS_FOR_AT_MOST = 60
@@ -54,6 +56,7 @@ class Changes:
     def __init__(self, operator: Operator, name: str) -> None:
         self.operator, self.sim, self.name = operator, operator.sim, name
         self.rng = random.Random(f"changing {operator.sim.plan.seed} {name}")
+        self._late_rng = random.Random(f"feeding late {operator.sim.plan.seed} {name}")
         self.forms = Forms(self.rng)
         self.earlier: list[PipelineSpec] = [self.world.spec]
         """What the pipeline was, first as it was registered."""
@@ -146,6 +149,15 @@ class Changes:
             return
         sim.count("changes_asked_for")
         self._ask(spec, self._hear)
+        if sim.plan.storm:
+            self._perhaps_feed(removed - {*map(world.spec.segments.index, world.spec.removed)})
+
+    def _perhaps_feed(self, going: set[int]) -> None:
+        """A front joins what is to be removed, and nobody knows who is quicker."""
+        if going and self._late_rng.random() < LATE_FEEDERS_SHARE:
+            name = f"{self.name}-late{len(self.sim.nodes)}"
+            feeder = LateFeeder(self.sim, self.world, name, min(going))
+            self.sim.add_node(feeder, self._late_rng.randint(0, MS))
 
     def _give_up(self) -> None:
         """It is left as it was."""

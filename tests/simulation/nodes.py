@@ -991,6 +991,49 @@ class WanderingFront(VisitingFront):
             super().tick_is_durable(content)
 
 
+class LateFeeder(Node):
+    """Its front joins a segment that is being removed, and labels nothing. Where the removal was quicker, it is refused;
+    where its home had not heard of it, it stays: then it must hold nothing. It leaves what stays."""
+
+    kind = "front"
+
+    def __init__(self, sim: Simulator, world: World, name: str, segment: int) -> None:
+        super().__init__(sim, world, name)
+        self.segment = segment
+        self.is_over = False
+
+    def renew(self) -> None:
+        self.is_over = True
+
+    def joined(self, joined: Joined) -> None:
+        if self.is_over:
+            self.leave_node()
+        elif joined.fronts:
+            self._look()
+        else:
+            self.world.joined.add(self.name)
+            self.commit(TickContent(joins=(FrontJoin(self.name, self.segment),)))
+
+    def was_to_be_late(self, content: TickContent, refusal: Refusal) -> bool:
+        expected = (RefusalCode.UNKNOWN_SEGMENT, RefusalCode.COMPLETE)
+        if not content.joins or refusal.code not in expected:
+            return False
+        self.leave_node()
+        return True
+
+    def tick_is_durable(self, content: TickContent) -> None:
+        (self._look if content.joins else self.leave_node)()
+
+    def _look(self) -> None:
+        spec = self.world.spec
+        if self.sim.operator.changes_to(spec.name).busy:
+            self.later(RETRY_NS, self._look)
+        elif spec.segments[self.segment] in spec.removed:
+            self.sim.count("fronts_joining_what_is_removed")
+        else:
+            self.commit(TickContent(leaves=(self.name,)))
+
+
 class WorkerNode(Node):
     """Takes items from some segments, makes their children in the next ones, commits whole steps."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests import inside
 from tests.simulation.changes import REFUSED_FOR_NOW, Changes, changes_of
 from tests.simulation.checkers import Failure
-from tests.simulation.nodes import FrontNode, VisitorNode
+from tests.simulation.nodes import FrontNode, LateFeeder, VisitorNode
 from tests.simulation.plan import MS, PipelinePlan, Plan
 from tests.simulation.queries import QueryNode
 from tracker.core.log import (
@@ -107,7 +107,7 @@ class Operator:
     def busy(self) -> bool:
         """Whether something was asked for and is not answered, or a restarted pipeline lacks nodes."""
         nodes = self.sim.nodes.values()
-        worlds = [node.world for node in nodes if not isinstance(node, VisitorNode)]
+        worlds = [node.world for node in nodes if not isinstance(node, VisitorNode | LateFeeder)]
         worlds += [actor.world for actor in self.sim.actors]
         changing = any(changes.busy or changes.undecided for changes in self.changes.values())
         return (
@@ -385,7 +385,7 @@ class Operator:
             for node in sim.nodes.values()
             if node.world is world
             and node.key is not None
-            and not isinstance(node, FrontNode | VisitorNode)
+            and not isinstance(node, FrontNode | LateFeeder | VisitorNode)
         ]
         is_quiet = (
             sim.resting

@@ -190,7 +190,7 @@ def _reached(
     known = [*consumed.lowest_slots().items()]
     for front, claim in node.fronts.items():
         granted = node.granted(front)
-        if granted is not None:
+        if granted is not None and claim.segment not in pipeline.home.removed:
             known.append((claim.segment, max(granted, claim.promise)))
     yield held_from(pipeline, node, segment)
     for u, slot in known:

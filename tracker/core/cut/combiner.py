@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from tracker.core.cut.graph import SegmentGraph
@@ -61,6 +61,9 @@ class Combiner:
         """Fronts that every shard has: the least promise, and the segment fed."""
         self.unsettled_fronts: dict[FrontId, None] = {}
         """Fronts that some shard has and another has not: they hold min time where it is."""
+        self.removed: Set[int] = frozenset()
+        """Segments in which no front can label any more, as every home judges: a front that has joined one just as it was
+        removed holds nothing."""
         self._own_runs: deque[TouchedRun] = deque()
         """The own shard's runs outside the stable cut: a whole report repeats them."""
         self._touched: list[list[tuple[int, int, int]]] = [[] for _ in range(graph.size)]
@@ -68,9 +71,9 @@ class Combiner:
         self._compact_above = [_SLACK_IN_HEAPS] * graph.size
         self._promises: list[list[tuple[int, FrontId]]] = [[] for _ in range(graph.size)]
 
-    def go_by(self, graph: SegmentGraph) -> None:
-        """Min times follow from another graph from here on, which may have more segments."""
-        self.graph = graph
+    def go_by(self, graph: SegmentGraph, removed: Set[int]) -> None:
+        """Min times follow from another graph from here on, which may have more segments, and no front feeds `removed`."""
+        self.graph, self.removed = graph, removed
         for _ in range(graph.size - len(self._touched)):
             self.announced_anywhere.append(LOWEST_SLOT)
             self._touched.append([])
@@ -179,6 +182,8 @@ class Combiner:
 
     def promise(self, segment: int) -> int:
         """The least promise of the fronts that feed a segment and that every shard has."""
+        if segment in self.removed:
+            return FOREVER
         promises = self._promises[segment]
         while promises and self.settled_fronts.get(promises[0][1]) != (promises[0][0], segment):
             heapq.heappop(promises)
@@ -199,11 +204,15 @@ class Combiner:
         own = [self.own(u, vacant) for u in range(self.graph.size)]
         min_times: list[int | None] = [*self.graph.min_times(own)]
         for front in self.unsettled_fronts:
-            for view in self.views.values():
-                if front in view.fronts:
-                    for held in self.graph.reached_from(view.fronts[front].segment):
-                        min_times[held] = None
+            for segment in self.fed_by(front):
+                for held in self.graph.reached_from(segment):
+                    min_times[held] = None
         return min_times
+
+    def fed_by(self, front: FrontId) -> Set[int]:
+        """The segment in which a front that any shard has may label; none where that was removed."""
+        fed = {view.fronts[front].segment for view in self.views.values() if front in view.fronts}
+        return fed - self.removed
 
     # --- reads ------------------------------------------------------------------------------------
 

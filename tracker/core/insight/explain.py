@@ -248,7 +248,7 @@ def _holds(pipeline: Pipeline, vectors: Vectors, segment: int, at: int | None) -
         yield from (Hold(HoldKind.UNHEARD, shard=number) for number in unheard)
         return
     for front in combiner.unsettled_fronts:
-        fed = {v.fronts[front].segment for v in combiner.views.values() if front in v.fronts}
+        fed = combiner.fed_by(front)
         if any(graph.distance(u, segment) != FOREVER for u in fed):
             for number, view in combiner.views.items():
                 if front not in view.fronts:
@@ -281,7 +281,8 @@ def _of_own(pipeline: Pipeline, vectors: Vectors, segment: int, slot: int) -> It
         at, home, last = touched
         for number, missing in vectors.behind(home, last):
             yield Hold(HoldKind.BEHIND, segment, at, shard=number, home=home, entries=missing)
-    for front, (promise, fed) in combiner.settled_fronts.items():
+    fronts = combiner.settled_fronts.items() if combiner.promise(segment) <= slot else ()
+    for front, (promise, fed) in fronts:
         if fed == segment and promise <= slot:
             for number in _have_heard_least(pipeline, front):
                 yield Hold(

@@ -219,7 +219,8 @@ class Pipeline:
         self.home.change(judged, self.spec)
         self.declared, self.graph = SegmentGraph(judged), united(self.spec, self.graph_change.gone)
         self.remaining = SegmentGraph(self.spec) if before is not None else self.graph
-        self.combiner.go_by(self.graph)
+        removed = self.home.removed if before is None else frozenset[int]()
+        self.combiner.go_by(self.graph, removed)
 
     @property
     def may_activate(self) -> bool:

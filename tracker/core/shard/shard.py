@@ -164,8 +164,9 @@ class ShardPipeline:
         state.closed = True
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
-                if entry.keeps_places:
-                    self.vacancies.evicted(front, self.fronts[front].segment)
+                segment = self.fronts[front].segment
+                if entry.keeps_places and self.spec.segments[segment] not in self.spec.removed:
+                    self.vacancies.evicted(front, segment)
                 self._remove_front(front, home, in_order=entry.retired)
         if entry.retired:
             self.vacancies.retired(entry.key.node_id)
