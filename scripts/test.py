@@ -44,13 +44,25 @@ AT_ONCE = (os.cpu_count() or 2) + 2
 """Parts that run beside each other: more than there are cores, since tests wait a good part of their time."""
 LONG = "long"
 """Marks tests of connectors that `make connectors` runs; here is no time for them."""
-FETCHER = ("nice", sys.executable, "-m", "tests.connectors.parts")
-"""Fetches what the layer of connectors needs, while the layers before it run. What can't be had it says,
-and the tests that need it are skipped."""
-FETCH_S = 300
-"""A part of that layer waits for it for so long, and then goes on with what is there."""
-COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
-"""Tests start some hundred processes: a third of what one takes to start is to compile what nobody has kept."""
+CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+"""An archive of Spark's classes: half of what a JVM takes to start with Spark is to load them. It is of this environment,
+and goes with it."""
+BEFOREHAND = {
+    "parts": ("nice", sys.executable, "-m", "tests.connectors.parts"),
+    "classes": (sys.executable, "-m", "tests.spark_matrix.classes", str(CLASSES)),
+}
+"""Programs that run beside the first layers, and what they make: what the layer of connectors needs, which says what can't
+be had, and the tests that need it are skipped; and the archive, without which JVMs start as ever."""
+NEEDS = {"spark": ("classes",), "connectors": ("parts", "classes")}
+"""By layer, of those programs."""
+MAKING_S = 300
+"""A part of a layer waits for what it needs for so long, and then goes on with what is there."""
+KEPT = {
+    "PYTHONDONTWRITEBYTECODE": "",
+    "JDK_JAVA_OPTIONS": f"-XX:SharedArchiveFile={CLASSES} -Xlog:disable -Xlog:all=error:stderr",
+}
+"""Tests start some hundred processes: a third of what one takes to start is to compile what nobody has kept. A JVM whose
+jars are others than those of the archive says nothing of it, and loads its classes as ever."""
 NOTHING_COLLECTED = 5
 """What pytest ends with when it has run no test."""
 
@@ -130,7 +142,7 @@ class Part:
         self.began_s = time.monotonic()
         with log.open("wb") as said:
             self.exit_code = subprocess.run(
-                [*command, *arguments, *self.paths], cwd=ROOT, env={**os.environ, **COMPILED},
+                [*command, *arguments, *self.paths], cwd=ROOT, env={**os.environ, **KEPT},
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False,
             ).returncode  # fmt: skip
         self.ended_s = time.monotonic()
@@ -138,11 +150,11 @@ class Part:
         print(f"== {self.name}: {self.ended_s - self.began_s:.0f} s\n{text}", flush=True)
 
 
-class Fetching:
-    """What the layer of connectors needs, being fetched; its words are in `build/parts.log`."""
+class Making:
+    """What a layer needs, being made or fetched; its words are in `build/NAME.log`."""
 
-    def __init__(self, command: Sequence[str] = FETCHER) -> None:
-        self._log = BUILD / "parts.log"
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self._log = BUILD / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -150,9 +162,9 @@ class Fetching:
             )  # fmt: skip
 
     def wait(self) -> None:
-        """Until all is there that can be had, or `FETCH_S` have passed."""
+        """Until all is there that can be had, or `MAKING_S` have passed."""
         try:
-            self._process.wait(FETCH_S)
+            self._process.wait(MAKING_S)
         except subprocess.TimeoutExpired:
             pass
 
@@ -166,23 +178,24 @@ class Fetching:
 
 def run_layers(chosen: Sequence[str], arguments: Sequence[str]) -> list[LayerResult]:
     """Runs the parts of layers in their order, `AT_ONCE` at a time; what each layer came to."""
-    fetching = Fetching() if "connectors" in chosen else None
     layers = [layer for layer in LAYERS if layer in chosen]
+    needed = {name for layer in layers for name in NEEDS.get(layer, ())}
+    making = {name: Making(name, BEFOREHAND[name]) for name in sorted(needed)}
     parts = [
         Part(layer, name, paths) for layer in layers for name, paths in parts_of(layer).items()
     ]
 
     def run(part: Part) -> None:
-        if fetching is not None and part.layer == "connectors":
-            fetching.wait()
+        for name in NEEDS.get(part.layer, ()):
+            making[name].wait()
         part.run(arguments)
 
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(run, parts))
     finally:
-        if fetching is not None:
-            fetching.end()
+        for each in making.values():
+            each.end()
     return [result_of(layer, [part for part in parts if part.layer == layer]) for layer in layers]
 
 

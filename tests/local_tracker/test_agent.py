@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -22,7 +23,6 @@ from local_tracker import acks
 from local_tracker.worker import route, starting
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline, HandedOver, connect, receive_frame
-from local_tracker.worker.starting import READY
 from tests.cluster.children import Running
 from tests.local_tracker.fakes import one_cell
 from tests.waits import HANG_S, until
@@ -84,44 +84,21 @@ def end_started() -> list[int]:
     return codes
 
 
-class AgentProcess:
-    """A local tracker in a process of its own, with a pipe that says when it listens."""
-
-    def __init__(self, *arguments: str) -> None:
-        ready, told = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "local_tracker.agent", *arguments,
-             "--ready-descriptor", str(told)],
-            pass_fds=(told,), stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        os.close(told)
-        with os.fdopen(ready, "rb") as pipe:
-            self.said = pipe.read()
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Sends a signal and waits for the end; the exit code."""
-        self.process.send_signal(number)
-        return self.wait()
-
-    def wait(self) -> int:
-        self.errors = self.process.communicate(timeout=HANG_S)[1]
-        return self.process.returncode
+def new_agent(logs: Path, target: str, address: str, mode: str = "eager", *more: str) -> Running:
+    """A local tracker in a process of its own, not started."""
+    node_id = "lt-" + address.rpartition("/")[2].replace(":", "-")
+    return Running(
+        "local_tracker.agent", "--target", target, "--pipeline", "p", "--node-id", node_id,
+        "--socket", address, "--mode", mode, *more, errors=logs / "agent.log",
+    )  # fmt: skip
 
 
 @contextmanager
-def agent(target: str, address: str, mode: str = "eager", *more: str) -> Iterator[AgentProcess]:
-    node_id = "lt-" + address.rpartition("/")[2].replace(":", "-")
-    running = AgentProcess(
-        "--target", target, "--pipeline", "p", "--node-id", node_id,
-        "--socket", address, "--mode", mode, *more,
-    )  # fmt: skip
-    try:
-        assert running.said == READY, running.said
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.process.kill()
-            running.process.communicate()
+def agent(target: str, address: str, mode: str = "eager", *more: str) -> Iterator[Running]:
+    """One that listens."""
+    with TemporaryDirectory() as logs, new_agent(Path(logs), target, address, mode, *more) as made:
+        made.until_logs("listens at")
+        yield made
 
 
 def contribution(item: int, operator: str = "op", attempt: int = 0) -> StagedContribution:
@@ -154,6 +131,9 @@ def test_a_plain_worker_moves_min_time(running: EmbeddedTracker, worker: None) -
     assert end_started() == [0]
 
 
+LIVES = 3
+
+
 @pytest.mark.parametrize("family", ["unix", "tcp"])
 def test_no_outcome_is_unknown_though_each_that_ends_in_order_takes_its_spool_along(
     running: EmbeddedTracker, tmp_path: Path, family: str
@@ -179,16 +159,16 @@ def test_no_outcome_is_unknown_though_each_that_ends_in_order_takes_its_spool_al
             handle.close()
 
     worker = threading.Thread(target=work)
-    for life in range(6):
+    for life in range(LIVES):
         spool = tmp_path / f"spool-{life}"
         with agent(running.target, address, "eager", "--spool", str(spool)) as local:
             if not life:
                 worker.start()
             until(lambda spool=spool: spool.stat().st_size > 2_000 or ended.done())  # type: ignore[misc]
-            if life == 5:
+            if life == LIVES - 1:
                 done.set()
                 assert ended.result(HANG_S) > 5
-            assert local.end() == 0
+            assert local.stop() == 0
     worker.join()
     with subscriber(running) as subscribed:
         assert subscribed.wait_until(END, timeout_s=HANG_S)
@@ -367,7 +347,7 @@ def test_contributions_are_durable_at_the_querys_home_when_the_task_is_answered(
     with agent(running.target, address, "transactional") as first:
         handle = Handle(address, "p", HANG_S)
         handle.stage("q-node", [HandedOver("1", contribution(1))])
-        first.end(signal.SIGKILL)
+        first.kill()
         assert staged(running) == [("op", 0)]
         with agent(running.target, address, "transactional"):
             # It knows nothing of the first hand-over, whose task may be handing over again.
@@ -419,7 +399,7 @@ def test_a_local_tracker_that_hangs_is_given_up_in_time(
     with agent(running.target, f"unix:{tmp_path}/s") as hanging:
         handle = Handle(f"unix:{tmp_path}/s", "p", 0.5)
         handle.welcome()
-        hanging.process.send_signal(signal.SIGSTOP)
+        hanging.pause()
         with pytest.raises(HandOverError, match=r"'mine': not durable within 0\.5 s") as failed:
             handle.step(one_cell(1, END, 1), Cells.empty(), what="the acks of operator 'mine'")
         assert failed.value.code == "hand_over.deadline"
@@ -438,7 +418,7 @@ def test_a_step_of_an_older_generation_counts_for_nothing(
     addresses = [f"unix:{tmp_path}/s{level}" for level in range(levels)]
     targets = [running.target, *addresses]
 
-    def started(stack: ExitStack) -> list[AgentProcess]:
+    def started(stack: ExitStack) -> list[Running]:
         return [
             stack.enter_context(agent(*place))
             for place in zip(targets[:-1], addresses, strict=True)
@@ -452,7 +432,7 @@ def test_a_step_of_an_older_generation_counts_for_nothing(
             assert admin.restart("p", 0) == (1, 8)
         worker = stack.enter_context(ThreadPoolExecutor(1))
         step = worker.submit(before.step, one_cell(1, 9, 3), one_cell(1, 8, 2))
-        assert agents[0].wait() == 3
+        assert agents[0].end() == 3
         if levels > 1:
             # The lower one's flush may be in the record above: it waits for the next one with that.
             stack.enter_context(agent(running.target, addresses[0]))
@@ -489,7 +469,7 @@ def test_local_trackers_flush_into_one_another(
         handles = [Handle(address, "p", HANG_S) for address in lower]
         handles[0].step(one_cell(1, 8, 4), one_cell(0, 5, 1))
         assert subscribed.wait_until(8, timeout_s=HANG_S)
-        first.end(signal.SIGKILL)
+        first.kill()
         with agent(upper, lower[0]):
             handles[0].step(one_cell(1, 9, 5), Cells.empty())
             handles[1].step(Cells.empty(), one_cell(1, 8, 4))
@@ -548,7 +528,7 @@ def test_a_flush_goes_into_the_same_record_again_after_the_local_tracker_above_w
     ):
         handle = Handle(lower, "p", HANG_S)
         step = worker.submit(handle.step, one_cell(1, 8, 4), one_cell(0, 5, 1))
-        assert first.wait() == 3, "the other one has its node"
+        assert first.end() == 3, "the other one has its node"
         with agent(running.target, upper), subscriber(running) as subscribed:
             step.result(HANG_S)
             handle.step(Cells.empty(), one_cell(1, 8, 4))
@@ -596,9 +576,7 @@ def test_after_a_restart_workers_hear_the_whole_pipelines_own_min_time(
 
 def test_a_local_tracker_can_listen_on_a_port(running: EmbeddedTracker, tmp_path: Path) -> None:
     with agent(running.target, "tcp:127.0.0.1:0", "eager", "--spool", f"{tmp_path}/s") as upper:
-        assert upper.process.stderr is not None
-        line = next(line for line in upper.process.stderr if "listens at" in line)
-        address = line.split("listens at ")[1].split()[0]
+        address = upper.errors().split("listens at ")[1].split()[0]
         handle = Handle(address, "p", HANG_S)
         handle.step(Cells.empty(), one_cell(0, 5, 1))
         handle.close()
@@ -614,7 +592,7 @@ def test_it_ends_in_order_when_it_is_told_to(running: EmbeddedTracker, tmp_path:
     with agent(running.target, f"unix:{path}") as ending:
         handle = Handle(f"unix:{path}", "p", HANG_S)
         handle.step(one_cell(1, END, 1), Cells.empty())
-        assert ending.end() == 0
+        assert ending.stop() == 0
         assert not path.exists()
         handle.close()
     state = running.admin().pipeline("p").state
@@ -626,14 +604,14 @@ def test_it_ends_with_the_process_that_it_follows(running: EmbeddedTracker, tmp_
     arguments = ("--follow-pid", str(followed.pid))
     with agent(running.target, f"unix:{tmp_path}/s", "eager", *arguments) as following:
         followed.communicate()
-        assert following.wait() == 0
-        assert "the end of the JVM" in following.errors
+        assert following.end() == 0
+        assert "the end of the JVM" in following.errors()
 
 
 def test_it_ends_when_it_is_not_used(running: EmbeddedTracker, tmp_path: Path) -> None:
     with agent(running.target, f"unix:{tmp_path}/s", "eager", "--idle-exit-s", "0.2") as unused:
-        assert unused.wait() == 0
-        assert "disuse" in unused.errors
+        assert unused.end() == 0
+        assert "disuse" in unused.errors()
 
 
 def test_one_whose_socket_was_removed_makes_room_for_another(
@@ -643,8 +621,8 @@ def test_one_whose_socket_was_removed_makes_room_for_another(
     with agent(running.target, f"unix:{path}") as first:
         path.unlink()
         with agent(running.target, f"unix:{path}"):
-            assert first.wait() == 0
-            assert "the removal of its socket" in first.errors
+            assert first.end() == 0
+            assert "the removal of its socket" in first.errors()
             handle = Handle(f"unix:{path}", "p", HANG_S)
             handle.step(Cells.empty(), one_cell(0, 5, 1))
             handle.close()
@@ -652,13 +630,10 @@ def test_one_whose_socket_was_removed_makes_room_for_another(
 
 def test_one_socket_has_one_local_tracker(running: EmbeddedTracker, tmp_path: Path) -> None:
     with agent(running.target, f"unix:{tmp_path}/s") as first:
-        second = AgentProcess(
-            "--target", running.target, "--pipeline", "p", "--node-id", "other",
-            "--socket", f"unix:{tmp_path}/s", "--mode", "eager",
-        )  # fmt: skip
-        assert b"another local tracker listens" in second.said
-        assert second.wait() == 1
-        assert first.end() == 0
+        with new_agent(tmp_path, running.target, f"unix:{tmp_path}/s") as second:
+            assert second.end() == 1
+            assert "another local tracker listens" in second.errors()
+        assert first.stop() == 0
 
 
 def test_a_second_one_of_the_same_node_ends_the_first(
@@ -675,7 +650,7 @@ def test_a_second_one_of_the_same_node_ends_the_first(
         with pytest.raises(HandOverError) as refused:
             handle.step(one_cell(1, END, 1), Cells.empty())
         assert refused.value.code == "refused.fenced"
-        assert first.wait() == 3
+        assert first.end() == 3
         handle.close()
 
 

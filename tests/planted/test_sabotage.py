@@ -24,6 +24,8 @@ from tracker.core.model.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("work",), fronts=("front",), start_slot=0)
 ITEMS = 4 * SPARED_TICKS
+Run = tuple[str, Path]
+"""A fault, and the history of a run with it."""
 STUCK_S = 3.0
 """How long a run that may be stuck is waited for; one that is not ends long before."""
 
@@ -72,7 +74,8 @@ def run(fault: str | None, directory: Path) -> Path:
         stack.callback(listener.close)
         stack.enter_context(recording_ticks(recorder))
         timeout_s = STUCK_S if fault else HANG_S
-        work(NodeClient(addresses, SPEC.name, "front"), recorder, listener, timeout_s)
+        if not work(NodeClient(addresses, SPEC.name, "front"), recorder, listener, timeout_s):
+            timeout_s = 0.0  # it has been waited for
         listener.wait(FOREVER, timeout_s)
         for number, address in enumerate(addresses):
             write_final(number, address, recorder, timeout_s)
@@ -82,9 +85,9 @@ def run(fault: str | None, directory: Path) -> Path:
     return directory / "history.jsonl"
 
 
-def work(node: NodeClient, recorder: Recorder, listener: Listener, timeout_s: float) -> None:
+def work(node: NodeClient, recorder: Recorder, listener: Listener, timeout_s: float) -> bool:
     """Two items are in flight when one is done; each only when those before are heard to be done, as
-    long as anything is heard."""
+    long as anything is heard. Whether it was to the end."""
     node.join(HANG_S)
     node.join_front("front", "work", HANG_S)
     moving = True
@@ -101,6 +104,7 @@ def work(node: NodeClient, recorder: Recorder, listener: Listener, timeout_s: fl
         moving = moving and listener.wait(slot - 1, timeout_s)
     durable(node.leave_front("front"))
     node.close()
+    return moving
 
 
 def durable(future: Future[int]) -> None:
@@ -132,9 +136,13 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_is_found(fault: str, tmp_path: Path) -> None:
-    history = run(fault, tmp_path)
+@pytest.fixture(scope="module", params=FAULTS)
+def faulty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return request.param, run(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def test_each_fault_is_found(faulty: Run) -> None:
+    fault, history = faulty
     judged = judge(history)
     assert not judged.ok, judged.said
     assert {line.split(":")[0] for line in judged.said} >= FOUND[fault], judged.said
@@ -142,9 +150,12 @@ def test_each_fault_is_found(fault: str, tmp_path: Path) -> None:
     assert sum(line["kind"] == "tick" for line in acknowledged) > 2 * ITEMS
 
 
-def test_an_early_min_time_of_the_whole_pipeline_is_found_by_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("faulty", ["early"], indirect=True)
+def test_an_early_min_time_of_the_whole_pipeline_is_found_by_itself(
+    faulty: Run, tmp_path: Path
+) -> None:
     """Of a history in which nobody heard of a single segment."""
-    lines = run("early", tmp_path).read_text().splitlines()
+    lines = faulty[1].read_text().splitlines()
     of_segments = [
         line
         for line in lines

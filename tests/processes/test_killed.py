@@ -28,7 +28,7 @@ def everything(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Every
         everything.discard()
 
 
-@pytest.mark.parametrize("everything", [1, 3], ids=["one shard", "three shards"], indirect=True)
+@pytest.mark.parametrize("everything", [3], ids=["three shards"], indirect=True)
 def test_whoever_is_killed_nothing_is_premature_and_nothing_is_stuck(
     everything: Everything,
 ) -> None:

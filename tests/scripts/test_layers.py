@@ -44,15 +44,15 @@ def test_errors_outside_of_tests_count_as_failed(tmp_path: Path) -> None:
     assert not result.ok
 
 
-def fetching(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> layers.Fetching:
+def making(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> layers.Making:
     monkeypatch.setattr(layers, "BUILD", directory)
-    return layers.Fetching(["sh", "-c", script])
+    return layers.Making("parts", ["sh", "-c", script])
 
 
 def test_what_could_not_be_fetched_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    running = fetching(tmp_path, monkeypatch, "echo 'parts: not on this machine'; exit 1")
+    running = making(tmp_path, monkeypatch, "echo 'parts: not on this machine'; exit 1")
     running.wait()
     running.end()
     assert capsys.readouterr().out == "parts: not on this machine\n"
@@ -63,11 +63,16 @@ def test_a_fetcher_ends_with_all_that_it_has_started(
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     script = f"(echo begun; sleep 600) > {tmp_path}/pipe & wait"
-    running = fetching(tmp_path, monkeypatch, script)
+    running = making(tmp_path, monkeypatch, script)
     with open(tmp_path / "pipe") as pipe:
         assert pipe.readline() == "begun\n"
         running.end()
         assert pipe.read() == "", "whoever could write is gone"
+
+
+def test_a_layer_needs_what_some_program_makes() -> None:
+    assert {name for names in layers.NEEDS.values() for name in names} == {*layers.BEFOREHAND}
+    assert {*layers.NEEDS} <= {*layers.LAYERS}
 
 
 @pytest.mark.parametrize(
