@@ -1,4 +1,4 @@
-"""Runs the tests in parts: those that need no process first, then Spark, then processes, then brokers and stores.
+"""Runs the tests in parts: processes first, then Spark, then brokers and stores, then those that need no process.
 
     python -m scripts.test [LAYER ...] [-- PYTEST ARGUMENTS]
 
@@ -38,8 +38,9 @@ BESIDE = {
     "rows": ("connectors/test_quick.py",),
 }
 """By the name of a part, directories and files of `tests` that are a part of their own; the rest of a layer is one."""
-LAYERS = ("pure", "spark", "processes", "connectors")
-"""In the order in which their parts begin: Spark's take longest."""
+LAYERS = ("processes", "spark", "connectors", "pure")
+"""In the order in which their parts begin: first what takes longest and waits for most of it, last what keeps every core
+busy to the end."""
 AT_ONCE = (os.cpu_count() or 2) + 2
 """Parts that run beside each other: more than there are cores, since tests wait a good part of their time."""
 LONG = "long"

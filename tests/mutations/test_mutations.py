@@ -140,9 +140,9 @@ def test_no_fault_is_missing() -> None:
 
 
 def test_quick_faults_are_found_by_broken_promises_and_the_code_as_it_is_is_not() -> None:
-    control, *outcomes = search((None, 60), *((MUTATIONS[name], QUICK_SCHEDULES) for name in QUICK))
+    control, *outcomes = search((None, 40), *((MUTATIONS[name], QUICK_SCHEDULES) for name in QUICK))
     assert not control.found and not control.error
-    assert control.schedules == 60
+    assert control.schedules == 40
     for outcome in outcomes:
         assert outcome.found, outcome
         assert outcome.kind in ("broken", "false", "lost", "regressed")
@@ -217,10 +217,10 @@ def test_code_that_never_worked_is_no_mutation(tmp_path: Path) -> None:
 
 
 def test_crashing_is_not_being_found(tmp_path: Path) -> None:
-    (outcome,) = search((written(tmp_path, "add_delay", ADD, "    return {0: slot}[delay]\n"), 20))
+    (outcome,) = search((written(tmp_path, "add_delay", ADD, "    return {0: slot}[delay]\n"), 8))
     assert not outcome.found and not outcome.error
     assert outcome.crashes["KeyError"] > 0
-    assert outcome.schedules == 20
+    assert outcome.schedules == 8
 
 
 def test_a_mutation_that_survives_fails_the_whole(
@@ -230,10 +230,10 @@ def test_a_mutation_that_survives_fails_the_whole(
     harmless = written(tmp_path, "slot_start_ns", start, "    return slack_ns * slot\n")
     monkeypatch.setattr(command, "all_mutations", lambda: [harmless])
     monkeypatch.setattr("scripts.summary.BUILD", tmp_path)
-    assert command.main([harmless.name, "--schedules", "30", "--control", "5"]) == 1
+    assert command.main([harmless.name, "--schedules", "8", "--control", "4"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-1].startswith("mutants: FAILED mutations=1 found=0 survived=1 most_schedules=0")
-    assert any(line.endswith("survived 30 schedules") for line in said)
+    assert any(line.endswith("survived 8 schedules") for line in said)
     result = json.loads((tmp_path / "mutants.json").read_text())
     assert not result["ok"]
     assert result["by_mutation"][0]["what"] == "Made for a test."

@@ -1,4 +1,4 @@
-"""Shards of a tracker that runs: processes join it, own slots, hand them back and end."""
+"""Shards of a tracker that runs whose processes one process looks after."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ OWNER, SPARE = ShardRole.OWNER, ShardRole.SPARE
 
 
 @pytest.fixture
-def tracker(tmp_path: Path) -> Iterator[Tracker]:
-    with Tracker(tmp_path, options=MARGIN) as tracker:
-        yield tracker
-
-
-@pytest.fixture
 def parent(tmp_path: Path) -> Iterator[Tracker]:
     """Two shards' processes that one process looks after."""
     tracker = Tracker(tmp_path, shards=0, options=MARGIN)
@@ -34,22 +28,6 @@ def parent(tmp_path: Path) -> Iterator[Tracker]:
     tracker.shards[0].start()
     with closing(tracker):
         yield tracker
-
-
-def test_a_process_joins_owns_slots_and_goes(tracker: Tracker) -> None:
-    newcomer = tracker.newcomer()
-    tracker.until(lambda routing: numbers(routing, SPARE) == [1])
-    assert numbers(tracker.rescale(2), OWNER) == [0, 1]
-    # It is a shard that comes back with its own store, and knows where the others are.
-    newcomer.kill()
-    newcomer.start()
-    tracker.until(lambda routing: all(shard.state.connected for shard in routing.shards))
-    assert numbers(tracker.rescale(1), OWNER) == [0]
-    newcomer.ends_well()
-    assert "has left the tracker" in newcomer.errors_of_run()
-    # Its number is not given again, also not to the same address.
-    newcomer.start()
-    tracker.until(lambda routing: numbers(routing, SPARE) == [2])
 
 
 def test_a_parent_lets_a_process_go_whose_shard_has_left(parent: Tracker) -> None:

@@ -12,7 +12,6 @@ from local_tracker import acks
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.security.serving import Served, serving, wait_for
 from tests.spark.support import SCHEMA, Pipeline, parse_operator, take_out_of_side
-from tests.spark_matrix.registry import CLUSTER
 from tests.waits import HANG_S
 from tracker.client import SecureTarget
 from tracker.core.model import Edge
@@ -59,11 +58,10 @@ def start(tracked: Tracked, spark: SparkSession, pipeline: Pipeline) -> TrackedQ
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("spark", [CLUSTER], indirect=True)
 def test_a_query_is_tracked_over_mutual_tls_with_a_token(
     served: Served, spark: SparkSession, pipeline: Pipeline
 ) -> None:
-    """Its driver, and its tasks on executors, by a token for this pipeline alone."""
+    """Its driver, and its tasks, whose workers have the driver's variables, by a token for this pipeline alone."""
     tracked = Tracked(spark, target_of(served, "query"), pipeline.name)
     for slot in (3, 4):
         pipeline.publish(slot, rows=5)
