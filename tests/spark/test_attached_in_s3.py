@@ -17,6 +17,7 @@ from tests.spark.test_attached import AnyTicks, FullNode, await_open_slots, runn
 from tests.spark.written_logs import Logs
 from tests.waits import HANG_S, until
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.known import StoredKnown
 from tracker.core.log import Joined
 from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
@@ -32,7 +33,7 @@ AT_START = 20
 """To find out where the query is, and that it has ended."""
 
 RECORDS = 2
-"""Of what was acknowledged to the query: one in ten seconds, and one at its end."""
+"""Of what was acknowledged to the query: one in an interval, which lasts as long as the test, and one at its end."""
 
 SENT_AGAIN = 10
 """What the client may send by itself, when it is first used and where a connection was closed: fewer than there
@@ -102,9 +103,10 @@ def test_batches_in_a_bucket_are_told_as_they_end(
 
 
 def test_a_batch_costs_so_many_requests(
-    running: EmbeddedTracker, in_s3: LogsInS3, sent: list[str]
+    running: EmbeddedTracker, in_s3: LogsInS3, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And each of them is counted."""
+    monkeypatch.setattr(StoredKnown.__init__, "__defaults__", (HANG_S,))
     batches = 30
     named_in_s3(running, *range(11, 11 + batches))
     for number in range(batches):

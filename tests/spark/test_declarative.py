@@ -21,6 +21,7 @@ from fronts.files import FileFront
 from fronts.front import FrontOptions
 from tests.cluster.children import Running
 from tests.cluster.tracker import lowmark
+from tests.spark_matrix.sessions import submit_options
 from tests.waits import HANG_S, PROGRAM_S, until
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.pipeline_file import load_pipeline
@@ -69,8 +70,6 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -81,10 +80,7 @@ class Declared:
 
     def __init__(self, top: Path) -> None:
         self.top = top
-        for folder in ("src", "conf"):
-            (top / folder).mkdir()
-        defaults = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
-        (top / "conf/spark-defaults.conf").write_text(defaults)
+        (top / "src").mkdir()
         (top / "spark-pipeline.yml").write_text(DEFINITION.format(top=top))
         (top / "src/tables.py").write_text(TABLES.format(source=str(top / "in")))
 
@@ -93,7 +89,7 @@ class Declared:
         home = os.path.dirname(pyspark.__file__)
         environment = {
             **os.environ, "SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(self.top / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": submit_options(SETTINGS),
             "SPARK_TESTING": "1",  # its Connect server takes a port of its own
         }  # fmt: skip
         with (self.top / "run.log").open("wb") as said:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import tracker
 from tests.dev.written import Written, file_orders, reported
-from tests.spark_matrix.sessions import SETTINGS
+from tests.spark_matrix.sessions import SETTINGS, submit_options
 from tracker.cli.app import app
 from tracker.dev.starting import FRONT, QUERY, READER
 
@@ -26,10 +26,7 @@ def test_the_files_for_files_run(
     directory = tmp_path / "orders"
     assert CliRunner().invoke(app, ["init", str(directory)]).exit_code == 0
     # Batches of a few rows: what Spark compiles for many takes longer than they do.
-    (tmp_path / "conf").mkdir()
-    settings = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
-    (tmp_path / "conf" / "spark-defaults.conf").write_text(settings)
-    environment = {"SPARK_CONF_DIR": str(tmp_path / "conf")}
+    environment = {"SPARK_SUBMIT_OPTS": submit_options(SETTINGS)}
     with tracker.embedded() as embedded:
         with Written(directory, embedded.target, environment=environment) as written:
             written.start()

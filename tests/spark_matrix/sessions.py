@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,13 @@ SETTINGS = {
     # How long a Python process that Spark starts may take to connect.
     "spark.python.authenticate.socketTimeout": f"{HANG_S:.0f}s",
 }
+
+
+def submit_options(settings: Mapping[str, str]) -> str:
+    """What SPARK_SUBMIT_OPTS is for a program that makes its session by itself: settings without spaces in them, and
+    those of a quick JVM. A directory of settings would stand on the path of its classes, which no archive has."""
+    words = (f"-D{name}={value}" for name, value in settings.items() if " " not in value)
+    return " ".join([*words, *_QUICK_JVM.split()])
 
 
 class Session:
