@@ -14,11 +14,13 @@ from tracker.core.log import (
     DeletePipeline,
     HomeEntry,
     JoinNode,
+    JoinShard,
     PeerDisconnected,
     RegisterPipeline,
     RescaleShards,
     RestartPipeline,
     SessionRefused,
+    ShardNumber,
     ShardReport,
 )
 from tracker.core.log.losses import LossHeard, LossReport
@@ -78,6 +80,21 @@ class Running:
     def consume(self) -> None:
         self.worker.commit(consumed=self.made)
         self.made = []
+
+
+def test_a_number_that_only_a_lost_sequencer_knows_is_given_to_nobody() -> None:
+    """Two processes would be one shard: the one that had it, and the one that is given it next."""
+    cluster = Cluster(3)
+    cluster.part(0, 1, 2)
+    cluster.handle(0, JoinShard("first", "host-a:1"))
+    cluster.commit(0)
+    cluster.handle(0, JoinShard("again", "host-a:1"))
+    cluster.settle()
+    assert not cluster.answers("first") and not cluster.answers("again")
+    cluster.held.clear()
+    lose(cluster, 0)
+    declare(cluster, 0)
+    assert cluster.ask(1, JoinShard, "host-b:1") == ShardNumber(3)
 
 
 def finish_anew(cluster: Cluster, beyond: int) -> None:

@@ -346,11 +346,14 @@ def test_a_peer_hands_nothing_out_before_every_home_keeps_what_follows() -> None
     cluster = Cluster(3, config=CONFIG)
     Load(cluster)
     cluster.held.add((0, 2))  # shard 2 does not hear that there will be another one
-    shard = cluster.begin_to_join()
+    shard = 3
+    cluster.handle(0, JoinShard("joins", "host:1"))
+    cluster.settle()
     with pytest.raises(Refused, match="every shard"):
         cluster.processes[1].bootstrap_snapshot(shard)
     cluster.held.clear()
     cluster.pass_time(1000)
+    assert cluster.answers("joins") == [ShardNumber(shard)]
     cluster.bootstrap(shard, 1)
     cluster.settle()
     assert shard in cluster.processes[2].membership.members

@@ -13,6 +13,7 @@ from tracker.core.log import (
     PipelineDeleted,
     PipelineRegistered,
     Restart,
+    ShardNumber,
 )
 from tracker.core.log.journal import Journal
 from tracker.core.model import Refusal
@@ -31,7 +32,9 @@ class Confirmations:
     _effects: list[Effect]
     registrations: dict[str, tuple[int, list[Hashable]]] = d.forgotten(d.ASKS_AGAIN, dict)
     """Registrations that some shard has not confirmed: by pipeline the entry, and who waits for it."""
-    _requests: deque[tuple[int, Hashable, Restart | None]] = d.forgotten(d.ASKS_AGAIN, deque)
+    _requests: deque[tuple[int, Hashable, Restart | ShardNumber | None]] = d.forgotten(
+        d.ASKS_AGAIN, deque
+    )
     """Requests to answer when every shard has this entry of the home log, and with what."""
 
     @property
@@ -61,7 +64,7 @@ class Confirmations:
             _, request, result = self._requests.popleft()
             self._effects.append(Answer(request, result))
 
-    def answer(self, request: Hashable, result: Restart | None) -> None:
+    def answer(self, request: Hashable, result: Restart | ShardNumber | None) -> None:
         """Answers when every shard has applied all that this home has logged so far."""
         if self._replication.confirmed_everywhere() >= self._journal.home_appended:
             self._effects.append(Answer(request, result))

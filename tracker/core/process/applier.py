@@ -31,7 +31,6 @@ from tracker.core.log import (
     PipelinesOver,
     ReceivedEntries,
     Record,
-    ShardNumber,
     Staged,
     Swept,
     TickRun,
@@ -41,7 +40,7 @@ from tracker.core.log import (
     pipeline_of,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.steps import MembershipStep, ShardJoining
+from tracker.core.log.steps import MembershipStep
 from tracker.core.membership.shards import Shards
 from tracker.core.model import FrontPin, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER
@@ -112,10 +111,8 @@ class LogApplier:
         ticks.clear()
 
     def _answer(self, record: Record, request: Hashable) -> None:
-        result: Joined | ShardNumber | Refusal | None = None
-        if isinstance(record, HomeEntry) and isinstance(record.entry, ShardJoining):
-            result = ShardNumber(record.entry.shard)
-        elif isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
+        result: Joined | Refusal | None = None
+        if isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
             pipeline = self._pipelines.get(record.entry.pipeline)
             if pipeline is None:
                 message = f"pipeline {record.entry.pipeline!r} was deleted meanwhile"

@@ -119,7 +119,7 @@ class Rescaling:
                 if self._replication.links[shard].confirmed >= number:
                     # What it has confirmed, nobody keeps for it: it must not begin a second time.
                     raise _there_already(shard, address)
-                self._effects.append(Answer(event.request, ShardNumber(shard)))
+                self._confirmations.answer(event.request, ShardNumber(shard))
                 return
         self._need_no_step("another shard")
         if not known.is_settled:
@@ -136,8 +136,10 @@ class Rescaling:
                 f"the tracker has {len(known.members) + len(known.joining)} shards, the limit is "
                 f"{steps.MAX_SHARDS}",
             )
-        self.step(steps.ShardJoining(known.next_shard, event.address))
-        self._journal.answer_last(event.request)
+        given = ShardNumber(known.next_shard)
+        self.step(steps.ShardJoining(given.shard, event.address))
+        # Whoever hears its number is known to all: where this shard is lost, the number is not given again.
+        self._confirmations.answer(event.request, given)
 
     def _need_no_step(self, what: str) -> None:
         if self._step_appended > self._journal.home_last:
