@@ -44,8 +44,9 @@ class Shards:
         return self.own in self.membership.members
 
     def is_lost(self, shard: int) -> bool:
-        """Whether nothing of a shard is taken any more."""
-        return self.membership.is_lost(shard)
+        """Whether nothing of a shard is taken any more, by what has been accepted: what comes behind a declaration of its
+        loss is not logged behind it."""
+        return self.expected().is_lost(shard)
 
     @property
     def is_alone(self) -> bool:

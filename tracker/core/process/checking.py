@@ -105,8 +105,8 @@ class FrameCheck:
 
 
 class EntryJudge:
-    """Judges the entries of one home's log, one after the other, from number `due` on: by what will be known
-    when those before them have taken effect."""
+    """Judges the entries of one home's log that is not lost, one after the other, from number `due` on: by what will be
+    known when those before them have taken effect."""
 
     def __init__(
         self,
@@ -126,8 +126,6 @@ class EntryJudge:
     def takes(self, entry: Told) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
         if it never can."""
-        if self._known.is_lost(self._sender):
-            return False
         self._check_sender(entry)
         if not self.knows(entry):
             return False
@@ -138,8 +136,6 @@ class EntryJudge:
     def knows(self, entry: Told) -> bool:
         """Whether what the entry names is known: its pipelines and their segments, the homes, that the sender has joined, and
         that all record by the feature level that it needs. Until then it is asked for again."""
-        if self._known.is_lost(self._sender):
-            return False
         applied = entry.applied if isinstance(entry, steps.ShardLeft) else ()
         if isinstance(entry, losses.LossDeclared | losses.ShardLost):
             return self._is_left(entry) and not self._known.awaits(self._sender, entry)
