@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.core.driver import MS, Cluster, HandNode, content, refused
 from tracker.core.log import AttachSession, SessionRefused, TickRefused, Wake
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
@@ -31,6 +33,26 @@ def test_a_front_that_labels_below_its_promise_is_refused_though_another_holds(s
     late.commit(created=[(0, 60, 7)])
     first.commit(created=[(0, 61, 9)], consumed=[(0, 60, 7)])  # a child may follow its item
     first.commit(created=[(0, 90, 8), (1, 60, 8)])  # and it promised for its segment alone
+
+
+def test_while_one_that_is_declared_does_not_come_no_more_than_so_many_others_join(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is remembered until the pipeline has begun, also when it has left."""
+    monkeypatch.setattr("tracker.core.admission.ticks.MAX_JOINED", 2)
+    spec = replace(SPEC, fronts=("a", "b"))
+    cluster = Cluster(1)
+    cluster.register(spec)
+    node = cluster.node(spec, "other")
+    node.commit(joins={"x": 0, "y": 0})
+    node.commit(leaves=["x", "y"])
+    full = node.refused(joins={"a": 0, "z": 0})
+    assert full.code is RefusalCode.FULL and "front 'z' of node other#1 cannot join" in full.message
+    assert "waits for ['a', 'b']" in full.message
+    node.commit(joins={"a": 0, "y": 0})
+    assert "waits for ['b']" in cluster.node(spec, "more").refused(joins={"a": 0}).message
+    node.commit(joins={"b": 0})
+    node.commit(joins={"z": 0})
 
 
 def test_items_before_the_grant_are_refused() -> None:

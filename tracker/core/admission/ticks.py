@@ -14,6 +14,7 @@ from tracker.core.model.names import unprintable_unit
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.replication.replication import Replication
 from tracker.core.shard.cells import new_cells
+from tracker.core.shard.shard import MAX_JOINED
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +68,8 @@ class TickJudge:
             self._check_labels(pipeline, node, created)
         if created.size and content.consumed.size and pipeline.has_other_edges:
             self._check_ways(pipeline, node, event.content, floors)
+        if content.joins and pipeline.spec.fronts and not pipeline.shard.begun:
+            self._check_room_for_fronts(pipeline, node, content)
         self._check_room(pipeline, content)
         return content
 
@@ -135,6 +138,24 @@ class TickJudge:
                 f"{lowest},{gone} which by the pipeline's edges cannot come of what the same tick consumes, in {of}: the "
                 "pipeline has been changed; let the node create where its edges lead, or declare the edge (lowmark "
                 "pipelines apply)",
+            )
+
+    def _check_room_for_fronts(
+        self, pipeline: Pipeline, node: HomeNode, content: TickContent
+    ) -> None:
+        """Those that the pipeline waits for may always join: they are what empties the table."""
+        spec, joined = pipeline.spec, pipeline.shard.joined
+        if len(joined) < MAX_JOINED:
+            return
+        missing = {*spec.fronts} - {name for _, name in joined}
+        for join in content.joins:
+            if join.front in missing or (node.key.node_id, join.front) in joined:
+                continue
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {spec.name!r}: front {join.front!r} of node {node.key} cannot join: {len(joined)} fronts have, the "
+                f"limit is {MAX_JOINED} for a pipeline that has not begun, and it waits for {sorted(missing)[:20]}; let those "
+                "join, or declare others (lowmark pipelines apply)",
             )
 
     def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:

@@ -45,6 +45,9 @@ from tracker.core.shard.names import UnitNames
 from tracker.core.shard.vacancies import Vacancies
 from tracker.core.shard.written_off import WrittenOffLedger
 
+MAX_JOINED = 10_000
+"""Fronts that join a pipeline which waits for others by name: when so many have, only those that it waits for may join."""
+
 
 @dataclass(slots=True)
 class KeyState:
@@ -121,7 +124,8 @@ class ShardPipeline:
     unpinned: dict[FrontName, None] = d.follows("the pins of `fronts`", ahead=True, init=False)
     begun: bool = d.survives(init=False)
     joined: dict[FrontName, None] = d.survives(d.KEYS)
-    """Fronts that have ever joined; kept only until the pipeline has begun."""
+    """Fronts that have ever joined; kept only until the pipeline has begun. Homes let no more join than MAX_JOINED, and those
+    of which they have not heard."""
     vacancies: Vacancies = d.part(Vacancies)
     units: dict[int, UnitNames] = d.survives(_UNITS, dict, own=True)
     takes_names: bool = d.follows("the membership", default=False)
