@@ -130,11 +130,8 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(
         last.publish(3)
 
 
-@pytest.mark.parametrize("kind", [Rows, Offsets])
-def test_a_front_that_stayed_says_that_its_batches_are_gone(
-    alone: Alone, tmp_path: Path, kind: type[Rows] | type[Offsets]
-) -> None:
-    made = kind(alone, tmp_path)
+def test_a_front_that_stayed_says_that_its_batches_are_gone(alone: Alone, tmp_path: Path) -> None:
+    made = Rows(alone, tmp_path)
     with made.front.start(HANG_S):
         made.publish(1)
         older = alone.keep_whole("older")
@@ -144,12 +141,11 @@ def test_a_front_that_stayed_says_that_its_batches_are_gone(
             made.publish(3)
 
 
-@pytest.mark.parametrize("kind", [Rows, Offsets])
 def test_a_front_whose_loss_is_accepted_commits_its_record_again(
-    alone: Alone, tmp_path: Path, kind: type[Rows] | type[Offsets]
+    alone: Alone, tmp_path: Path
 ) -> None:
     """Its record has what the tracker has not, by which nothing is lost but what was in no record."""
-    first = kind(alone, tmp_path)
+    first = Offsets(alone, tmp_path)
     with first.front.start(HANG_S):
         first.publish(1)
         older = alone.keep_whole("older")
@@ -157,7 +153,7 @@ def test_a_front_whose_loss_is_accepted_commits_its_record_again(
     alone.come_back_with(older)
     known = known_beside(first.beside, PIPELINE, "f")
     Path(str(known)).unlink()
-    again = kind(alone, tmp_path)
+    again = Offsets(alone, tmp_path)
     with again.front.start(HANG_S):
         again.publish(3)
     with Admin(alone.target) as admin:

@@ -26,12 +26,12 @@ def test_the_quick_rows_hold(capsys: Shown) -> None:
 
 
 def test_a_planted_fault_is_found(capsys: Shown) -> None:
-    """An acknowledged tick that is forgotten; the other faults are planted by hand."""
-    arguments = ["--rows", "1", "--profile", "local", "--sabotage", "lost"]
-    assert main(["--name", "spark_matrix_lost", *arguments]) == 1
+    """A min time that is read a slot too early: any row finds it. The other faults are planted by hand."""
+    arguments = ["--rows", "1.1", "--profile", "local", "--sabotage", "early"]
+    assert main(["--name", "spark_matrix_early", *arguments]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("spark-matrix-lost: FAILED rows=")
-    assert any(line.startswith("lost completion") for line in lines)
+    assert lines[-1].startswith("spark-matrix-early: FAILED rows=1 failed=1 ")
+    assert any(line.startswith("false completion") for line in lines)
 
 
 def test_every_section_has_rows() -> None:
