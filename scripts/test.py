@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 from scripts.summary import BUILD, ROOT, finish
 
@@ -45,9 +46,9 @@ AT_ONCE = (os.cpu_count() or 2) + 2
 """Parts that run beside each other: more than there are cores, since tests wait a good part of their time."""
 LONG = "long"
 """Marks tests of connectors that `make connectors` runs; here is no time for them."""
-CLASSES = Path(sys.prefix) / "spark-classes.jsa"
-"""An archive of Spark's classes: half of what a JVM takes to start with Spark is to load them. It is of this environment,
-and goes with it."""
+CLASSES = Path(sys.prefix) / f"spark-classes-{crc32(sys.prefix.encode()):08x}.jsa"
+"""An archive of Spark's classes: half of what a JVM takes to start with Spark is to load them. It is of this environment
+at this place, and goes with it."""
 BEFOREHAND = {
     "parts": ("nice", sys.executable, "-m", "tests.connectors.parts"),
     "classes": (sys.executable, "-m", "tests.spark_matrix.classes", str(CLASSES)),
