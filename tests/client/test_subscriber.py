@@ -79,14 +79,19 @@ def test_a_late_subscriber_hears_what_is_and_then_what_comes(
 
 def test_ctrl_c_ends_a_reader_also_where_it_interrupts_no_wait(running: EmbeddedTracker) -> None:
     """As one that comes when the main thread has looked for signals and is about to wait: here another thread gets it."""
-    with Subscriber(running.target, "two") as subscriber, pytest.raises(KeyboardInterrupt):
-        updates = subscriber.updates()
-        for _ in range(3):
+    # A command that ran in this process has left a handler of its own.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Subscriber(running.target, "two") as subscriber, pytest.raises(KeyboardInterrupt):
+            updates = subscriber.updates()
+            for _ in range(3):
+                next(updates)
+            threading.Timer(
+                0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            ).start()
             next(updates)
-        threading.Timer(
-            0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        ).start()
-        next(updates)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_update_reads_as_a_moment(running: EmbeddedTracker, node: NodeClient) -> None:
