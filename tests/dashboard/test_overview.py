@@ -21,6 +21,7 @@ from tracker.cli.app import app
 from tracker.client import Admin, Explanation, PipelineInfo, UnavailableError
 from tracker.client import admin as admin_module
 from tracker.client.embedded import EmbeddedTracker
+from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model import TimeKind
 from tracker.core.model.slots import FOREVER
 from tracker.dashboard import all_pipelines
@@ -153,6 +154,31 @@ def test_a_step_asks_a_bounded_number_of_questions_and_everybody_has_a_turn(
         monkeypatch.setattr(overview_module, "MAX_KEPT", 50)
         small = Overview(admin, Clock())
         assert len(small.step()) == 50 and small.more == 14
+
+
+def test_where_each_answer_takes_longer_than_a_step_reasons_and_charts_are_asked_for_in_turns(
+    running: EmbeddedTracker,
+) -> None:
+    clock, charted = Clock(), Counter[str]()
+
+    class Slow(Counting):
+        def explain(self, *args: Any, **options: Any) -> Explanation:
+            clock.now_s += 2 * overview_module.STEP_S
+            return super().explain(*args, **options)
+
+        def freshness(
+            self, pipeline: str, *args: Any, **options: Any
+        ) -> tuple[SegmentFreshness, ...]:
+            clock.now_s += 2 * overview_module.STEP_S
+            charted[pipeline] += 1
+            return super().freshness(pipeline, *args, **options)
+
+    with Slow(running.target) as admin:
+        overview = Overview(admin, clock)
+        for step in (1, 2):
+            overview.step(["held", "waiting"])
+            assert (admin.explained.total(), charted.total()) == (step, step)
+    assert charted.keys() == {"held", "waiting"} and len(admin.explained) == 2
 
 
 def test_a_tracker_that_is_away_is_not_forgotten(running: EmbeddedTracker) -> None:

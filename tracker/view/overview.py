@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from tracker.client import Admin, LowmarkError, PipelineInfo
@@ -26,7 +27,8 @@ CHART_POINTS = 60
 CHART_AGES_S = 30.0
 """A chart that is older is asked for again."""
 STEP_S = 0.5
-"""A step that has taken so long asks nothing more: where shards do not answer each question lasts."""
+"""A step that has taken so long asks for one reason more and for one chart, so that neither is never asked for, and nothing
+else: where shards do not answer each question lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +205,8 @@ class Overview:
             for kept in self._kept.values()
             if (stands := kept.stands(now_s)) or (moving and not kept.info.state.complete)
         ]
-        for _, _, kept in sorted(asked, key=lambda each: each[:2])[:MAX_EXPLAINED]:
-            if self._clock() > end_s:
+        for place, (_, _, kept) in enumerate(sorted(asked, key=itemgetter(0, 1))[:MAX_EXPLAINED]):
+            if place and self._clock() > end_s:
                 return
             explanation = self._admin.explain(
                 kept.info.spec.name, max_cells=0, shard_timeout_s=STEP_S
@@ -220,8 +222,8 @@ class Overview:
             and now_s - kept.charted_s > CHART_AGES_S
             and kept.info.spec.time is not TimeKind.NUMBER
         ]
-        for kept in sorted(due, key=lambda kept: kept.charted_s)[:MAX_CHARTED]:
-            if self._clock() > end_s:
+        for place, kept in enumerate(sorted(due, key=lambda kept: kept.charted_s)[:MAX_CHARTED]):
+            if place and self._clock() > end_s:
                 return
             kept.charted_s = self._clock()
             try:
