@@ -16,19 +16,21 @@ from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.cli.render.nodes import TYPES
-from tracker.client import Admin, NodeClient, NodeInfo, NodeList, NodeState
+from tracker.client import Admin, NodeClient, NodeInfo, NodeList, NodeState, nodes
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight import explain
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import NodeExplanation
 from tracker.core.model import HoldMove, NodeKey
+from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
 
 
 @pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTracker]:
     """A front at 20 that lives; a worker that is gone, with an item of its own that holds slot 3; one that waits; and
-    a query that is gone."""
+    a query that is gone. Nobody is silent, however long a test takes."""
+    monkeypatch.setattr(nodes, "SILENT_AFTER_MS", FOREVER)
     with tracker.embedded(shards=2, block_slots=1) as embedded:
         embedded.register(TWO_SEGMENTS)
         front = joined_front(embedded.node("two", "front", "front"))
