@@ -45,7 +45,6 @@ def loses(seed: int) -> bool:
         random.Random(f"loss {seed}").random() < SHARE
         and plan.shards > 1
         and not plan.story
-        and not plan.storm
         and draw_way(seed) is None
     )
 
@@ -98,6 +97,7 @@ class LosingSimulator(RescalingSimulator):
             )  # the operator asks again, and would not know that it was durable once
             return
         self.count("lost_shards")
+        self.counts["shards_lost_in_storms"] += self.plan.storm
         if running.process.membership.sequencer == shard.number:
             self.count("lost_sequencers")
         if running.process.membership.is_busy:
@@ -243,9 +243,8 @@ class LosingSimulator(RescalingSimulator):
 
     def _above_all(self, name: str, held: int | None) -> int:
         said = [slot for slot in self.checkers[name].said_of_the_whole if slot < FOREVER]
-        slot = max([held or 0, self.worlds[name].spec.start_slot, *said])
-        slot += self._loss_rng.randint(0, 3)
-        spec = self.worlds[name].spec
+        spec, began = self.worlds[name].spec, self.worlds[name].first_slot
+        slot = max([held or 0, spec.start_slot, began, *said]) + self._loss_rng.randint(0, 3)
         return spec.times.next_whole(slot) if spec.rounds > 1 else slot
 
     def _is_settled(self) -> bool:

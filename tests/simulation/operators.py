@@ -25,6 +25,7 @@ from tracker.core.log import (
     RestartPipeline,
     RetireNode,
 )
+from tracker.core.log.losses import GENERATIONS_PER_LOSS
 from tracker.core.model import (
     Cells,
     NodeKey,
@@ -240,7 +241,7 @@ class Operator:
             if result.code not in REFUSED_RESTARTS and not may_be_within and not is_ending:
                 raise Failure("broken", f"a restart was refused: {result}")
             self.sim.count("refused_restarts")
-        elif not isinstance(result, Restart) or result.generation != event.generation + 1:
+        elif not isinstance(result, Restart) or not _follows(result.generation, event.generation):
             raise Failure("broken", f"a restart of {event} was answered with {result}")
         return False
 
@@ -455,3 +456,10 @@ class Operator:
                 node.come_again(batches=1)
         if behind:
             self.sim.after(START_AGAIN_NS, self.start_fronts, pipeline)
+
+
+def _follows(generation: int, before: int) -> bool:
+    """Whether it is the next one, or the one in which a pipeline goes on since shards are lost."""
+    return generation == before + 1 or (
+        generation > before and generation % GENERATIONS_PER_LOSS == 1
+    )

@@ -86,7 +86,7 @@ STORM_KINDS = (
     *(f"dead_{when}_{name}_was_durable" for name in ENTRIES.values() for when in ("before", "after")),
     "changes_back_to_what_was_registered", "changes_back_to_an_earlier_form", "changes_upon_changes",
     "changes_where_the_one_before_is_not_over", "changes_with_rounds", "opened_or_closed_with_evicted_fronts",
-    "more_or_less_patient", "holding_or_evicting", "fronts_joining_what_is_removed", "names_given_twice_refused", "asked_what_would_be",
+    "more_or_less_patient", "holding_or_evicting", "fronts_joining_what_is_removed", "shards_lost_in_storms", "names_given_twice_refused", "asked_what_would_be",
     "registered_as_at_first", "written_off_in_removed_segments", "written_off_beside_holds", "sequencers_moved_again",
     "restarts_asked_for_during_changes", "changes_asked_for_during_restarts", "deletions_asked_for_during_changes",
 )  # fmt: skip

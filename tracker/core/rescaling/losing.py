@@ -79,7 +79,7 @@ class Losing:
                 f"shard {self._shards.own} cannot be lost: it answers; ask a shard that is left",
             )
         lost = tuple(sorted({*known.lost, *asked, *(known.loss.lost if known.loss else ())}))
-        leader = known.leader_without(lost)
+        leader = self._shards.expected().leader_without(lost)  # not one that has logged its last
         if leader is None:
             raise Refused(
                 RefusalCode.INVALID,
@@ -131,11 +131,11 @@ class Losing:
     # --- going on ---------------------------------------------------------------------------------
 
     def next_steps(self) -> list[LossStep]:
-        """What this shard has to log now."""
+        """What this shard has to log now; also one that joins, and that others may count by the log of a lost one."""
         known = self._shards.membership
         loss = known.loss
         own = self._shards.own
-        if loss is None or own in loss.lost or not self._shards.counts:
+        if loss is None or own in loss.lost or not (self._shards.counts or own in known.joining):
             return []
         if own not in loss.heard:
             if self._journal.committed < self._declared_at:
