@@ -119,6 +119,11 @@ def cut_of(combiner: Combiner) -> dict[int, int]:
     return combiner._vectors.cut
 
 
+def let_go_by(process: Process) -> tuple[tuple[int, int], ...]:
+    """The stable cut that its whole reports name."""
+    return process._cut.let_go_by()
+
+
 def may_announce(process: Process) -> bool:
     return process._reporter._may_announce()
 

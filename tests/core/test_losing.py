@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
@@ -24,6 +25,7 @@ from tracker.core.log import (
     ShardReport,
 )
 from tracker.core.log.losses import LossHeard, LossReport
+from tracker.core.log.steps import ShardJoined, ShardLeaving, ShardLeft
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.levels import LOSSES
 from tracker.core.model.slots import FOREVER
@@ -163,6 +165,18 @@ def test_held_pipelines_stand_until_an_operator_restarts_them() -> None:
     finish_anew(cluster, known.bound)
     (restart,) = cluster.pipeline(0).restarts
     assert restart.cells[-len(known.open) :] == known.open
+
+
+def test_what_a_lost_log_has_touched_in_a_pipeline_that_stands_is_not_reported() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    running.consume()
+    lose(cluster, 2)
+    declare(cluster, 2, write_off=False)
+    cluster.restart_all()  # they find again what was touched
+    cluster.ask(cluster.routing.registrar("p"), RestartPipeline, "p", 0, None, 2_000)
+    finish_anew(cluster, 3)
 
 
 def test_what_a_lost_shard_alone_has_announced_is_not_taken_back() -> None:
@@ -518,3 +532,118 @@ def test_all_comes_back_from_snapshots() -> None:
     for process in cluster.processes.values():
         assert process.membership.lost == {2: 1_000}
     finish_anew(cluster, 3)
+
+
+def appended(cluster: Cluster, shard: int, kind: type) -> Callable[[], bool]:
+    """Whether a shard has appended such an entry, which is not durable."""
+
+    def is_there() -> bool:
+        records = [record for _, record in cluster.pending[shard]]
+        return any(isinstance(r, HomeEntry) and isinstance(r.entry, kind) for r in records)
+
+    return is_there
+
+
+def with_a_newcomer(*counting: int) -> tuple[Cluster, int]:
+    """Shard 0 is lost when a shard has just joined; of the others, those that count it have heard that of shard 0."""
+    running = Running(4, lost=0)
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    cluster.bootstrap(shard, 1)
+    joined = appended(cluster, 0, ShardJoined)
+    cluster.settle(joined)
+    assert joined()
+    cluster.held = {(0, other) for other in {1, 2, 3, shard} - {*counting}}
+    cluster.settle()
+    for other in (1, 2, 3):
+        assert (shard in cluster.processes[other].membership.members) == (other in counting)
+    assert shard in cluster.processes[shard].membership.joining
+    lose(cluster, 0)
+    cluster.held.clear()
+    return cluster, shard
+
+
+def go_on_without(cluster: Cluster, newcomer: int) -> None:
+    """The newcomer goes, too. Nobody says that it has less of a log than it had said, and in the end all have the same."""
+    before = {s: inside.applied(cluster.processes[s]) for s in (1, 2, 3)}
+    cluster.handle(1, DeclareLost("declared", (0,), True, 1_000))
+    for _ in range(200):
+        for shard, known in before.items():
+            now = inside.applied(cluster.processes[shard])
+            assert all(now.get(home, number) >= number for home, number in known.items())
+            before[shard] = now
+        if not cluster.move_once():
+            cluster.pass_time_without_commits()
+    assert isinstance(cluster.answers("declared")[0], LossReport)
+    assert len({tuple(sorted(known.items())) for known in before.values()}) == 1
+    for shard in before:
+        assert cluster.processes[shard].membership.members == {1, 2, 3}
+    cluster.crash(newcomer)
+    cluster.restart_all(from_snapshots=True)
+    finish_anew(cluster, 3)
+
+
+def test_a_newcomer_that_has_not_heard_that_it_counts_is_waited_for_and_says_what_it_knows() -> (
+    None
+):
+    """Others have heard it of the shard that is lost, which the newcomer has not."""
+    go_on_without(*with_a_newcomer(1, 2, 3))
+
+
+def test_what_others_have_of_a_newcomer_that_the_leader_does_not_count_is_of_no_account() -> None:
+    """The leader has nothing of its log, and does not know how much they have."""
+    go_on_without(*with_a_newcomer(2))
+
+
+def test_what_one_that_left_had_of_a_log_is_not_waited_for_when_that_log_is_lost() -> None:
+    """It has announced by entries that nobody else has heard of."""
+    running = Running(4, lost=2, cluster=Cluster(4, config=ProcessConfig(rescale_margin_ms=40)))
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    cluster.handle(0, RescaleShards("leaves", 3, True))
+    cluster.settle(lambda: bool(cluster.logged(ShardLeaving)))
+    cluster.held = {(2, 0), (2, 1)}
+    cluster.handle(2, JoinNode("joins", "p", at_home(cluster, 2, "alone"), "other"))
+    cluster.settle()
+    (left,) = cluster.logged(ShardLeft)
+    assert dict(left.applied)[2] > inside.applied(cluster.processes[0])[2]
+    lose(cluster, 2)
+    cluster.held.clear()
+    declare(cluster, 2)
+    assert cluster.gone == {3}
+    cluster.crash(3)
+    finish_anew(cluster, 3)
+
+
+def test_nobody_waits_for_a_lost_log_who_begins_anew_beside_one_that_still_does() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    lose(cluster, 2)
+    cluster.handle(0, DeclareLost("declared", (2,), True, 1_000))
+    cluster.settle(appended(cluster, 1, LossHeard))
+    cluster.held = {(0, 1)}
+    cluster.settle()
+    assert [p.membership.loss is None for p in cluster.processes.values()] == [True, False]
+    assert dict(inside.let_go_by(cluster.processes[1]))[2] > 0
+    cluster.take_snapshot(0)
+    cluster.restart(0)
+    cluster.settle()
+    cluster.reconnect()
+    cluster.settle()
+    finish_anew(cluster, 3)
+
+
+def test_one_that_has_logged_its_last_declares_nothing() -> None:
+    """Nobody takes what comes behind it."""
+    running = Running(cluster=Cluster(3, config=ProcessConfig(rescale_margin_ms=40)))
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    cluster.handle(0, RescaleShards("leaves", 2, True, (0,)))
+    has_left = appended(cluster, 0, ShardLeft)
+    cluster.settle(has_left)
+    assert has_left()
+    lose(cluster, 2)
+    assert refused(cluster.ask(0, DeclareLost, (2,)), RefusalCode.NOT_HOME).home == 1

@@ -159,7 +159,7 @@ known_shards = st.builds(x.ShardsKnown, owners, positions, shards, versions, num
 @st.composite
 def without(draw: st.DrawFn) -> x.WithoutLost:
     return x.WithoutLost(
-        draw(positions), draw(positions), draw(owners), draw(some(shards)), draw(tables()),
+        draw(some(shards)), draw(positions), draw(owners), draw(some(shards)), draw(tables()),
         draw(shards), draw(numbers), draw(numbers), draw(some(st.tuples(shards, numbers))),
     )  # fmt: skip
 

@@ -69,6 +69,9 @@ class Mirror:
     """By generation and segment the slot below which cells went to the late ledger."""
     said: dict[str, dict[int, dict[int, int]]] = field(default_factory=dict)
     """By pipeline, segment and min time whose announcement is durable, the generation that it is of."""
+    begun_amid_loss: dict[Generation, bool] = field(default_factory=dict)
+    """Whether shards were being declared lost when it was here first. Then what names a pipeline that has not been heard
+    of is passed over, also where its registration comes later, in the log of a shard that is left."""
 
 
 class Ledger:
@@ -270,6 +273,9 @@ class Ledger:
             if pipeline.held is not None:
                 continue  # nobody has all that a lost shard had logged
             generation = (name, pipeline.generation)
+            loss = process.membership.loss
+            if mirror.begun_amid_loss.setdefault(generation, loss is not None):
+                continue
             times = mirror.node_times.get(generation, {})
             node_times = {key: state.number for key, state in pipeline.shard.keys.items()}
             if node_times != times:

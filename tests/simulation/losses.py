@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 
+from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.nodes import Node
 from tests.simulation.operators import Asked
@@ -91,6 +92,9 @@ class LosingSimulator(RescalingSimulator):
         shard = self._loss_rng.choice(there)
         running = shard.running
         assert running is not None
+        if not self._is_survived(shard.number):
+            self.after(2 * MS, self._lose)
+            return
         if any(self._alone_has_changed(shard.number, name) for name in self.worlds):
             self.after(
                 MS, self._lose
@@ -112,6 +116,16 @@ class LosingSimulator(RescalingSimulator):
             if other.running is not None:
                 self.after(self.latency(), self._notice_loss, other.running, shard.number)
         self._declare()
+
+    def _is_survived(self, lost: int) -> bool:
+        """Whether one is left that does not leave, by all that anyone has accepted: else nobody can go on."""
+        known = [
+            inside.expected_membership(shard.running.process)
+            for shard in self.present
+            if shard.running is not None
+        ]
+        staying = set.intersection(*(each.members - {each.leaving} for each in known))
+        return bool(staying - {lost})
 
     def _may_be_complete(self, name: str) -> bool:
         """Whether a process may have said that a pipeline is complete, of which others do not know: its operator would

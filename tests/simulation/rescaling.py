@@ -187,7 +187,7 @@ class RescalingSimulator(Simulator):
         if running is None:
             return False
         known = running.process.membership
-        return shard < known.next_shard and not known.knows(shard)
+        return known.is_lost(shard) or (shard < known.next_shard and not known.knows(shard))
 
     # --- operators --------------------------------------------------------------------------------
 

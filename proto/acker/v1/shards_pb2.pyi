@@ -943,12 +943,12 @@ class WithoutLost(_message.Message):
     next_incarnation: _builtins.int
     """Incarnations below were given, or may have been."""
     @_builtins.property
-    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
-        """Those of which nothing more is taken, with the last entry that counts."""
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of which nothing more is taken."""
 
     @_builtins.property
     def former(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
-        """Those that have left."""
+        """Those that have left, with the last entry of each."""
 
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -969,7 +969,7 @@ class WithoutLost(_message.Message):
     def __init__(
         self,
         *,
-        lost: _abc.Iterable[Global___HomePosition] | None = ...,
+        lost: _abc.Iterable[_builtins.int] | None = ...,
         former: _abc.Iterable[Global___HomePosition] | None = ...,
         members: _abc.Iterable[_builtins.int] | None = ...,
         draining: _abc.Iterable[_builtins.int] | None = ...,

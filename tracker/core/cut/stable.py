@@ -49,14 +49,14 @@ class StableCut:
 
     def let_go_by(self) -> tuple[tuple[int, int], ...]:
         """The stable cut as far as it has ever come, also before a restart: runs inside it are not kept."""
-        needed = self._needed
-        return tuple(
-            (home, max(number, needed.get(home, 0))) for home, number in self.vectors.cut.items()
-        )
+        needed, cut = self._needed, self.vectors.cut
+        return tuple((home, max(cut[home], needed.get(home, 0))) for home in self.vectors.homes)
 
-    def restore(self, shards: Iterable[int], former: Iterable[int]) -> None:
-        """Begins anew with the shards that a snapshot knows, and the homes of those that have left."""
+    def restore(self, shards: Iterable[int], former: Iterable[int], lost: Iterable[int]) -> None:
+        """Begins anew with the shards that a snapshot knows, and the homes of those that have left, or are lost."""
         self.vectors = Vectors(shards)
         for home in former:
             self.vectors.add_home(home)
+        for home in lost:
+            self.vectors.lose_home(home)
         self._needed = {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+
+ALL = 2**63 - 1
+"""More entries than any log has."""
 
 
 class Vectors:
@@ -12,7 +15,7 @@ class Vectors:
     def __init__(self, shards: Iterable[int]) -> None:
         self._applied: dict[int, dict[int, int]] = {shard: {} for shard in shards}
         self.cut = dict.fromkeys(self._applied, 0)
-        """The stable cut: by home the entries of its log that every shard is known to have applied."""
+        """The stable cut: by home the entries of its log that every shard is known to have applied; of a lost home all."""
         self._places = {shard: place for place, shard in enumerate(self._applied)}
         self._by_home: dict[int, list[int]] = {home: [0] * len(self._places) for home in self.cut}
         """The same vectors by home, each shard's number at its place: what the cut is the least of."""
@@ -41,13 +44,25 @@ class Vectors:
             self._places = {each: place for place, each in enumerate(self._applied)}
             for numbers in self._by_home.values():
                 del numbers[gone]
-        self._move([*self.cut])
+        self._move([*self._by_home])
 
     def add_home(self, home: int) -> None:
         """A home of a shard that has left before this process came."""
         if home not in self.cut:
             self.cut[home] = 0
             self._by_home[home] = [vector.get(home, 0) for vector in self._applied.values()]
+
+    def lose_home(self, home: int) -> None:
+        """A shard was declared lost: how much anyone has of its log does not count any more, and is more at some."""
+        self.cut[home] = ALL
+        self._by_home.pop(home, None)
+        for vector in self._applied.values():
+            vector.pop(home, None)
+
+    @property
+    def homes(self) -> Set[int]:
+        """Those whose logs are waited for: all but the lost ones."""
+        return self._by_home.keys()
 
     def take(self, shard: int, applied: Iterable[tuple[int, int]]) -> bool:
         """A shard's vector has come this far; returns whether the cut has moved."""
@@ -92,5 +107,5 @@ class Vectors:
         places = {shard: place for place, shard in enumerate(self._applied)}
         assert self._places == places, "a shard is not at its place"
         vectors = [*self._applied.values()]
-        by_home = {home: [vector.get(home, 0) for vector in vectors] for home in self.cut}
+        by_home = {home: [vector.get(home, 0) for vector in vectors] for home in self.homes}
         assert self._by_home == by_home, "a home's numbers are not those of the vectors"

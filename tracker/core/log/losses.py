@@ -86,10 +86,11 @@ class LossHeard:
 
 @dataclass(frozen=True, slots=True)
 class WithoutLost:
-    """The shards from here on. lost: those that are fenced, with the number of the last entry of each that counts; heard:
-    by home its last `LossHeard`, which whoever applies this has applied. The home that logs it is the sequencer, by `move`."""
+    """The shards from here on. lost: those that are fenced; former: those that have left, with the last number of each
+    one's log; heard: by home its last `LossHeard`, which whoever applies this has applied. The home that logs it is the
+    sequencer, by `move`."""
 
-    lost: tuple[tuple[int, int], ...]
+    lost: tuple[int, ...]
     former: tuple[tuple[int, int], ...]
     members: tuple[int, ...]
     draining: tuple[int, ...]

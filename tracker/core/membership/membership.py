@@ -50,8 +50,8 @@ class Membership:
     level: int = OLDEST_LEVEL
     """The feature level by which this process records and sends. It never falls."""
     lost: dict[int, int] = field(default_factory=dict)
-    """Shards that were declared lost, and those that nobody counts any more since then: when, in unix time. They are
-    former shards, of whose logs nothing more is taken."""
+    """Shards that were declared lost, and those that nobody counts any more since then: when, in unix time. Of their logs
+    nothing more is taken, and each of the others has as much of them as it had heard."""
     loss: Loss | None = None
     """A declaration that is under way: nothing is decided or announced before it is over."""
 
@@ -137,13 +137,15 @@ class Membership:
 
     def _lose(self, left: losses.WithoutLost, home: int) -> None:
         assert self.loss is not None
-        gone = {shard for shard, _ in left.lost} | self.joining.keys() - {*left.members}
+        gone = {*left.lost} | self.joining.keys() - {*left.members}
         self.lost |= {
             shard: self.lost.get(shard, self.loss.declared.at_ms) for shard in sorted(gone)
         }
-        for shard, number in (*left.former, *left.lost):
+        for shard, number in left.former:
             self.former[shard] = max(number, self.former.get(shard, 0))
-        for shard in self.former.keys() | self.joining:
+        for shard in gone:
+            self.former.pop(shard, None)
+        for shard in self.former.keys() | gone:
             self.addresses.pop(shard, None)
         self.members, self.draining = set(left.members), set(left.draining)
         self.joining, self.next_shard = {}, left.next_shard
@@ -238,7 +240,7 @@ class Membership:
 
     def knows(self, shard: int) -> bool:
         """Whether the number is, or was, a shard's."""
-        return shard in self.members or shard in self.joining or shard in self.former
+        return any(shard in known for known in (self.members, self.joining, self.former, self.lost))
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""

@@ -188,7 +188,7 @@ def _check_loss(
             step, home, f"version {known.table.version} is in force, and those left own all slots"
         )
     _check_number(step, home, "next incarnation", left.next_incarnation)
-    for other, number in (*left.lost, *left.former, *left.heard):
+    for other, number in (*left.former, *left.heard):
         _check_number(step, home, f"entry of shard {other}", number)
 
 

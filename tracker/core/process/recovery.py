@@ -143,7 +143,8 @@ class Recovery:
             known = self._shards.membership
             everyone = {*known.members, *known.joining, self._shards.own}
             self._replication.restore_links(sorted(everyone - {self._shards.own}))
-            self._cut.restore(sorted(known.members | {self._shards.own}), known.former)
+            shards = sorted(known.members | {self._shards.own})
+            self._cut.restore(shards, known.former, known.lost)
         for component in (self._journal, self._nodes, self._replication, self._pipelines):
             d.restore(component, snapshot)
         self._replication.restore_outbox(snapshot.outbox)

@@ -140,7 +140,8 @@ class Replication:
 
     def applied(self) -> dict[int, int]:
         """This shard's vector: by home the entries of its log that are applied here. Of shards that
-        are joining nobody speaks, since some process may not have heard of them."""
+        are joining nobody speaks, since some process may not have heard of them; nor of lost ones, whose logs end
+        elsewhere at each of the others."""
         membership = self._shards.membership
         received = {shard: link.received for shard, link in self.links.items()}
         for shard in membership.joining:

@@ -79,11 +79,12 @@ class Losing:
                 f"shard {self._shards.own} cannot be lost: it answers; ask a shard that is left",
             )
         lost = tuple(sorted({*known.lost, *asked, *(known.loss.lost if known.loss else ())}))
-        leader = self._shards.expected().leader_without(lost)  # not one that has logged its last
+        expected = self._shards.expected()  # without one that has logged its last
+        leader = expected.leader_without(lost)
         if leader is None:
             raise Refused(
                 RefusalCode.INVALID,
-                f"no shard that counts would be left: the shards are {sorted(known.members)}; restore the store of one of them, or "
+                f"no shard that counts would be left: the shards are {sorted(expected.members)}; restore the store of one of them, or "
                 "begin with an empty tracker",
             )
         if leader != self._shards.own:
@@ -178,7 +179,7 @@ class Losing:
         members = {*heard} - {*loss.lost}
         for shards in heard.values():
             members &= {*shards.members}
-        former: dict[int, int] = {}
+        former = dict(known.former)
         for shards in heard.values():
             for shard, number in shards.former:
                 former[shard] = max(number, former.get(shard, 0))
@@ -196,8 +197,8 @@ class Losing:
             (),
             tuple(loss.ended.items()),
             WithoutLost(
-                tuple((shard, former.pop(shard, 0)) for shard in sorted(lost)),
-                tuple((shard, last) for shard, last in former.items() if shard not in members),
+                tuple(sorted(lost)),
+                tuple((s, last) for s, last in former.items() if s not in members | lost),
                 tuple(sorted(members)),
                 tuple(sorted(known.draining & members - {*table.shards})),
                 table,
@@ -254,10 +255,11 @@ class Losing:
 
     def _go_on(self, left: WithoutLost, loss: Loss, home: int, number: int) -> None:
         known = self._shards.membership
-        gone = {shard for shard, _ in (*left.lost, *left.former)}
-        gone |= self._replication.links.keys() - {*left.members}
+        gone = {*known.lost, *known.former} | self._replication.links.keys() - {*left.members}
         for shard in gone - {self._shards.own}:
-            if shard in known.former:
+            if shard in known.lost:
+                self._cut.vectors.lose_home(shard)
+            elif shard in known.former:
                 self._cut.vectors.add_home(shard)
             self._cut.vectors.remove_shard(shard)
             for pipeline in self._pipelines.values():

@@ -191,7 +191,7 @@ class Rescaling:
         known = self._shards.membership
         if number < 1:
             raise Refused(RefusalCode.INVALID, f"a tracker needs at least 1 shard, not {number}")
-        if strangers := sorted(without - known.members - known.former.keys()):
+        if strangers := sorted(without - known.members - known.former.keys() - known.lost.keys()):
             raise Refused(
                 RefusalCode.INVALID,
                 f"shard {strangers[0]} is to go, and is none; the shards are {sorted(known.members)}",

@@ -492,4 +492,5 @@ def _runs(changes: _Changes, applied: Mapping[int, int]) -> tuple[TouchedRun, ..
     return tuple(
         TouchedRun(home, applied[home], tuple(touched.items()))
         for home, touched in changes.touched.items()
+        if home in applied  # else it is lost, and its log is not waited for
     )

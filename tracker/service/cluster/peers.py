@@ -203,7 +203,7 @@ class PeerServicer:
         process = self._engine.process
         known = process.membership
         strangers.update(process.unknown_homes(report))
-        strangers.difference_update(known.members, known.former)
+        strangers.difference_update(known.members, known.former, known.lost)
         if strangers:
             wait.report(
                 from_shard=shard,
