@@ -429,6 +429,22 @@ def test_in_the_midst_of_an_upgrade_all_that_are_left_have_to_be_of_the_newer_re
     finish_anew(cluster, 0)
 
 
+def test_a_newcomer_that_never_comes_holds_up_no_loss_in_the_midst_of_an_upgrade() -> None:
+    """The sequencer that would have given it up is lost."""
+    cluster = Cluster(3, speaks=LOSSES - 1)
+    cluster.register(SPEC)
+    for shard in range(3):
+        cluster.upgrade(shard)
+    cluster.settle()
+    newcomer = cluster.begin_to_join()
+    cluster.settle()
+    assert newcomer in cluster.processes[1].membership.joining
+    lose(cluster, 0)
+    declare(cluster, 0)
+    assert [p.membership.level for p in cluster.processes.values()] == [LOSSES] * 2
+    finish_anew(cluster, 0)
+
+
 def test_the_smallest_that_is_left_declares() -> None:
     cluster = Cluster(3)
     lose(cluster, 0)

@@ -97,8 +97,9 @@ class Losing:
             self._effects.append(Answer(event.request, self._report(known.lost)))
             return None
         if known.level < LOSSES:
-            links = self._replication.links.items()
-            check_spoken(LOSSES, self._shards, {s: link for s, link in links if s not in lost})
+            # One that joins goes along, and the sequencer that would give it up may be lost.
+            left, links = expected.members - {*lost}, self._replication.links
+            check_spoken(LOSSES, self._shards, {s: links[s] for s in left & links.keys()})
         self._requests.append((event.request, tuple(sorted(asked))))
         if known.loss is not None and {*lost} <= {*known.loss.lost}:
             return None
