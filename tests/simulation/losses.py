@@ -17,7 +17,6 @@ from tests.simulation.plan import MS
 from tests.simulation.processes import Running
 from tests.simulation.rescaling import RescalingSimulator
 from tests.simulation.stories import draw_plan
-from tests.simulation.upgrading import draw_way
 from tracker.core.log import (
     Answer,
     DeclareLost,
@@ -31,6 +30,7 @@ from tracker.core.log import (
 from tracker.core.log.losses import LossDeclared, LossReport, PipelineKnown, ShardLost
 from tracker.core.membership.loss import begun_again
 from tracker.core.model import Refusal, RefusalCode
+from tracker.core.model.levels import LOSSES
 from tracker.core.model.slots import FOREVER
 
 SHARE = 0.03
@@ -42,12 +42,7 @@ _FOR_NOW = {RefusalCode.NOT_READY, RefusalCode.NOT_HOME, RefusalCode.CONFLICT}
 def loses(seed: int) -> bool:
     """Whether a shard is lost in the run of a seed."""
     plan = draw_plan(seed)
-    return (
-        random.Random(f"loss {seed}").random() < SHARE
-        and plan.shards > 1
-        and not plan.story
-        and draw_way(seed) is None
-    )
+    return random.Random(f"loss {seed}").random() < SHARE and plan.shards > 1 and not plan.story
 
 
 class LosingSimulator(RescalingSimulator):
@@ -102,6 +97,8 @@ class LosingSimulator(RescalingSimulator):
             return
         self.count("lost_shards")
         self.counts["shards_lost_in_storms"] += self.plan.storm
+        if running.process.membership.level < LOSSES:
+            self.count("shards_lost_amid_an_upgrade")
         if running.process.membership.sequencer == shard.number:
             self.count("lost_sequencers")
         if running.process.membership.is_busy:
@@ -168,6 +165,7 @@ class LosingSimulator(RescalingSimulator):
         for shard in self.present:
             if shard.running is not None:  # a connection that began before is noticed to have ended
                 self._notice_loss(shard.running, self.lost[-1])
+        self.upgrading.stays()
         event = DeclareLost(("lost", len(self.lost)), (*self.lost,), self.write_off, 1_000)
         self.call(None, leader, event)
         self.after(ASK_AGAIN_NS, self._declare)

@@ -3,7 +3,8 @@
 The release before is the same core that speaks the level below. Its stores are there before the run begins; processes are
 ended and started again as the other release, one by one, both ways, among all the faults of a run. An operator asks that the
 upgrade be finished, early and late, twice, and of a sequencer that dies; who comes back late with the older release is
-refused. In some runs nobody finishes it: then all can still be the release before.
+refused. In some runs nobody finishes it: then all can still be the release before, if no shard was declared lost, which
+raises the level, too.
 
 The judge knows no level of a process: nothing above the level that stands in the sequencer's log is ever durable or sent; no
 store has anything that a release reads only at a level above the number that it carries; and the sequencer logs a level only when the
@@ -30,9 +31,10 @@ from tracker.core.log import (
     TickRun,
     Told,
 )
+from tracker.core.log.losses import LossDeclared, LossHeard, ShardLost
 from tracker.core.log.steps import FeatureLevelRaised
 from tracker.core.model import Refusal, RefusalCode
-from tracker.core.model.levels import NEWEST_LEVEL, RUNS
+from tracker.core.model.levels import LOSSES, NEWEST_LEVEL, RUNS
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process
 
@@ -44,7 +46,12 @@ BEFORE = NEWEST_LEVEL - 1
 """The level that the release before speaks."""
 SHARE = 0.12
 """Of all runs, those in which the tracker is upgraded."""
-NEEDS: dict[type, int] = {TickRun: RUNS}
+NEEDS: dict[type, int] = {
+    TickRun: RUNS,
+    LossDeclared: LOSSES,
+    LossHeard: LOSSES,
+    ShardLost: LOSSES,
+}
 """By what homes say, the level that a process has to speak to read it, where that is not the oldest."""
 REQUEST = "finish"
 ASK_AGAIN_NS = 8 * MS
@@ -83,6 +90,8 @@ class Machines:
         self.begins = NEWEST_LEVEL if self.way is None else BEFORE
         self.logged = self.begins
         """The level that stands in the sequencer's log."""
+        self.by_loss = False
+        """Whether shards were declared lost: that raises the level, too."""
         self.when_logged: Callable[[], None] = lambda: None
         """Called when a higher one does."""
         self._speaks: dict[int, int] = {}
@@ -105,10 +114,12 @@ class Machines:
     def take(self, record: Record, shard: Shard, present: list[Shard]) -> None:
         """A record has become durable, in the store of a shard."""
         for entry in _entries(record):
-            if isinstance(entry, FeatureLevelRaised):
+            if level := _raised_to(entry):
                 if isinstance(record, HomeEntry):
-                    self._is_logged(entry.level, shard, present)
-                shard.store.format = max(shard.store.format, entry.level)
+                    by_loss = isinstance(entry, LossDeclared)
+                    self.by_loss |= by_loss
+                    self._is_logged(level, shard, present, by_loss)
+                shard.store.format = max(shard.store.format, level)
             needs = NEEDS.get(type(entry), 0)
             if needs > min(self.logged, shard.store.format):
                 raise Failure(
@@ -117,10 +128,15 @@ class Machines:
                     f"logged, and its store is of {shard.store.format}",
                 )
 
-    def _is_logged(self, level: int, sequencer: Shard, present: list[Shard]) -> None:
+    def _is_logged(self, level: int, sequencer: Shard, present: list[Shard], by_loss: bool) -> None:
         # One that has left, as the sequencer knows, and has not heard that all have its last word, reads nothing more.
-        former = sequencer.running.process.membership.former if sequencer.running else ()
+        known = sequencer.running.process.membership if sequencer.running else None
+        former = {*known.former} if known else set[int]()
         there = [each.number for each in present if each.number not in former]
+        if by_loss and known:
+            there = [
+                each for each in there if each in known.members
+            ]  # others go along with the lost ones
         behind = [number for number in there if self.speaks(number) < level]
         if level > self.logged and behind:
             raise Failure("broken", f"level {level} is logged, which shards {behind} do not speak")
@@ -148,6 +164,13 @@ def _needed(entry: Told) -> int:
     return NEEDS.get(type(entry), 0)
 
 
+def _raised_to(entry: Told) -> int:
+    """The level from which on all record, where it may be another one by an entry; else 0."""
+    if isinstance(entry, FeatureLevelRaised):
+        return entry.level
+    return LOSSES if isinstance(entry, LossDeclared) else 0
+
+
 def _entries(record: Record) -> Iterator[Told]:
     if isinstance(record, HomeEntry):
         yield record.entry
@@ -161,7 +184,7 @@ class Upgrading:
     def __init__(self, sim: Simulator) -> None:
         self.sim, self.machines = sim, sim.machines
         self._asks = False
-        """Whether it was ever asked that it be finished."""
+        """Whether it was ever asked that it be finished, or that a shard be lost."""
         self._answered = 0
         self._to_come = 0
         """Machines that are about to get another release."""
@@ -189,6 +212,10 @@ class Upgrading:
         if way is None or self._to_come:
             return way is None
         return not way.finishes or self._answered > way.again
+
+    def stays(self) -> None:
+        """An operator asks for what the newer release alone reads: from here on none goes back."""
+        self._asks = True
 
     def _in_time(self, after_ns: int, shard: int, level: int) -> None:
         self._to_come += 1
@@ -227,7 +254,7 @@ class Upgrading:
 
     def _ask(self) -> None:
         """Asks until it is answered, and of whom it may be by now."""
-        self._asks = True
+        self.stays()
         if self._answered > (self.machines.way is not None and self.machines.way.again):
             self.sim.not_a_step()
             return
@@ -270,5 +297,5 @@ class Upgrading:
             )
         if way is not None and not way.finishes:
             self.sim.count("upgrades_left_unfinished")
-            if level > BEFORE:
+            if level > BEFORE and not self.machines.by_loss:
                 raise Failure("broken", "nobody has finished the upgrade")
