@@ -14,6 +14,7 @@ from tracker.core.log import (
     Frame,
     FrameArrived,
     JoinShard,
+    PeerConnected,
     ReceivedEntries,
     Send,
     ShardNumber,
@@ -80,6 +81,25 @@ def test_nothing_new_is_sent_or_recorded_before_the_upgrade_is_finished() -> Non
     assert finish(cluster) is None
     assert levels(cluster) == [NEWEST_LEVEL] * 2 == [*cluster.formats.values()]
     assert TickRun in commit_many(cluster)
+
+
+def test_who_has_said_of_which_release_it_is_before_the_connection_to_it_is_there_says_it_again() -> (
+    None
+):
+    """Its reports never pause, and nothing is logged that it would confirm."""
+    cluster = older(2)
+    for shard in (0, 1):
+        cluster.upgrade(shard)
+    cluster.settle()
+    node = cluster.node(SPEC, next(cluster.ids_at(1)), "n")
+    cluster.pass_time(1)
+    logged = cluster.processes[0].links[1].confirmed
+    cluster.handle(0, PeerConnected(1))
+    for number in range(8):
+        node.commit(created=[(0, number + 10, number + 1)])
+        cluster.pass_time(cluster.config.retransmit_ms / 4)
+    assert cluster.processes[0].links[1].confirmed == logged
+    assert not isinstance(finish(cluster), Refusal)
 
 
 def test_finishing_waits_for_who_is_older_and_who_is_away_and_names_them() -> None:

@@ -132,7 +132,7 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportWanted:
-    """The sender has missed a report."""
+    """The sender has missed a report, or does not know of which release the other process is."""
 
 
 FrameBody = Entries | EntriesReceived | ShardReport | ReportWanted

@@ -79,6 +79,7 @@ class Receiver:
                     self._reporter.take_report(frame.shard, link, frame.body, now_ns)
             case ReportWanted():
                 self._reporter.send_whole_report(frame.shard)
+                self._replication.send(frame.shard, self._replication.received(link))
 
     def _hear_of_loss(self, body: ShardReport) -> None:
         if body.loss is None or (link := self._replication.links.get(body.loss[0])) is None:

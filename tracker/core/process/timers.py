@@ -34,7 +34,8 @@ class Timers:
             if link.sent > link.confirmed and now_ns - link.progress_ns >= retransmit_ns:
                 link.restart_sending(now_ns)
                 self._replication.pump(shard, now_ns)
-            if link.connected and link.needs_whole:
+            # It may have said of which release it is before this side's connection to it was there.
+            if link.connected and (link.needs_whole or not link.speaks):
                 self._reporter.want_report(shard, now_ns)
         if self._replication.links and now_ns - self._reporter.last_report_ns >= retransmit_ns:
             # Beside the report, since one that was lost would leave the other side without what it says of the release.
