@@ -8,7 +8,16 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode, refused
-from tracker.core.log import Answer, DeletePipeline, PipelineEnded, Restart, RestartPipeline
+from tracker.core.log import (
+    Answer,
+    DeletePipeline,
+    JoinNode,
+    PipelineChanged,
+    PipelineEnded,
+    RegisterPipeline,
+    Restart,
+    RestartPipeline,
+)
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
@@ -99,6 +108,32 @@ def test_the_name_is_kept_while_a_shard_may_still_log_of_it() -> None:
     cluster.held.clear()
     cluster.settle()
     cluster.register(SPEC)
+
+
+def test_a_change_of_the_one_before_makes_nobody_know_the_next_of_its_name() -> None:
+    """One log has the change, the end, and a key of the next one; the next one is registered in another, which is late."""
+    cluster, _ = running(3)
+    registrar = cluster.routing.registrar("p")
+    home, late = (registrar + 1) % 3, (registrar + 2) % 3
+    cluster.held = {(home, late)}
+    grown = replace(SPEC, segments=("work", "next", "last"))
+    cluster.handle(registrar, RegisterPipeline("grow", grown, True))
+    cluster.settle()
+    delete(cluster)
+    cluster.settle()
+    cluster.held |= {(registrar, late)}
+    cluster.handle(registrar, RegisterPipeline("next", SPEC))
+    cluster.settle()
+    cluster.handle(home, JoinNode("joins", "p", next(cluster.ids_at(home)), "other"))
+    cluster.settle()
+    assert any(entry.activated for entry in cluster.logged(PipelineChanged))
+    cluster.links[home, late].clear()  # it is sent again in one frame
+    cluster.held = {(registrar, late)}
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    cluster.reconnect()
+    cluster.pass_time(1_000)
+    keys = [{*pipeline.shard.keys} for pipeline in cluster.pipelines()]
+    assert keys[0] and keys == [keys[0]] * 3
 
 
 @pytest.mark.parametrize("with_snapshot", [True, False])

@@ -217,7 +217,9 @@ class EntryJudge:
         if isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, (0, entry.spec))
         elif isinstance(entry, PipelineChanged):
-            self._specs[entry.pipeline] = entry.number, entry.spec
+            # One that is over is not known by it, nor the next of its name.
+            if self._spec(entry.pipeline) is not None:
+                self._specs[entry.pipeline] = entry.number, entry.spec
         elif isinstance(entry, steps.MembershipStep):
             if self._known is self._shards.membership:
                 self._known = self._known.copy()
