@@ -56,8 +56,7 @@ def commit() -> str:
             command, cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    last = git("log", "-1", "--format=%h")
-    return last + (CHANGED if git("status", "--porcelain") else "")
+    return git("log", "-1", "--format=%h") + (CHANGED if git("status", "--porcelain") else "")
 
 
 @dataclass

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from tracker.client import Admin, LowmarkError, PipelineInfo
@@ -205,9 +205,8 @@ class Overview:
             for kept in self._kept.values()
             if (stands := kept.stands(now_s)) or (moving and not kept.info.state.complete)
         ]
-        for place, (_, _, kept) in enumerate(sorted(asked, key=itemgetter(0, 1))[:MAX_EXPLAINED]):
-            if place and self._clock() > end_s:
-                return
+        turns = [kept for _, _, kept in sorted(asked, key=itemgetter(0, 1))[:MAX_EXPLAINED]]
+        for kept in self._in_time(turns, end_s):
             explanation = self._admin.explain(
                 kept.info.spec.name, max_cells=0, shard_timeout_s=STEP_S
             )
@@ -222,15 +221,21 @@ class Overview:
             and now_s - kept.charted_s > CHART_AGES_S
             and kept.info.spec.time is not TimeKind.NUMBER
         ]
-        for place, kept in enumerate(sorted(due, key=lambda kept: kept.charted_s)[:MAX_CHARTED]):
-            if place and self._clock() > end_s:
-                return
+        turns = sorted(due, key=attrgetter("charted_s"))[:MAX_CHARTED]
+        for kept in self._in_time(turns, end_s):
             kept.charted_s = self._clock()
             try:
                 whole = self._admin.freshness(kept.info.spec.name, points=CHART_POINTS)[-1]
             except LowmarkError:  # not sampled, or not yet: the rest is shown all the same
                 continue
             kept.lags_ms = whole.lags_ms if max(whole.lags_ms, default=NONE_MS) > NONE_MS else ()
+
+    def _in_time(self, turns: Iterable[_Kept], end_s: float) -> Iterator[_Kept]:
+        """The first, whatever the time is, and those after it until it is up."""
+        for place, kept in enumerate(turns):
+            if place and self._clock() > end_s:
+                return
+            yield kept
 
 
 def _worst_first(row: Row) -> tuple[int, int, str]:
