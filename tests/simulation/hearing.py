@@ -14,6 +14,9 @@ from tracker.core.process import Process
 
 SIGNS = (SubmitTick, SubmitTicks, NodeAlive)
 """By what a node shows that it lives."""
+NOTICED_PAUSE_MS = 15
+"""A process notices that it was paused for so long: longer than twice its `evict_check_ms`. One that was paused
+for less counts the pause as silence, since it can't tell it from a moment in which nothing came."""
 
 
 @dataclass(slots=True)

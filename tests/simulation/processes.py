@@ -16,7 +16,7 @@ from tests import inside
 from tests.simulation.base import Base
 from tests.simulation.checkers import Failure, check_bounds
 from tests.simulation.forgeries import forged_frame
-from tests.simulation.hearing import SIGNS, Hearing
+from tests.simulation.hearing import NOTICED_PAUSE_MS, SIGNS, Hearing
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
 from tests.simulation.recovered import Died, check_recovered
@@ -383,12 +383,13 @@ class Processes(Base):
     # --- pauses -----------------------------------------------------------------------------------
 
     def pause_process(self, running: Running, span_ns: int) -> None:
-        """A process stands still, as if stopped by a signal; what comes meanwhile is queued."""
+        """A process stands still, as if stopped by a signal, for `span_ns` or for as long as it takes to
+        notice that; what comes meanwhile is queued."""
         if running.alive and not running.paused:
             self.count("paused_processes")
             running.paused = True
             running.hearing.can_hear(self.now, can=False)
-            self.after(span_ns, self.resume, running)
+            self.after(max(span_ns, NOTICED_PAUSE_MS * MS), self.resume, running)
 
     def resume(self, running: Running) -> None:
         """It goes on: first it wakes, if it should have, and then it takes what was queued."""

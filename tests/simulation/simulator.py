@@ -19,6 +19,7 @@ from tests.simulation.checkers import (
     what_is_left,
 )
 from tests.simulation.forms import another_of_the_name
+from tests.simulation.hearing import NOTICED_PAUSE_MS
 from tests.simulation.holders import HolderNode, holds_time
 from tests.simulation.local_trackers import (
     Actor,
@@ -93,7 +94,6 @@ SETTLE_LIMIT_NS = 4_000 * MS
 ARRIVE_LIMIT_NS = 400 * MS
 """After that, every process must say the true frontier, and forget who left, within this time."""
 FAULTS_BY_NS = 40 * MS
-LEAST_PAUSE_MS = 15
 HURRY_NS = 0.5 * MS
 """Faults begin by then, though no front may have published anything yet."""
 FRONTS = {
@@ -987,7 +987,7 @@ class Simulator(Processes):
         """For longer than can go unnoticed, and longer than many a front may be silent."""
         shard = self._some_shard()
         if shard.running is not None and self.faulty:
-            self.pause_process(shard.running, self.milliseconds(LEAST_PAUSE_MS, 60))
+            self.pause_process(shard.running, self.milliseconds(NOTICED_PAUSE_MS, 60))
 
     def _crash_some_node(self) -> None:
         victims: list[Node | Actor] = [*self.nodes.values(), *self.actors]
