@@ -106,7 +106,7 @@ class Ledger:
                 self._hear_of_loss(shard, entry)
                 self._hear_completion(self.mirrors[shard].said, entry)
                 if isinstance(entry, DepartureSummarized | ShardLeft):
-                    self._hear_last_words(self.mirrors[shard].said, entry)
+                    self._hear_last_words(self.mirrors[shard].said, entry, record.shard)
         elif isinstance(record, Swept):
             swept = self.mirrors[shard].swept
             place = ((record.pipeline, record.generation), record.segment)
@@ -131,19 +131,31 @@ class Ledger:
             self._tables[shard] = self._versions[entry.shards.table.version] = entry.shards.table
 
     def _hear_last_words(
-        self, said: dict[str, dict[int, dict[int, int]]], entry: DepartureSummarized | ShardLeft
+        self,
+        said: dict[str, dict[int, dict[int, int]]],
+        entry: DepartureSummarized | ShardLeft,
+        leaver: int,
     ) -> None:
         """What a shard that leaves has announced, the others say from then on. Of a segment that is complete,
         of one that it did not know yet, and of all where they are in a later generation, they say what was announced of
-        the whole pipeline."""
+        the whole pipeline. Each slot is of the generation in which the leaver made it durable: where its last one begins
+        at what was announced before, no front of that one need have joined."""
         for words in entry.pipelines:
             least = min(words.announced)
             known = said.setdefault(words.pipeline, {})
+            before = self.mirrors[leaver].said.get(words.pipeline, {})
+            in_any: dict[int, int] = {}
+            for slots in before.values():
+                for slot, number in slots.items():
+                    in_any[slot] = min(number, in_any.get(slot, number))
             for segment, slot in enumerate(words.announced):
                 if slot < FOREVER:
-                    known.setdefault(segment, {})[slot] = words.generation
+                    first = in_any.get(slot, words.generation)
+                    number = before.get(segment, {}).get(slot, first)
+                    slots = known.setdefault(segment, {})
+                    slots[slot] = max(number, slots.get(slot, number))
             for segment in range(MOST_SEGMENTS):
-                known.setdefault(segment, {}).setdefault(least, words.generation)
+                known.setdefault(segment, {}).setdefault(least, in_any.get(least, words.generation))
 
     def _take_entry(self, shard: int, record: HomeEntry) -> None:
         log, entry = self._logs[shard], record.entry

@@ -84,6 +84,8 @@ class Wire:
 
     end: Running | None
     last_arrival: int = 0
+    known_to_be_broken: bool = False
+    """Whether the process has found that it is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +120,13 @@ class Running:
     @property
     def deposed(self) -> bool:
         return self.shard.running is not self
+
+    def hears(self, shard: int) -> int:
+        """What the process speaks to which it has a connection, as far as it knows; that may have ended. 0 without one."""
+        wire = self.wires.get(shard)
+        if wire is None or wire.end is None or wire.known_to_be_broken:
+            return 0
+        return wire.end.process.speaks
 
 
 @dataclass(slots=True, eq=False)
@@ -407,6 +416,8 @@ class Processes(Base):
     def _handle(self, running: Running, event: Event) -> None:
         process = running.process
         running.hearing.hear(process, event, self.now)
+        if type(event) is PeerDisconnected and event.shard in running.wires:
+            running.wires[event.shard].known_to_be_broken = True
         if self.trace is not None:
             name = self._name(running)
             self.trace_line(lambda: f"{name} <- {_short(event)}")
@@ -467,7 +478,7 @@ class Processes(Base):
 
     def _durable(self, shard: int, record: Record) -> None:
         self.ledger.take(shard, record)
-        self.machines.take(record, self.shards[shard], self.present)
+        self.machines.take(record, self.shards[shard])
         if isinstance(record, HomeEntry):
             self.entry_durable(record.entry)
         if isinstance(record, Announcement):
@@ -497,6 +508,7 @@ class Processes(Base):
         running.appended += 1
         unread = (*running.queued, *running.waiting_ticks)
         running.hearing.check(running.process, effect.record, self.now, unread)
+        self.machines.check_appended(effect.record, running, self.present)
         if effect.position != running.appended:
             raise Failure("broken", f"position {effect.position} is not {running.appended}")
         running.pending.append((effect.position, effect.record))

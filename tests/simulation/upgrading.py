@@ -39,7 +39,7 @@ from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process
 
 if TYPE_CHECKING:
-    from tests.simulation.processes import Shard
+    from tests.simulation.processes import Running, Shard
     from tests.simulation.simulator import Simulator
 
 BEFORE = NEWEST_LEVEL - 1
@@ -111,14 +111,13 @@ class Machines:
 
     # --- the judge --------------------------------------------------------------------------------
 
-    def take(self, record: Record, shard: Shard, present: list[Shard]) -> None:
+    def take(self, record: Record, shard: Shard) -> None:
         """A record has become durable, in the store of a shard."""
         for entry in _entries(record):
             if level := _raised_to(entry):
                 if isinstance(record, HomeEntry):
-                    by_loss = isinstance(entry, LossDeclared)
-                    self.by_loss |= by_loss
-                    self._is_logged(level, shard, present, by_loss)
+                    self.by_loss |= isinstance(entry, LossDeclared)
+                    self._is_logged(level)
                 shard.store.format = max(shard.store.format, level)
             needs = NEEDS.get(type(entry), 0)
             if needs > min(self.logged, shard.store.format):
@@ -128,21 +127,31 @@ class Machines:
                     f"logged, and its store is of {shard.store.format}",
                 )
 
-    def _is_logged(self, level: int, sequencer: Shard, present: list[Shard], by_loss: bool) -> None:
-        # One that has left, as the sequencer knows, and has not heard that all have its last word, reads nothing more.
-        known = sequencer.running.process.membership if sequencer.running else None
-        former = {*known.former} if known else set[int]()
-        there = [each.number for each in present if each.number not in former]
-        if by_loss and known:
-            there = [
-                each for each in there if each in known.members
-            ]  # others go along with the lost ones
-        behind = [number for number in there if self.speaks(number) < level]
-        if level > self.logged and behind:
-            raise Failure("broken", f"level {level} is logged, which shards {behind} do not speak")
+    def _is_logged(self, level: int) -> None:
         if level > self.logged:
             self.logged = level
             self.when_logged()
+
+    def check_appended(self, record: Record, sequencer: Running, present: list[Shard]) -> None:
+        """A process logs a record: if that raises the level, every machine must have a release that speaks it. A machine that
+        was taken back a moment ago is beyond anyone's knowledge, where the connection to the process that ended is not
+        known to have broken: its next process is refused, as one is that is taken back a moment later."""
+        if not isinstance(record, HomeEntry) or not (level := _raised_to(record.entry)):
+            return
+        if sequencer.deposed:
+            return  # that is never durable
+        # One that has left, as the sequencer knows, and has not heard that all have its last word, reads nothing more.
+        known = sequencer.process.membership
+        there = {each.number for each in present} - known.former.keys()
+        if isinstance(record.entry, LossDeclared):
+            there &= known.members  # others go along with the lost ones
+        behind = [
+            number
+            for number in sorted(there)
+            if self.speaks(number) < level and sequencer.hears(number) < level
+        ]
+        if level > self.logged and behind:
+            raise Failure("broken", f"level {level} is logged, which shards {behind} do not speak")
 
     def check_sent(self, frame: Frame) -> None:
         """A process sends a frame."""
