@@ -276,9 +276,10 @@ class Node(Life):
             self._join()
 
     def sent_to(self, home: int) -> None:
-        """A process says that the node is at home elsewhere."""
+        """A process says that the node is at home elsewhere. A former owner may name a shard that has left since: where
+        nobody is, another one is asked."""
         self.sim.not_at_home()
-        self.home = home
+        self.home = self.sim.sequencer if self.sim.shards[home].gone else home
 
     def _joined(self, joined: Joined) -> None:
         self.key = joined.key
