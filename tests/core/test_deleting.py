@@ -110,6 +110,24 @@ def test_the_name_is_kept_while_a_shard_may_still_log_of_it() -> None:
     cluster.register(SPEC)
 
 
+def test_the_name_is_kept_while_a_shard_joins_that_has_not_heard_of_the_end() -> None:
+    """It has begun with what another one knew, before the deletion. To it, what is of the next one would be of this one."""
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    newcomer = cluster.begin_to_join()
+    cluster.settle()
+    cluster.held |= {link for shard in range(2) for link in ((shard, newcomer), (newcomer, shard))}
+    cluster.bootstrap(newcomer, 0)
+    cluster.handle(cluster.routing.registrar("p"), DeletePipeline("delete", "p", 0, True, AT_MS))
+    cluster.settle()
+    assert [*inside.pipelines(cluster.processes[newcomer])] == ["p"]
+    refused(cluster.register(SPEC), RefusalCode.NOT_READY, "not every shard has let go of it")
+    cluster.held.clear()
+    cluster.settle()
+    cluster.register(SPEC)
+    assert inside.pipeline(cluster.processes[newcomer], "p").generation == 2
+
+
 def test_a_change_of_the_one_before_makes_nobody_know_the_next_of_its_name() -> None:
     """One log has the change, the end, and a key of the next one; the next one is registered in another, which is late."""
     cluster, _ = running(3)

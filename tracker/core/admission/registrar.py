@@ -193,7 +193,8 @@ class Registrar:
 
     def _check_free(self, name: str) -> None:
         """Raises Refused while something of a pipeline of this name that was deleted may still come to some shard."""
-        if not self._pipelines.may_begin(name, self._shards.membership.members):
+        known = self._shards.membership
+        if not self._pipelines.may_begin(name, known.members | known.joining.keys()):
             raise _ending(name)
 
     def _first_generation(self, spec: PipelineSpec) -> Restart | None:
