@@ -8,6 +8,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode, refused
+from tracker.core.admission import registrar
 from tracker.core.log import (
     Answer,
     DeletePipeline,
@@ -19,6 +20,7 @@ from tracker.core.log import (
     RestartPipeline,
 )
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
+from tracker.core.pipeline import pipelines
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
 AT_MS = 1_700_000_000_000
@@ -110,22 +112,48 @@ def test_the_name_is_kept_while_a_shard_may_still_log_of_it() -> None:
     cluster.register(SPEC)
 
 
-def test_the_name_is_kept_while_a_shard_joins_that_has_not_heard_of_the_end() -> None:
-    """It has begun with what another one knew, before the deletion. To it, what is of the next one would be of this one."""
+def with_a_newcomer_that_hears_nothing() -> tuple[Cluster, int]:
+    """It joins, and has begun with what another one knew: that there is a pipeline."""
     cluster = Cluster(2)
     cluster.register(SPEC)
     newcomer = cluster.begin_to_join()
     cluster.settle()
     cluster.held |= {link for shard in range(2) for link in ((shard, newcomer), (newcomer, shard))}
     cluster.bootstrap(newcomer, 0)
-    cluster.handle(cluster.routing.registrar("p"), DeletePipeline("delete", "p", 0, True, AT_MS))
+    return cluster, newcomer
+
+
+def delete_unheard(cluster: Cluster, name: str) -> None:
+    """A deletion of which one shard does not hear yet, so that it is not answered."""
+    cluster.handle(
+        cluster.routing.registrar(name), DeletePipeline(f"-{name}", name, 0, True, AT_MS)
+    )
     cluster.settle()
+
+
+def test_the_name_is_kept_while_a_shard_joins_that_has_not_heard_of_the_end() -> None:
+    """To it, what is of the next one would be of this one."""
+    cluster, newcomer = with_a_newcomer_that_hears_nothing()
+    delete_unheard(cluster, "p")
     assert [*inside.pipelines(cluster.processes[newcomer])] == ["p"]
     refused(cluster.register(SPEC), RefusalCode.NOT_READY, "not every shard has let go of it")
     cluster.held.clear()
     cluster.settle()
     cluster.register(SPEC)
     assert inside.pipeline(cluster.processes[newcomer], "p").generation == 2
+
+
+def test_an_end_that_a_newcomer_has_not_heard_of_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipelines, "MAX_ENDED", 1)
+    monkeypatch.setattr(registrar, "MAX_ENDED", 2)
+    cluster, _ = with_a_newcomer_that_hears_nothing()
+    cluster.handle(cluster.routing.registrar("q"), RegisterPipeline("+q", replace(SPEC, name="q")))
+    cluster.settle()
+    delete_unheard(cluster, "p")
+    delete_unheard(cluster, "q")
+    refused(cluster.register(SPEC), RefusalCode.NOT_READY, "not every shard has let go of it")
 
 
 def test_a_change_of_the_one_before_makes_nobody_know_the_next_of_its_name() -> None:

@@ -101,7 +101,7 @@ class Generations:
             return
         refusal = deleted(name)
         self._sessions.end_all(name, refusal)
-        self._pipelines.end(name, restart, self._shards.membership.members)
+        self._pipelines.end(name, restart, self._shards.membership.with_newcomers)
         self._reporter.forget_pipeline(name)
         self._confirmations.forget_pipeline(name, refusal)
         self._effects.append(PipelineEnded(name))

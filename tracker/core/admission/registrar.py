@@ -193,8 +193,7 @@ class Registrar:
 
     def _check_free(self, name: str) -> None:
         """Raises Refused while something of a pipeline of this name that was deleted may still come to some shard."""
-        known = self._shards.membership
-        if not self._pipelines.may_begin(name, known.members | known.joining.keys()):
+        if not self._pipelines.may_begin(name, self._shards.membership.with_newcomers):
             raise _ending(name)
 
     def _first_generation(self, spec: PipelineSpec) -> Restart | None:
@@ -348,8 +347,8 @@ class Registrar:
 
     def _check_ended(self, name: str) -> None:
         """Raises Refused(FULL) where as many deleted pipelines as are remembered are not over everywhere."""
-        members = self._shards.membership.members
-        unfinished = [e for e in self._pipelines.ended.values() if not members <= {*e.over_at}]
+        shards = self._shards.membership.with_newcomers
+        unfinished = [e for e in self._pipelines.ended.values() if not shards <= {*e.over_at}]
         if len(unfinished) >= MAX_ENDED:
             raise Refused(
                 RefusalCode.FULL,

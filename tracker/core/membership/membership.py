@@ -7,7 +7,7 @@ version, also before the version itself has arrived.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from tracker.core.log import losses, steps
@@ -193,6 +193,12 @@ class Membership:
     def adopted_at(self) -> Mapping[int, int]:
         """By home, the number of the entry by which it adopted the newest table."""
         return self.adopted.get(self.table.version, {})
+
+    @property
+    def with_newcomers(self) -> Set[int]:
+        """Shards that others keep their logs for: those that count, and those that are to come. One of these begins with
+        what another one knew, and hears the rest."""
+        return self.members | self.joining.keys()
 
     @property
     def is_done(self) -> bool:

@@ -117,8 +117,8 @@ class Pipelines(dict[str, Pipeline]):
         self.changing.pop(name, None)
         self._look_at(self[name])
 
-    def end(self, name: str, restart: Restart, members: Set[int]) -> None:
-        """A pipeline was deleted, and is gone. members: the shards."""
+    def end(self, name: str, restart: Restart, shards: Set[int]) -> None:
+        """A pipeline was deleted, and is gone. shards: those that may still have to hear of it."""
         pipeline = self.pop(name)
         self.segments -= len(pipeline.spec.segments)
         self.evicting.pop(name, None)
@@ -130,7 +130,7 @@ class Pipelines(dict[str, Pipeline]):
             known = Ended(name, restart.generation)
         self._keep(known)
         if len(self.ended) > MAX_ENDED:
-            over = (each for each in self.ended.values() if members <= {*each.over_at})
+            over = (each for each in self.ended.values() if shards <= {*each.over_at})
             if (oldest := next(over, None)) is not None:
                 del self.ended[oldest.pipeline]
                 self.unfinished.pop(oldest.pipeline, None)
@@ -166,10 +166,10 @@ class Pipelines(dict[str, Pipeline]):
             return False
         return generation is None or generation <= known.generation
 
-    def may_begin(self, name: str, members: Set[int]) -> bool:
-        """Whether a name is free: where one of its name was deleted, every shard has logged its last of that."""
+    def may_begin(self, name: str, shards: Set[int]) -> bool:
+        """Whether a name is free: where one of its name was deleted, each of these has logged its last of that."""
         known = self.ended.get(name)
-        return name not in self and (known is None or members <= {*known.over_at})
+        return name not in self and (known is None or shards <= {*known.over_at})
 
     def last_generation(self, name: str) -> int:
         """Above which one of this name has to begin; 0 if it may begin in the first."""
