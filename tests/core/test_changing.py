@@ -420,6 +420,20 @@ def test_a_pipeline_that_becomes_open_waits_for_more_fronts(shards: int) -> None
     assert cluster.front(opened, "other", g=IN).grants[-1].slot == 400
 
 
+def test_a_segment_that_would_be_complete_is_not_behind_a_change_that_is_not_durable_yet() -> None:
+    """What is announced then becomes durable when the pipeline is open, and an operator knows that."""
+    cluster, front, reader = begun(1)
+    front.commit(leaves=("f",))
+    reader.begin(consumed=[(IN, 150, 7), (IN, 160, 8)], created=[(A, 150, 9)])
+    cluster.handle(0, RegisterPipeline("open", replace(SPEC, open=True), True))
+    cluster.commit(0, 1)
+    cluster.pass_time_without_commits()
+    cluster.settle()
+    assert cluster.answers("open") == [replace(SPEC, open=True)]
+    assert cluster.agreed(SPEC) == (150, 150, 150)
+    assert cluster.front(SPEC, "other", g=IN).grants[-1].slot == 150
+
+
 def test_one_that_is_open_no_more_is_complete_when_its_fronts_have_left_or_were_evicted(
     shards: int,
 ) -> None:

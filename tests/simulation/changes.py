@@ -265,7 +265,7 @@ class Changes:
         self.sim.counts["segments_removed"] += bool(asked.removed)
         # A new generation may begin below what was announced in the one before.
         decided = self._decided if world is self._decided_in else []
-        world.use_what_is_new(self._before, decided, self.sim.checkers[self.name].highest)
+        world.use_what_is_new(self._before, decided, self.sim.announced(self.name))
         self._use(more)
         self.is_chained = bool(self.chain)
         if self.chain:

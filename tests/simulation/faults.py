@@ -129,10 +129,10 @@ def early() -> Iterator[None]:
     """What is announced is a slot further than what the reports allow."""
     new_announcements = Pipeline.new_announcements
 
-    def further(self: Pipeline) -> tuple[tuple[int, int], ...]:
+    def further(self: Pipeline, is_open: bool) -> tuple[tuple[int, int], ...]:
         return tuple(
             (segment, slot if slot == FOREVER else slot + 1)
-            for segment, slot in new_announcements(self)
+            for segment, slot in new_announcements(self, is_open)
         )
 
     with mock.patch.object(Pipeline, "new_announcements", further):

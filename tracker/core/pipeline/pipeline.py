@@ -313,12 +313,13 @@ class Pipeline:
             return True
         return self.spec.open and FOREVER in self.combiner.allowed_min_times({})
 
-    def new_announcements(self) -> tuple[tuple[int, int], ...]:
-        """(segment, min time) that the reports allow and that is beyond what was announced."""
+    def new_announcements(self, is_open: bool) -> tuple[tuple[int, int], ...]:
+        """(segment, min time) that the reports allow and that is beyond what was announced. is_open: whether it is, or will
+        be when what is announced is durable."""
         if not self.shard.begun or self.held is not None:
             return ()
         allowed = self.combiner.allowed_min_times(self.vacant())
-        if self.spec.open:
+        if is_open:
             allowed = self._held_open(allowed)
         return tuple(
             (segment, slot)

@@ -103,6 +103,12 @@ class Pipelines(dict[str, Pipeline]):
             return known.changes, known.spec
         return None if registering is None else (0, registering)
 
+    def is_open(self, pipeline: Pipeline) -> bool:
+        """Whether a pipeline is open, or becomes so by an entry that is appended: what is announced becomes durable behind
+        that."""
+        _, spec = self.changing.get(pipeline.spec.name, (0, pipeline.spec))
+        return pipeline.spec.open or spec.open
+
     def activated(self, name: str, home: int, number: int) -> None:
         """A home judges by a change of segments or edges from here on."""
         pipeline = self[name]

@@ -396,7 +396,8 @@ class Reporter:
             pipeline.settle_change(members, self._replication.applied())
         if pipeline.held is not None:
             return
-        changed = pipeline.new_announcements() if may_announce else ()
+        is_open = self._pipelines.is_open(pipeline)
+        changed = pipeline.new_announcements(is_open) if may_announce else ()
         if not self._is_settled(pipeline, changed):
             changed = ()
         if pipeline.combiner.trim() or pipeline.graph_change.is_under_way:
