@@ -18,6 +18,7 @@ from tracker.core.log import (
     KeyClosed,
     NodeAlive,
     PeerDisconnected,
+    RegisterPipeline,
     RestartPipeline,
     RetireNode,
     Wake,
@@ -62,6 +63,19 @@ def retire(cluster: Cluster) -> Any:
 def test_a_front_that_is_silent_while_it_can_be_heard_is_evicted(shards: int) -> None:
     cluster, _ = begun(shards)
     is_evicted_after(cluster, 1_000)
+
+
+def test_nobody_is_evicted_behind_a_change_that_is_not_durable_yet() -> None:
+    """The operator who lets silent fronts hold is answered before."""
+    cluster, _ = begun(1)
+    cluster.pass_time(700)
+    cluster.handle(0, RegisterPipeline("hold", replace(SPEC, silent_front=SilentFront.HOLD), True))
+    for _ in range(4):
+        cluster.now_ns += cluster.config.evict_check_ms * MS
+        cluster.handle(0, Wake())
+    assert not evictions(cluster)
+    cluster.pass_time(2_000)
+    assert not evictions(cluster)
 
 
 def test_a_pause_that_is_shorter_than_can_be_seen_evicts_nobody_either() -> None:
