@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.core.driver import Cluster, HandNode, refused
+from tests.core.driver import MS, Cluster, HandNode, refused
+from tracker.core.log import Announcement, Wake
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
 
@@ -44,6 +45,11 @@ def lagging() -> tuple[Cluster, HandNode]:
     home = cluster.pipeline(HOME)
     assert (home.announced[READ], home.floors()[READ]) == (90, 200)
     return cluster, worker
+
+
+def is_announcing(cluster: Cluster) -> bool:
+    """Whether the other shard has appended an announcement that is not durable."""
+    return any(isinstance(record, Announcement) for _, record in cluster.pending[OTHER])
 
 
 def late_hold() -> tuple[Cluster, HandNode, HandNode]:
@@ -119,3 +125,19 @@ def test_a_hold_that_has_become_late_begins_anew_by_what_the_tick_consumes() -> 
     front.commit(heartbeats={"a": 300})
     worker.commit(consumed=[(READ, 210, 21)], holds={"state": (WROTE, 212)})
     assert cluster.agreed(SPEC) == (300, 212)
+
+
+def test_what_becomes_durable_when_something_else_was_due_to_be_reported_is_reported_too() -> None:
+    cluster, front, _ = started()
+    hold_back(cluster, LAST)
+    front.begin(heartbeats={"a": 120})
+    cluster.settle(lambda: is_announcing(cluster))
+    cluster.commit(OTHER)
+    front.begin(heartbeats={"a": 200})
+    cluster.settle(lambda: is_announcing(cluster))
+    cluster.now_ns += cluster.config.announced_report_ms * MS
+    cluster.handle(OTHER, Wake())
+    cluster.settle()
+    cluster.pass_time(1_000)
+    home = cluster.pipeline(HOME)
+    assert (home.announced[READ], home.floors()[READ]) == (90, 200)

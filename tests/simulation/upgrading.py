@@ -140,14 +140,13 @@ class Machines:
             return
         if sequencer.deposed:
             return  # that is never durable
-        # One that has left, as the sequencer knows, and has not heard that all have its last word, reads nothing more.
         known = sequencer.process.membership
-        there = {each.number for each in present} - known.former.keys()
-        if isinstance(record.entry, LossDeclared):
-            there &= known.members  # others go along with the lost ones
+        # Others read nothing more: those that have left or were given up; with lost shards go those that only join.
+        by_loss = isinstance(record.entry, LossDeclared)
+        there = known.members if by_loss else known.with_newcomers
         behind = [
             number
-            for number in sorted(there)
+            for number in sorted(there & {each.number for each in present})
             if self.speaks(number) < level and sequencer.hears(number) < level
         ]
         if level > self.logged and behind:

@@ -322,7 +322,6 @@ class LogApplier:
                 self._reporter.publish(
                     Announcement(entry.pipeline, everything, entry.generation, entry.at_ms), now_ns
                 )
-                self._reporter.report_announced_in_time(now_ns)
                 self._pipelines.mark(entry.pipeline)
             case KeyClosed():
                 self._pipelines[entry.pipeline].shard.close_key(entry, home)

@@ -49,7 +49,7 @@ class Reporter:
     last_report_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """When a report was last made."""
     announced_due_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
-    """By when what was announced is to be reported to the other shards."""
+    """By when what was announced is to be reported to the other shards; None where nothing is."""
     _unreported: dict[str, None] = d.forgotten(d.REPORTED_AGAIN, dict)
     """Pipelines of which something was announced since that was due last."""
     step_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
@@ -385,11 +385,6 @@ class Reporter:
             self._completing[name] = None
         return False
 
-    def report_announced_in_time(self, now_ns: int) -> None:
-        """What is announced is reported to the other shards in time."""
-        if self._replication.links and self.announced_due_ns is None:
-            self.announced_due_ns = now_ns + self._config.announced_report_ms * MS
-
     def _announce(self, pipeline: Pipeline, may_announce: bool, now_ns: int) -> None:
         if pipeline.graph_change.is_under_way:
             members = {*self._cut.vectors.shards}
@@ -406,7 +401,6 @@ class Reporter:
             self._holding.pop(pipeline.spec.name, None)
         if changed:
             self._announce_changed(pipeline, changed)
-            self.report_announced_in_time(now_ns)
         handing_over = (
             self._shards.changing and self._shards.hands_over_cells()
         )  # cells as they are now
@@ -474,4 +468,6 @@ class Reporter:
             if pipeline.told.get(segment, slot + 1) <= slot:
                 del pipeline.told[segment]
         self._unreported[record.pipeline] = None
+        if self._replication.links and self.announced_due_ns is None:
+            self.announced_due_ns = now_ns + self._config.announced_report_ms * MS
         self._tell_subscribers(pipeline, *heard)
