@@ -1209,6 +1209,9 @@ class WorkerNode(Node):
         return 3 * [(_one_step(source, target, slot), codes)]
 
     def bad_rounds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
+        changes = self.sim.operator.changes.get(self.world.spec.name)
+        if changes is not None and changes.busy:
+            return []  # its home may judge by the delays of before
         if not any(0 < edge.delay < self.world.spec.rounds for edge in self.world.spec.edges):
             return []
         self.sim.count("rounds_asked_for_beyond_the_last")
