@@ -197,6 +197,26 @@ def test_what_a_hold_cannot_be(holds: Any, code: RefusalCode, words: str) -> Non
     refused(worker.refused(consumed=[ITEM], holds=holds), code, words)
 
 
+@pytest.mark.parametrize("segment", [2, -1])
+def test_one_for_what_is_consumed_where_no_segment_is_cannot_begin(segment: int) -> None:
+    _, _, worker = started(1)
+    refused(
+        worker.refused(consumed=[(segment, 5, 1)], holds={"state": (WROTE, 5)}),
+        RefusalCode.UNKNOWN_SEGMENT,
+        f"segment number {segment}",
+    )
+
+
+def test_one_for_cells_of_unequal_lengths_cannot_begin() -> None:
+    cluster, _, worker = started(1)
+    one = Cells.of([(READ, 5, 1, 1)])
+    consumed = Cells(one.segments, one.slots[:0], one.checksums, one.counts)
+    tick = TickContent(consumed=consumed, holds=(HoldMove("state", WROTE, 5),))
+    (effect,) = worker.send(worker.last + 1, tick)
+    assert isinstance(effect, TickRefused) and effect.refusal.code is RefusalCode.INVALID
+    assert not held(cluster)
+
+
 def test_a_tick_names_each_hold_once() -> None:
     _, _, worker = holding(1)
     twice = TickContent(holds=(HoldMove("state", WROTE, 6), HoldMove("state", WROTE, 7)))

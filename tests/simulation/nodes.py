@@ -518,7 +518,7 @@ class Node(Life):
         spec, rng = self.world.spec, self.sim.rng
         beyond = spec.start_slot + 2 * spec.horizon_slots
         choices: list[tuple[TickContent, tuple[RefusalCode, ...]]] = [
-            (_one_cell(NOWHERE, spec.start_slot), (RefusalCode.UNKNOWN_SEGMENT,)),
+            (_held_nowhere(spec.start_slot), (RefusalCode.UNKNOWN_SEGMENT,)),
             # Everything is below min time, once the pipeline is complete.
             (_one_cell(0, beyond), (RefusalCode.BEYOND_HORIZON, RefusalCode.BELOW_MIN_TIME)),
             (_one_cell(0, spec.start_slot - 1), (RefusalCode.BELOW_MIN_TIME,)),
@@ -1336,6 +1336,12 @@ def _cells(items: list[Item]) -> Cells:
 
 def _one_cell(segment: int, slot: int) -> TickContent:
     return TickContent(created=read_only(Cells.of([(segment, slot, 1, 1)])))
+
+
+def _held_nowhere(slot: int) -> TickContent:
+    """A hold for what was consumed where no segment is."""
+    consumed = read_only(Cells.of([(NOWHERE, slot, 1, 1)]))
+    return TickContent(consumed=consumed, holds=(HoldMove("nowhere", 0, slot),))
 
 
 def _one_step(source: int, target: int, slot: int) -> TickContent:

@@ -58,6 +58,7 @@ class TickJudge:
         content = event.content
         if content.batch is not None and pipeline.home.is_repeated_batch(node, content.batch):
             return TickContent()
+        pipeline.home.check_cells(content)
         if content.holds:
             content = with_holds(pipeline, node, event.number, content, floors)
         pipeline.home.check(node, content, pipeline.announced, floors)

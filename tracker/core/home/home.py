@@ -384,6 +384,16 @@ class HomePipeline:
                 "commit what is new under a scope that is there, or under another node id",
             )
 
+    def check_cells(self, content: TickContent | StagedContribution) -> None:
+        """Raises Refused unless the cells are what cells can be, in segments that there are: before anything else is asked of
+        them."""
+        for what, cells in (("created", content.created), ("consumed", content.consumed)):
+            if cells.packed is None:  # else they are of one length
+                self._check_lengths(what, cells)
+            if cells.size:
+                self._check_cells(what, cells)
+                self._check_counts(what, cells)
+
     def check(
         self,
         node: HomeNode,
@@ -391,8 +401,9 @@ class HomePipeline:
         announced: Sequence[int],
         floors: Sequence[int],
     ) -> None:
-        """Raises Refused if any part of a tick cannot be honoured (promise 5). By segment number, announced: min
-        times of this process, which limits rest on; floors: the largest of any process, as far as it is known."""
+        """Raises Refused if any part of a tick, of which the cells are checked, cannot be honoured (promise 5). By segment
+        number, announced: min times of this process, which limits rest on; floors: the largest of any process, as far as it
+        is known."""
         created, consumed = content.created, content.consumed
         if created.size + consumed.size > MAX_CELLS_PER_TICK:
             raise self._refuse(
@@ -403,12 +414,6 @@ class HomePipeline:
         names = content.names
         if names:
             self._check_sizes(names, content)
-        for what, cells in (("created", created), ("consumed", consumed)):
-            if cells.packed is None:  # else they are of one length
-                self._check_lengths(what, cells)
-            if cells.size:
-                self._check_cells(what, cells)
-                self._check_counts(what, cells)
         if created.size:
             if self.removed and not consumed.size:
                 self._check_not_removed(created.lowest_slots())
@@ -663,14 +668,7 @@ class HomePipeline:
         new: dict[tuple[object, ...], StagedContribution] = {}
         for contribution in contributions:
             self._check_size_of_staged(contribution)
-            for what, cells in (
-                ("created", contribution.created),
-                ("consumed", contribution.consumed),
-            ):
-                self._check_lengths(what, cells)
-                if len(cells):
-                    self._check_cells(what, cells)
-                    self._check_counts(what, cells)
+            self.check_cells(contribution)
             staged = known.get(contribution.key, new.get(contribution.key))
             if staged is None:
                 new[contribution.key] = contribution
