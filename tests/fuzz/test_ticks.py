@@ -13,7 +13,17 @@ from tests.fuzz.examples import fuzz
 from tests.fuzz.mangling import sent
 from tests.fuzz.wired import SPEC, CallEnded, Context, Services, Wired, called, stream
 from tracker.core.log import Joined, JoinNode
-from tracker.core.model import Batch, Cells, FrontJoin, Heartbeat, RefusalCode, TickContent, Unit
+from tracker.core.model import (
+    Batch,
+    Cells,
+    FrontJoin,
+    Heartbeat,
+    HoldMove,
+    RefusalCode,
+    TickContent,
+    Unit,
+)
+from tracker.core.model.slots import FOREVER
 from tracker.wire.ticks import content_to_pb, key_to_pb
 
 TICKS = [
@@ -33,7 +43,10 @@ TICKS = [
             batch=Batch("query", 2, b"two"),
         ),
         TickContent(leaves=("G",)),
-        TickContent(consumed=Cells.of([(0, slot, slot, 1) for slot in range(10, 20)])),
+        TickContent(consumed=Cells.of([(0, 10, 10, 1)]), holds=(HoldMove("state", 1, 12),)),
+        TickContent(consumed=Cells.of([(0, slot, slot, 1) for slot in range(11, 20)])),
+        TickContent(holds=(HoldMove("state", 1, 15),)),
+        TickContent(holds=(HoldMove("state", 1, FOREVER),)),
     )
 ]
 """A node's ticks, all of which are accepted; what stands before one may be anything."""
