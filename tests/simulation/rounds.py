@@ -67,6 +67,6 @@ def beyond_the_last(spec: PipelineSpec) -> TickContent:
     edge = next(edge for edge in spec.edges if 0 < edge.delay < spec.rounds)
     last = spec.start_slot + _FAR_TIMES * spec.rounds + spec.rounds - 1
     return TickContent(
-        created=Cells.of([(numbers[edge.target], last + 1, 7, 1)]),
+        created=Cells.of([(numbers[edge.target], last + edge.delay, 7, 1)]),
         consumed=Cells.of([(numbers[edge.source], last, 5, 1)]),
     )
