@@ -267,19 +267,25 @@ class Operator:
         request = self.new_request()
         event = RetireNode(request, pipeline, node_id, cells, 0)
         home = partial(self._home, pipeline, node_id)
-        self.ask(request, Asked(event, home, partial(self._hear_of_retired, event, key)))
+        since = self.sim.checkers[pipeline].since
+        self.ask(request, Asked(event, home, partial(self._hear_of_retired, event, key, since)))
 
     def _home(self, pipeline: str, node_id: str) -> int:
         return self.sim.routing.home(pipeline, node_id)
 
-    def _hear_of_retired(self, event: RetireNode, key: NodeKey | None, result: object) -> bool:
-        """Once that is answered, the key that the node had is closed everywhere."""
+    def _hear_of_retired(
+        self, event: RetireNode, key: NodeKey | None, since: int, result: object
+    ) -> bool:
+        """Once that is answered, the key that the node had is closed everywhere. since: which pipeline of that name there
+        was."""
         if isinstance(result, Refusal):
             if result.code in REFUSED_FOR_NOW:
                 return True
             known = [RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE]
             if not event.node_id:  # where it is not known yet that the segment was removed
                 known.append(RefusalCode.INVALID)
+            if self.sim.checkers[event.pipeline].since > since:
+                known.append(RefusalCode.UNKNOWN_SEGMENT)
             if result.code not in known:
                 raise Failure("broken", f"a retirement was refused: {result}")
             return False
