@@ -88,7 +88,8 @@ def fork(
     theirs_in, stdin = os.pipe()
     stdout, theirs_out = os.pipe()
     status, theirs_status = os.pipe()
-    asked = json.dumps([module, list(arguments), dict(environment)]).encode()
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    asked = json.dumps([module, list(arguments), dict(environment), ignored]).encode()
     descriptors = [theirs_in, theirs_out if output is None else output, errors, theirs_status]
     with _ASKING:
         template = _template(imported)
@@ -129,7 +130,8 @@ def serve(asking: socket.socket, imported: Sequence[str]) -> tuple[str, list[str
         if not head:
             os._exit(0)
         length = int.from_bytes(head, "big")
-        module, arguments, environment = json.loads(asking.recv(length, socket.MSG_WAITALL))
+        said = json.loads(asking.recv(length, socket.MSG_WAITALL))
+        module, arguments, environment, ignored = said
         if os.fork() == 0:
             asking.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -137,7 +139,7 @@ def serve(asking: socket.socket, imported: Sequence[str]) -> tuple[str, list[str
             if pid := os.fork():
                 _keep(pid, standard, status)
             os.close(status)
-            _become(standard, environment)
+            _become(standard, environment, ignored)
             return module, arguments
         for descriptor in descriptors:
             os.close(descriptor)
@@ -153,14 +155,16 @@ def _keep(pid: int, standard: Sequence[int], status: int) -> NoReturn:
     os._exit(0)
 
 
-def _become(standard: Sequence[int], environment: Mapping[str, str]) -> None:
-    """Has the standard files, the environment and the signals of a process that was just started."""
+def _become(standard: Sequence[int], environment: Mapping[str, str], ignored: bool) -> None:
+    """Has the standard files, the environment and the signals of a process that was just started. ignored: whether whoever
+    starts it ignores hang-ups now, not when the template was started."""
     for place, descriptor in enumerate(standard):
         os.dup2(descriptor, place)
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", buffering=1)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
 

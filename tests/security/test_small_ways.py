@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from examples.children import free_ports
 from local_tracker.agent.spool import Spool
 from tests.client.support import TWO_SEGMENTS
+from tests.cluster.forked import fork
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server
 from tests.waits import HANG_S
@@ -65,6 +66,18 @@ def hang_ups_count() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_ups_count")
+def test_a_test_process_ignores_hang_ups_where_its_test_does() -> None:
+    """Whatever the template did that it is forked from."""
+    says = "import signal; print(signal.getsignal(signal.SIGHUP).name)"
+    for way in (signal.SIG_IGN, signal.SIG_DFL):
+        signal.signal(signal.SIGHUP, way)
+        child = fork("timeit", ("-n1", "-r1", "-s", says, "pass"), os.environ, 2)
+        with child.stdin, child.stdout:
+            assert child.stdout.readline() == f"{way.name}\n"
+            assert child.wait(HANG_S) == 0
 
 
 @pytest.mark.usefixtures("hang_ups_count")
