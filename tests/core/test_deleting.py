@@ -10,7 +10,6 @@ from tests import inside
 from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.admission import registrar
 from tracker.core.log import (
-    Answer,
     DeletePipeline,
     JoinNode,
     PipelineChanged,
@@ -41,6 +40,13 @@ def running(shards: int) -> tuple[Cluster, HandNode]:
 def delete(cluster: Cluster, generation: int = 0, *, drop_open: bool = True) -> object:
     registrar = cluster.routing.registrar("p")
     return cluster.ask(registrar, DeletePipeline, "p", generation, drop_open, AT_MS)
+
+
+def delete_unheard(cluster: Cluster, name: str) -> None:
+    """A deletion of which one shard does not hear yet: nobody waits for the answer. Its request is `-NAME`."""
+    registrar = cluster.routing.registrar(name)
+    cluster.handle(registrar, DeletePipeline(f"-{name}", name, 0, True, AT_MS))
+    cluster.settle()
 
 
 def test_all_that_was_kept_of_it_is_gone_and_whoever_has_to_do_with_it_is_told(shards: int) -> None:
@@ -103,9 +109,8 @@ def test_the_name_is_kept_while_a_shard_may_still_log_of_it() -> None:
     registrar = cluster.routing.registrar("p")
     away = (registrar + 1) % 3
     cluster.held |= {(away, other) for other in range(3) if other != away}
-    cluster.handle(registrar, DeletePipeline("delete", "p", 0, True, AT_MS))
-    cluster.settle()
-    assert not [e for e in cluster.effects if isinstance(e, Answer) and e.request == "delete"]
+    delete_unheard(cluster, "p")
+    assert not cluster.answers("-p")
     refused(cluster.register(SPEC), RefusalCode.NOT_READY, "not every shard has let go of it")
     cluster.held.clear()
     cluster.settle()
@@ -121,14 +126,6 @@ def with_a_newcomer_that_hears_nothing() -> tuple[Cluster, int]:
     cluster.held |= {link for shard in range(2) for link in ((shard, newcomer), (newcomer, shard))}
     cluster.bootstrap(newcomer, 0)
     return cluster, newcomer
-
-
-def delete_unheard(cluster: Cluster, name: str) -> None:
-    """A deletion of which one shard does not hear yet, so that it is not answered."""
-    cluster.handle(
-        cluster.routing.registrar(name), DeletePipeline(f"-{name}", name, 0, True, AT_MS)
-    )
-    cluster.settle()
 
 
 def test_the_name_is_kept_while_a_shard_joins_that_has_not_heard_of_the_end() -> None:

@@ -518,7 +518,7 @@ class Node(Life):
         spec, rng = self.world.spec, self.sim.rng
         beyond = spec.start_slot + 2 * spec.horizon_slots
         choices: list[tuple[TickContent, tuple[RefusalCode, ...]]] = [
-            (_held_nowhere(spec.start_slot), (RefusalCode.UNKNOWN_SEGMENT,)),
+            (_held_for(NOWHERE, spec.start_slot, "nowhere"), (RefusalCode.UNKNOWN_SEGMENT,)),
             # Everything is below min time, once the pipeline is complete.
             (_one_cell(0, beyond), (RefusalCode.BEYOND_HORIZON, RefusalCode.BELOW_MIN_TIME)),
             (_one_cell(0, spec.start_slot - 1), (RefusalCode.BELOW_MIN_TIME,)),
@@ -570,8 +570,7 @@ class Node(Life):
         if slot % 2:
             return _one_cell(0, slot)
         self.sim.count("holds_begun_too_late")
-        late = _one_cell(0, slot).created
-        return TickContent(consumed=late, holds=(HoldMove("late", 0, slot),))
+        return _held_for(0, slot, "late")
 
     def too_late(self) -> None:
         """The pipeline was complete before a front could join."""
@@ -1338,10 +1337,10 @@ def _one_cell(segment: int, slot: int) -> TickContent:
     return TickContent(created=read_only(Cells.of([(segment, slot, 1, 1)])))
 
 
-def _held_nowhere(slot: int) -> TickContent:
-    """A hold for what was consumed where no segment is."""
-    consumed = read_only(Cells.of([(NOWHERE, slot, 1, 1)]))
-    return TickContent(consumed=consumed, holds=(HoldMove("nowhere", 0, slot),))
+def _held_for(segment: int, slot: int, name: str) -> TickContent:
+    """A hold in the first segment, begun by what nobody has created."""
+    consumed = _one_cell(segment, slot).created
+    return TickContent(consumed=consumed, holds=(HoldMove(name, 0, slot),))
 
 
 def _one_step(source: int, target: int, slot: int) -> TickContent:

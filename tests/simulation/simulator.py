@@ -86,7 +86,7 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
-from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
 
 SETTLE_LIMIT_NS = 4_000 * MS
@@ -894,15 +894,13 @@ class Simulator(Processes):
     def announced(self, pipeline: str) -> list[int]:
         """By segment the most that any process has announced in the newest generation. One that had come as far in the
         generation before says nothing of it."""
-        highest, generation = (
-            list(self.checkers[pipeline].highest),
-            self.worlds[pipeline].generation,
-        )
+        highest = list(self.checkers[pipeline].highest)
+        generation = self.worlds[pipeline].generation
         for shard in self.shards:
             for segment, slots in self.ledger.said(shard.number, pipeline).items():
                 if segment < len(highest):
                     of_it = (slot for slot, number in slots.items() if number == generation)
-                    highest[segment] = max(highest[segment], max(of_it, default=LOWEST_SLOT))
+                    highest[segment] = max((highest[segment], *of_it))
         return highest
 
     # --- processes come and go --------------------------------------------------------------------

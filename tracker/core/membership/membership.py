@@ -256,7 +256,7 @@ class Membership:
             assert shard in self.members or shard in self.former, (
                 f"{shard} owns slots and is nowhere"
             )
-        assert max((*self.members, *self.joining)) < self.next_shard
+        assert max(self.with_newcomers) < self.next_shard
         assert self.sequencer in self.members, (
             f"the sequencer {self.sequencer} is none of the shards"
         )

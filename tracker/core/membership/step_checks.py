@@ -72,7 +72,7 @@ def _check_led(known: Membership, step: steps.MembershipStep, home: int) -> None
         case steps.ShardJoining():
             if step.shard != known.next_shard:
                 raise _refused(step, home, f"the next shard is number {known.next_shard}")
-            if len(known.members) + len(known.joining) >= steps.MAX_SHARDS:
+            if len(known.with_newcomers) >= steps.MAX_SHARDS:
                 raise _refused(step, home, f"there are {steps.MAX_SHARDS} shards at most")
             if not 0 < len(step.address) <= MAX_ADDRESS_CHARACTERS:
                 raise _refused(

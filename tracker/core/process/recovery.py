@@ -141,8 +141,7 @@ class Recovery:
         if snapshot.membership is not None:
             d.restore(self._shards, snapshot)
             known = self._shards.membership
-            everyone = {*known.members, *known.joining, self._shards.own}
-            self._replication.restore_links(sorted(everyone - {self._shards.own}))
+            self._replication.restore_links(sorted(known.with_newcomers - {self._shards.own}))
             shards = sorted(known.members | {self._shards.own})
             self._cut.restore(shards, known.former, known.lost)
         for component in (self._journal, self._nodes, self._replication, self._pipelines):

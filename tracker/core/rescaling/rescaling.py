@@ -130,11 +130,10 @@ class Rescaling:
         for shard in known.members:
             if known.addresses.get(shard) == event.address:
                 raise _there_already(shard, event.address)
-        if len(known.members) + len(known.joining) >= steps.MAX_SHARDS:
+        if (there := len(known.with_newcomers)) >= steps.MAX_SHARDS:
             raise Refused(
                 RefusalCode.FULL,
-                f"the tracker has {len(known.members) + len(known.joining)} shards, the limit is "
-                f"{steps.MAX_SHARDS}",
+                f"the tracker has {there} shards, the limit is {steps.MAX_SHARDS}",
             )
         given = ShardNumber(known.next_shard)
         self.step(steps.ShardJoining(given.shard, event.address))
