@@ -110,7 +110,7 @@ class World:
     """What readers have consumed, and the tracker has not accepted."""
     version: int = 0
     consumed_at: set[tuple[int, int]] = field(default_factory=set)
-    """The places, by segment and slot, at which something was consumed."""
+    """The places, by segment and slot, at which something was consumed, be it a hold."""
     _unknown: dict[BatchId, list[Item]] = field(default_factory=dict)
     """Where fronts are evicted: published batches that the tracker has not accepted."""
     _written_off: dict[BatchId, list[Item]] = field(default_factory=dict)
@@ -230,8 +230,11 @@ class World:
         self.version += 1
 
     def hold(self, hold: HoldId, at: tuple[int, int] | None) -> None:
-        """A node has written down that it holds time there, or (None) nowhere any more."""
-        self.holds.pop(hold, None)
+        """A node has written down that it holds time there, or (None) nowhere any more. What it stood by before is consumed
+        by the same step (rule 11)."""
+        before = self.holds.pop(hold, at)
+        if before is not None and before != at:
+            self.consumed_at.add(before)
         if at is not None:
             self.holds[hold] = at
         self.version += 1
