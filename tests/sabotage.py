@@ -1,12 +1,13 @@
 """Runs one tracker process with a planted fault: for showing that what is wrong does not pass.
 
-    python -m tests.sabotage early|lost|double|lifted|halved -- serve --shard 0 --peers ... --store ...
+    python -m tests.sabotage early|lost|double|lifted|halved|open|undeclared -- serve --shard 0 --peers ... --store ...
 
 early: every min time that is read, of a segment or of a whole pipeline, is a slot further than what was announced,
 until it is complete.
 lost: one acknowledged tick with items is forgotten, with those that are applied at once with it.
 double: the same are applied twice. lifted: messages have no limits but the largest. halved: this process reckons without the
-edges that a pipeline got while it ran, where others reckon with them. What follows `--` is the normal
+edges that a pipeline got while it ran, where others reckon with them. open: every token sees everything over HTTP.
+undeclared: answers over HTTP have a field that their document has not. What follows `--` is the normal
 command line, in the same process; production code knows nothing of this.
 """
 
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model import Cells
@@ -110,8 +112,38 @@ def forget_new_edges() -> None:
     Pipeline._find_graphs = without_new_ones  # type: ignore[method-assign,assignment]  # noqa: SLF001
 
 
-OTHERS: dict[str, Callable[[], None]] = {"lifted": lift_limits, "halved": forget_new_edges}
-"""For the siege and for changes: what the others look at is as it should be."""
+def let_every_token_see() -> None:
+    """Over HTTP, whoever has a token sees every pipeline."""
+    from tracker.service.http.gate import TokenGate
+    from tracker.service.rpc.tokens import Right, Token
+
+    viewer = TokenGate.viewer
+
+    def seeing(gate: TokenGate, authorization: str) -> Token:
+        return replace(viewer(gate, authorization), rights={"*": frozenset(Right)})
+
+    TokenGate.viewer = seeing  # type: ignore[method-assign,assignment]
+
+
+def answer_what_is_not_declared() -> None:
+    """Answers over HTTP have a field more."""
+    from tracker.dashboard.answers import Answer
+
+    dumped = Answer.model_dump_json
+
+    def more(answer: Answer, **how: Any) -> str:
+        return dumped(answer, **how)[:-1] + ',"more_than_that":1}'
+
+    Answer.model_dump_json = more  # type: ignore[method-assign,assignment]
+
+
+OTHERS: dict[str, Callable[[], None]] = {
+    "lifted": lift_limits,
+    "halved": forget_new_edges,
+    "open": let_every_token_see,
+    "undeclared": answer_what_is_not_declared,
+}
+"""For the siege, for changes and for the API over HTTP: what the others look at is as it should be."""
 
 
 def main(arguments: list[str]) -> None:

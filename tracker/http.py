@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import h11
@@ -30,27 +31,48 @@ BACKLOG = 1_024
 """Connections that may wait to be accepted: one that finds no room there comes again after seconds."""
 SHARE_OF_AN_ADDRESS = 0.75
 """Of all connections, those that one address may have."""
+MAX_SHOWN_CHARACTERS = 60
+"""Of what was refused, in what is answered."""
+MAX_PARAMETERS = 20
+"""In the query of an address; a request with more is refused with 400."""
+BODILESS = (204, 304)
+"""Answers without a body, and without its length."""
 
 Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A GET (or HEAD): the path, and the first value of each name in its query."""
+    """A GET (or HEAD): the path as it was sent, the first value of each name in its query, the first value of each header
+    by its name in small letters, and the address that it came from."""
 
     path: str
     query: dict[str, str]
-    host: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+
+
+class Parts(Protocol):
+    """A body that is sent as it comes. It is closed once, also where no part of it was asked for."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    async def aclose(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer: a body, or a stream of parts that are sent as they come."""
+    """An answer: a body, or a stream of parts that are sent as they come, until the client is gone."""
 
     status: int
     headers: Headers
     body: bytes = b""
-    parts: AsyncGenerator[bytes, None] | None = None
+    parts: Parts | None = None
+
+
+def text(status: int, said: str, *headers: tuple[str, str]) -> Response:
+    """A line of plain text."""
+    kind = ("content-type", "text/plain; charset=utf-8")
+    return Response(status, [kind, *headers], said.encode() + b"\n")
 
 
 class HttpServer:
@@ -64,10 +86,13 @@ class HttpServer:
         *,
         headers: Headers = (),
         max_connections: int,
+        refused: Callable[..., Response] = text,
     ) -> None:
         """name: what is served, for errors; listen: host:port (port 0: any); answer: makes the response to
-        a request; headers: added to all responses; max_connections: for one more, whoever has waited longest
-        without a whole request gives way; where all are being answered, it is closed without an answer. Raises ValueError if `listen` is not host:port."""
+        a request; headers: added to all responses that have none of that name; max_connections: for one more, whoever has
+        waited longest without a whole request gives way; where all are being answered, it is closed without an answer;
+        refused: makes the response to what is no request that can be answered, as `text` does. Raises ValueError if
+        `listen` is not host:port."""
         host, _, port = listen.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"{name}: {listen!r} is not host:port")
@@ -76,7 +101,8 @@ class HttpServer:
         """Whether it is for this machine alone."""
         self.address = listen
         """Where it listens, with the port that it got, once it has started."""
-        self.answer, self.headers, self.max_connections = answer, headers, max_connections
+        self.answer, self.refused = answer, refused
+        self.headers, self.max_connections = headers, max_connections
         self._name, self._port = name, int(port)
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], str] = {}
@@ -98,8 +124,8 @@ class HttpServer:
     async def answered(self, request: Request) -> Response:
         """The answer to a request; none to a page from elsewhere whose name is made to mean this machine,
         which must not read along."""
-        if self.is_local and not _is_local_name(request.host):
-            return text(421, f"this is the {self._name} of this machine: ask by localhost")
+        if self.is_local and not _is_local_name(request.headers.get("host", "")):
+            return self.refused(421, f"this is the {self._name} of this machine: ask by localhost")
         return await self.answer(request)
 
     async def stop(self) -> None:
@@ -121,7 +147,7 @@ class HttpServer:
             return
         self._connections[task] = address
         try:
-            await _Connection(self, reader, writer).serve()
+            await _Connection(self, reader, writer, address).serve()
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 writer.close()
                 await writer.wait_closed()
@@ -166,9 +192,14 @@ class HttpServer:
 
 class _Connection:
     def __init__(
-        self, server: HttpServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        server: HttpServer,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        address: str,
     ) -> None:
         self._server, self._reader, self._writer = server, reader, writer
+        self._address = address
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._is_head = False
 
@@ -179,15 +210,28 @@ class _Connection:
                 with self._server.awaiting():
                     request = await self._request()
             except h11.RemoteProtocolError as error:
-                await self._refuse(error.error_status_hint)
+                reason = f"this is no request that can be answered: {error}; send a GET without a body, in {MAX_HEAD_BYTES} bytes"
+                await self._refuse(error.error_status_hint, reason)
                 return
             if request is None:
                 return
             if request.method not in (b"GET", b"HEAD"):
-                await self._send(text(405, "only GET is answered", ("allow", "GET")), close=True)
+                method = request.method.decode("ascii", "replace")[:MAX_SHOWN_CHARACTERS]
+                await self._refuse(
+                    405,
+                    f"{method} is not answered here: GET and HEAD alone are",
+                    ("allow", "GET, HEAD"),
+                )
                 return
             self._is_head = request.method == b"HEAD"
-            await self._send(await self._server.answered(_parsed(request)))
+            parsed = _parsed(request, self._address)
+            if parsed is None:
+                await self._refuse(
+                    400,
+                    f"this is no address, or one with more than {MAX_PARAMETERS} parameters: give fewer",
+                )
+                return
+            await self._send(await self._server.answered(parsed))
             if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
                 return
             self._http.start_next_cycle()
@@ -213,26 +257,63 @@ class _Connection:
                 else:
                     return None
 
-    async def _refuse(self, status: int) -> None:
+    async def _refuse(self, status: int, reason: str, *headers: tuple[str, str]) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self._send(text(status, "this is no request that can be answered"), close=True)
+            await self._send(
+                self._server.refused(status, reason, ("connection", "close"), *headers)
+            )
 
-    async def _send(self, response: Response, *, close: bool = False) -> None:
-        headers = [*response.headers, *self._server.headers]
+    async def _send(self, response: Response) -> None:
         if response.parts is None:
-            headers.append(("content-length", str(len(response.body))))
-        if close:
-            headers.append(("connection", "close"))
-        encoded = [(name.encode(), value.encode()) for name, value in headers]
-        await self._write(h11.Response(status_code=response.status, headers=encoded))
-        if response.parts is None:
+            await self._send_head(response)
             if response.body and not self._is_head:
                 await self._write(h11.Data(data=response.body))
-        elif not self._is_head:
-            async with aclosing(response.parts) as parts:
-                async for part in parts:
-                    await self._write(h11.Data(data=part))
+        else:
+            async with aclosing(response.parts):
+                await self._send_head(response)
+                if not self._is_head:
+                    await self._send_parts(aiter(response.parts))
         await self._write(h11.EndOfMessage())
+
+    async def _send_head(self, response: Response) -> None:
+        own = {name for name, _ in response.headers}
+        headers = [
+            *response.headers,
+            *(each for each in self._server.headers if each[0] not in own),
+        ]
+        if response.parts is None and response.status not in BODILESS:
+            headers.append(("content-length", str(len(response.body))))
+        encoded = [(name.encode(), value.encode()) for name, value in headers]
+        await self._write(h11.Response(status_code=response.status, headers=encoded))
+
+    async def _send_parts(self, parts: AsyncIterator[bytes]) -> None:
+        """Sends parts until there are no more. Raises ConnectionResetError when the client has gone meanwhile: whoever makes
+        the parts need not have another one for it to be noticed."""
+        gone = asyncio.ensure_future(self._until_gone())
+        try:
+            while True:
+                coming = asyncio.ensure_future(anext(parts, None))
+                try:
+                    await asyncio.wait((coming, gone), return_when=asyncio.FIRST_COMPLETED)
+                    if gone.done():
+                        raise ConnectionResetError
+                    part = coming.result()
+                finally:
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
+                if part is None:
+                    return
+                await self._write(h11.Data(data=part))
+        finally:
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+
+    async def _until_gone(self) -> None:
+        """Returns when the client has closed, or sends more than a head ahead of its turn."""
+        ahead = 0
+        while ahead < MAX_HEAD_BYTES and (data := await self._reader.read(READ_BYTES)):
+            ahead += len(data)
+            self._http.receive_data(data)
 
     async def _write(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
         data = self._http.send(event)
@@ -242,13 +323,17 @@ class _Connection:
                 await self._writer.drain()
 
 
-def _parsed(request: h11.Request) -> Request:
-    target = urlsplit(request.target.decode("ascii", "replace"))
-    query = parse_qs(target.query, max_num_fields=20) if len(target.query) < MAX_HEAD_BYTES else {}
-    host = next((value for name, value in request.headers if name == b"host"), b"")
-    return Request(
-        target.path, {n: v[0] for n, v in query.items()}, host.decode("ascii", "replace")
-    )
+def _parsed(request: h11.Request, address: str) -> Request | None:
+    """None where it cannot be read."""
+    try:
+        target = urlsplit(request.target.decode("ascii", "replace"))
+        found = parse_qs(target.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        return None
+    headers: dict[str, str] = {}
+    for name, value in request.headers:
+        headers.setdefault(name.decode("ascii"), value.decode("utf-8", "replace"))
+    return Request(target.path, {n: v[0] for n, v in found.items()}, headers, address)
 
 
 def _is_loopback(host: str) -> bool:
@@ -262,9 +347,3 @@ def _is_local_name(host: str) -> bool:
     """Whether a request's Host names this machine by its loopback address."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     return _is_loopback(name.strip("[]"))
-
-
-def text(status: int, said: str, *headers: tuple[str, str]) -> Response:
-    """A line of plain text."""
-    kind = ("content-type", "text/plain; charset=utf-8")
-    return Response(status, [kind, *headers], said.encode() + b"\n")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from tests.chart.cluster_api import ClusterApi
 from tests.chart.pods import (
@@ -230,10 +230,12 @@ class Release(System):
     def finish(self, timeout_s: float = HANG_S) -> None:
         """As of the load; then `helm test`, and the pods are ended as an uninstall does."""
         assert "faults" in self.job("Pod", f"{self.fullname}-test")
-        values = self.rendered.values
+        values, token = self.rendered.values, self.host.secrets[TOKEN]["token"].strip()
+        api = f"/api/v1/pipelines/{nodes.PIPELINE}/min_times"
         for address in self.addresses:
             assert "lowmark_serving" in fetched(address, values["metrics"]["port"], "/metrics")
-            assert "<html" in fetched(address, values["dashboard"]["port"], "/")
+            assert "<html" in fetched(address, values["dashboard"]["port"], "/", token)
+            assert nodes.PIPELINE in fetched(address, values["dashboard"]["port"], api, token)
         super().finish(timeout_s)
 
     def told_secrets(self) -> list[str]:
@@ -257,7 +259,10 @@ class Release(System):
         super().close()
 
 
-def fetched(address: str, port: int, path: str) -> str:
+def fetched(address: str, port: int, path: str, token: str = "") -> str:
     """What a pod tells by HTTP. Raises OSError."""
-    with urlopen(f"http://{address}:{port}{path}", timeout=HANG_S) as answer:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with urlopen(
+        Request(f"http://{address}:{port}{path}", headers=headers), timeout=HANG_S
+    ) as answer:
         return str(answer.read().decode())

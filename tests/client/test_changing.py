@@ -210,7 +210,7 @@ def test_a_change_under_way_is_shown_with_what_it_waits_for(running: EmbeddedTra
             environment = {"LOWMARK_TARGET": running.target, "COLUMNS": "300"}
             shown = CliRunner().invoke(app, [*words, "--pipeline", "two"], env=environment)
             assert text.search(shown.stdout)
-        (said,) = DashboardQuery(lambda: Admin(running.target)).look("two")["changes"]
+        (said,) = DashboardQuery(lambda: Admin(running.target)).look("two").changes
         assert text.fullmatch(said)
         running.start_shard(0)
         changing.join(HANG_S)

@@ -7,7 +7,6 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -64,7 +63,7 @@ def raw(showing: Showing, data: bytes) -> bytes:
 
 
 def test_every_answer_says_what_a_page_may_do(showing: Showing) -> None:
-    for path in ("/", "/app.js", "/drawing.js", "/style.css", "/icon.svg", "/none"):
+    for path in ("/", "/app.js", "/asking.js", "/drawing.js", "/style.css", "/icon.svg", "/none"):
         status, headers, body = asked(showing, path)
         assert status == (404 if path == "/none" else 200), path
         policy = headers["content-security-policy"]
@@ -75,7 +74,7 @@ def test_every_answer_says_what_a_page_may_do(showing: Showing) -> None:
 
 
 def test_nothing_is_fetched_from_elsewhere(showing: Showing) -> None:
-    for path in ("/", "/app.js", "/drawing.js", "/style.css"):
+    for path in ("/", "/app.js", "/asking.js", "/drawing.js", "/style.css"):
         text = asked(showing, path)[2].decode().replace("http://www.w3.org/2000/svg", "")
         assert "http:" not in text and "https:" not in text, path
         assert "innerHTML" not in text and "insertAdjacentHTML" not in text, path
@@ -90,15 +89,13 @@ def test_one_connection_serves_several_requests(showing: Showing) -> None:
 
 
 def test_a_look_says_what_there_is(showing: Showing) -> None:
-    status, _, body = asked(showing, "/api/pipelines")
+    status, _, body = asked(showing, "/api/v1/pipelines")
     assert status == 200
-    assert [each["name"] for each in json.loads(body)["pipelines"]] == ["p"]
-    look = json.loads(asked(showing, "/api/look?pipeline=p")[2])
+    assert [each["pipeline"] for each in json.loads(body)["pipelines"]] == ["p"]
+    look = json.loads(asked(showing, "/api/v1/pipelines/p")[2])
     (segment,) = look["segments"]
-    assert (segment["name"], segment["state"]) == ("a", "waiting")
+    assert (segment["segment"], segment["state"]) == ("a", "waiting")
     assert segment["causes"][0]["kind"] == "front_missing"
-    status, _, body = asked(showing, "/api/look?pipeline=none")
-    assert status == 404 and "not registered" in json.loads(body)["error"]
 
 
 def test_what_is_no_get_is_refused(showing: Showing) -> None:
@@ -114,8 +111,8 @@ def test_what_is_no_get_is_refused(showing: Showing) -> None:
 def test_a_name_that_only_resolves_to_this_machine_is_refused(showing: Showing) -> None:
     assert asked(showing, "/", Host="localhost:1")[0] == 200
     assert asked(showing, "/", Host="[::1]:80")[0] == 200
-    status, _, body = asked(showing, "/api/look?pipeline=p", Host="pages.example")
-    assert status == 421 and b"this machine" in body
+    status, _, body = asked(showing, "/api/v1/pipelines/p", Host="pages.example")
+    assert status == 421 and "this machine" in json.loads(body)["message"]
 
 
 def test_a_client_that_asks_nothing_is_sent_away(
@@ -131,7 +128,8 @@ def test_connections_are_bounded(running: EmbeddedTracker, monkeypatch: pytest.M
     monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 1)
     with closing(Showing(running.target)) as showing:
         with closing(connected(showing)) as first:
-            events(first, 1)  # it is being answered
+            first.request("GET", "/api/v1/pipelines/p/events")
+            assert first.getresponse().readline(), "it is being answered"
             assert raw(showing, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
         until(lambda: asked_or_none(showing) == 200)
 
@@ -141,39 +139,3 @@ def asked_or_none(showing: Showing) -> int | None:
         return asked(showing, "/")[0]
     except (OSError, http.client.HTTPException):
         return None
-
-
-def test_viewers_are_bounded_and_told_so(showing: Showing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MAX_VIEWERS", 2)
-    with closing(connected(showing)) as one, closing(connected(showing)) as two:
-        for viewer in (one, two):
-            assert events(viewer, 1)[0]["pipeline"] == "p"
-        status, headers, body = asked(showing, "/api/events?pipeline=p")
-        assert (status, headers["retry-after"]) == (503, "10") and b"2 of 2 viewers" in body
-        assert len(showing.dashboard._watched) == 1, "one look serves both"
-    until(lambda: showing.dashboard.viewers == 0)
-    assert not showing.dashboard._watched, "nobody looks: nothing is asked"
-    with closing(connected(showing)) as again:
-        assert events(again, 2)[1]["pipeline"] == "p"
-
-
-def events(connection: http.client.HTTPConnection, count: int) -> list[dict[str, Any]]:
-    """The first events of a stream."""
-    connection.request("GET", "/api/events?pipeline=p")
-    answer = connection.getresponse()
-    assert answer.headers["content-type"] == "text/event-stream"
-    found: list[dict[str, Any]] = []
-    while len(found) < count:
-        line = answer.readline()
-        assert line, "it has ended"
-        if line.startswith(b"data: "):
-            found.append(json.loads(line[6:]))
-    return found
-
-
-def test_a_tracker_that_is_away_is_said(running: EmbeddedTracker, showing: Showing) -> None:
-    running.kill_shard(0)
-    with closing(connected(showing)) as viewer:
-        (told,) = events(viewer, 1)
-        assert "did not answer" in told["error"]
-        running.start_shard(0)

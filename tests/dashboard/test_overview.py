@@ -200,24 +200,24 @@ def test_the_page_is_served_row_by_row_and_searched(
     with closing(Showing(running.target)) as showing:
 
         def page(query: str = "") -> dict[str, Any]:
-            status, _, body = asked(showing, f"/api/pipelines{query}")
+            status, _, body = asked(showing, f"/api/v1/pipelines{query}")
             assert status == 200, body
             return dict(json.loads(body))
 
-        one, two = page(), page("?from=2")
+        one, two = page(), page("?offset=2")
         assert (one["all"], one["found"], len(one["pipelines"]), one["more"]) == (4, 4, 2, 0)
-        assert len(two["pipelines"]) == 2 and page("?from=9")["pipelines"] == []
+        assert len(two["pipelines"]) == 2 and page("?offset=9")["pipelines"] == []
         assert sum(one["states"].values()) == 4
         found = page("?search=Held")
-        assert [each["name"] for each in found["pipelines"]] == ["held"] and found["all"] == 4
-        assert [each["name"] for each in page("?search=two")["pipelines"]] == ["numbers"]
+        assert [each["pipeline"] for each in found["pipelines"]] == ["held"] and found["all"] == 4
+        assert [each["pipeline"] for each in page("?search=two")["pipelines"]] == ["numbers"]
         for odd in ("-1", "x", "1" * 20, "%C2%B2"):
-            assert asked(showing, f"/api/pipelines?from={odd}")[0] == 400, odd
-        lags = json.loads(asked(showing, "/api/lags?pipeline=held")[2])
+            assert asked(showing, f"/api/v1/pipelines?offset={odd}")[0] == 400, odd
+        lags = json.loads(asked(showing, "/api/v1/pipelines/held/lags")[2])
         assert lags["seconds"] == 3_600
-        until(lambda: json.loads(asked(showing, "/api/lags?pipeline=held")[2])["segments"])
-        assert json.loads(asked(showing, "/api/lags?pipeline=numbers")[2])["segments"] == []
-        assert asked(showing, "/api/lags?pipeline=none")[0] == 404
+        until(lambda: json.loads(asked(showing, "/api/v1/pipelines/held/lags")[2])["segments"])
+        assert json.loads(asked(showing, "/api/v1/pipelines/numbers/lags")[2])["segments"] == []
+        assert asked(showing, "/api/v1/pipelines/none/lags")[0] == 404
 
 
 def test_nothing_is_asked_when_nobody_looks(
@@ -226,18 +226,18 @@ def test_nothing_is_asked_when_nobody_looks(
     monkeypatch.setattr(all_pipelines, "IDLE_S", 0.1)
     monkeypatch.setattr(all_pipelines, "STEP_INTERVAL_S", 0.2)
     with closing(Showing(running.target)) as showing:
-        assert asked(showing, "/api/pipelines")[0] == 200
+        assert asked(showing, "/api/v1/pipelines")[0] == 200
         until(lambda: not showing.dashboard.follows_all)
         running.register(replace(TWO_SEGMENTS, name="new"))
-        again = json.loads(asked(showing, "/api/pipelines")[2])
+        again = json.loads(asked(showing, "/api/v1/pipelines")[2])
         assert again["all"] == 5, "who comes back is shown what is there now"
 
 
 def test_a_tracker_that_was_never_reached_is_said(running: EmbeddedTracker) -> None:
     with closing(Showing(running.target)) as showing:
         running.kill_shard(0)
-        status, _, body = asked(showing, "/api/pipelines")
-        assert status == 503 and "did not answer" in json.loads(body)["error"]
+        status, _, body = asked(showing, "/api/v1/pipelines")
+        assert status == 503 and "did not answer" in json.loads(body)["message"]
         running.start_shard(0)
 
 

@@ -65,7 +65,7 @@ def _waiting(admin: Admin) -> PipelineDescription | None:
 
 def test_the_page_shows_the_tracker() -> None:
     with DevServer(0, 0) as server:
-        with urllib.request.urlopen(server.url + "api/pipelines", timeout=HANG_S) as answer:
+        with urllib.request.urlopen(server.url + "api/v1/pipelines", timeout=HANG_S) as answer:
             told = json.load(answer)
         assert "sample" in json.dumps(told)
 

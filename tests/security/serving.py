@@ -58,13 +58,18 @@ class Served:
         return SecureTarget(self.addresses, credentials)
 
     def server(
-        self, name: str, address: str, *way: str, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        address: str,
+        *way: str,
+        environment: Mapping[str, str] | None = None,
+        fault: str = "",
     ) -> Server:
         """A process with the server's certificate; not started."""
         pair = self.certificate
         return Server(
             Place(name, address, address), (*way, "--tls-cert", pair.cert, "--tls-key", pair.key),
-            self.directory, environment=environment,
+            self.directory, environment=environment, fault=fault,
         )  # fmt: skip
 
     def said(self) -> str:
@@ -74,13 +79,19 @@ class Served:
 
 @contextmanager
 def serving(
-    served: Served, *options: str, shards: int = 1, environment: Mapping[str, str] | None = None
+    served: Served,
+    *options: str,
+    shards: int = 1,
+    environment: Mapping[str, str] | None = None,
+    fault: str = "",
 ) -> Iterator[None]:
     """Runs `lowmark serve` with the server's certificate, until the end."""
     port = free_ports(shards)
     served.addresses = [f"127.0.0.1:{port + shard}" for shard in range(shards)]
     way = ("--shards", str(shards), "--store", f"sqlite:{served.directory / 'data'}")
-    process = served.server("served", served.addresses[0], *way, *options, environment=environment)
+    process = served.server(
+        "served", served.addresses[0], *way, *options, environment=environment, fault=fault
+    )
     with process:
         yield
         assert process.stop() == 0, process.errors()

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
 
 import structlog
 
 from tracker.client import Admin, LowmarkError, UnavailableError
+from tracker.dashboard import answers
 from tracker.view.overview import Overview, Row, counts
+from tracker.view.pipelines import time_text
 
 log = structlog.get_logger(__name__)
 
@@ -45,9 +46,11 @@ class AllPipelines:
         if self._task is not None:
             self._task.cancel()
 
-    async def page(self, search: str, first: int) -> dict[str, Any]:
-        """The rows from number `first` on of those with a text in their names, the worst first, and how many there
-        are. Raises UnavailableError if the tracker has not been reached yet."""
+    async def page(
+        self, search: str, offset: int, knows: Callable[[str], bool]
+    ) -> answers.Pipelines:
+        """The rows behind the first `offset` of those with a text in their names, the worst first, and how many there
+        are. knows: which pipelines the viewer may see. Raises UnavailableError if the tracker has not been reached yet."""
         loop = asyncio.get_running_loop()
         self._asked_s = loop.time()
         if not self.is_following:
@@ -57,20 +60,26 @@ class AllPipelines:
             await self._news.wait_for(lambda: self._rows is not None or self._trouble)
         if self._rows is None:
             raise UnavailableError(self._trouble)
-        rows = self._rows
+        rows = [row for row in self._rows if knows(row.name)]
         found = [row for row in rows if row.has(search)] if search else rows
-        shown = found[first : first + PAGE_ROWS]
+        shown = found[offset : offset + PAGE_ROWS]
         self._note_shown([row.name for row in shown])
-        return {
-            "pipelines": [row.json() for row in shown],
-            "from": first,
-            "pipelines_a_page": PAGE_ROWS,
-            "found": len(found),
-            "all": len(rows),
-            "states": counts(rows),
-            "more": self._more,
-            "trouble": self._trouble,
-        }
+        return answers.Pipelines(
+            pipelines=[
+                answers.PipelineRow(
+                    **row.json(), text=time_text(row.progress.min_time, row.info.spec)
+                )
+                for row in shown
+            ],
+            offset=offset,
+            page_size=PAGE_ROWS,
+            found=len(found),
+            all=len(rows),
+            states=counts(rows),
+            # How many others there are is nothing to whoever may not see them.
+            more=self._more if len(rows) == len(self._rows) else 0,
+            trouble=self._trouble,
+        )
 
     def _note_shown(self, names: Sequence[str]) -> None:
         for name in names:

@@ -1,48 +1,52 @@
-"""The dashboard: which paths there are, and who looks at what. One look a second serves all viewers of a pipeline,
-and one step a second those who look at all of them."""
+"""The dashboard and the API that it asks, at one address. One look a second serves all viewers of a pipeline, and one
+step a second those who look at all of them."""
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from tracker.client import Admin, LowmarkError, RefusedError
-from tracker.core.model import RefusalCode
+from tracker.client import Admin, LowmarkError, PipelineInfo, RefusedError, SecureTarget
+from tracker.core.model import Refusal, RefusalCode
+from tracker.core.model.slots import FOREVER
+from tracker.dashboard import openapi, routes
 from tracker.dashboard.all_pipelines import AllPipelines
-from tracker.dashboard.query import ANSWER_TIMEOUT_S, DashboardQuery
-from tracker.http import HttpServer, Request, Response, text
+from tracker.dashboard.answers import Answer
+from tracker.dashboard.badge import badge
+from tracker.dashboard.events import Events
+from tracker.dashboard.query import ANSWER_TIMEOUT_S, DashboardQuery, min_times
+from tracker.dashboard.refusing import Refused, refusal_of, refused
+from tracker.dashboard.rights import EVERYBODY, Gate, Viewer, check, let_in
+from tracker.dashboard.routes import JSON, Route
+from tracker.dashboard.shared import SharedQuestions
+from tracker.errors import Code
+from tracker.http import HttpServer, Request, Response
 
 log = structlog.get_logger(__name__)
 
-LOOK_INTERVAL_S = 1.0
 MAX_CONNECTIONS = 100
-MAX_VIEWERS = 50
-"""Pages that may be open at once; further ones are refused, and try again."""
-MAX_WATCHED = 20
-"""Pipelines that are looked at, at once."""
 MAX_ASKING_THREADS = 4
-MAX_DIGITS = 9
-"""Of a number in an address."""
-KEEP_ALIVE_S = 15.0
-"""A comment is sent to a viewer for whom there was nothing for so long: a proxy may close what is
-silent."""
 
 _STATIC = Path(__file__).parent / "static"
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/asking.js": ("asking.js", "text/javascript; charset=utf-8"),
     "/overview.js": ("overview.js", "text/javascript; charset=utf-8"),
     "/drawing.js": ("drawing.js", "text/javascript; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
+_ASKED_FOR_A_TOKEN = "/"
+"""Of the files: so browsers ask for a token where the page is opened. The files hold nothing of a tracker."""
 _HEADERS = (
     (
         "content-security-policy",
@@ -54,17 +58,22 @@ _HEADERS = (
     ("cross-origin-resource-policy", "same-origin"),
     ("cache-control", "no-store"),
 )
+ETAG_CHARACTERS = 32
+"""Of the hash of a body."""
 
 
 class Dashboard:
-    """Serves the page at one address. listen: host:port (port 0: any); target: the tracker that it shows,
-    as for any client."""
+    """Serves the page and the API at one address. listen: host:port (port 0: any); target: the tracker that it shows,
+    as for any client, by credentials that may see all of it; gate: what judges tokens, if the tracker has some."""
 
-    def __init__(self, listen: str, target: str | Sequence[str]) -> None:
+    def __init__(
+        self, listen: str, target: str | Sequence[str] | SecureTarget, gate: Gate | None = None
+    ) -> None:
         """Raises ValueError if `listen` is not host:port."""
         self._http = HttpServer(
-            "dashboard", listen, self._answer, headers=_HEADERS, max_connections=MAX_CONNECTIONS
-        )
+            "dashboard", listen, self._answer, headers=_HEADERS, max_connections=MAX_CONNECTIONS, refused=refused,
+        )  # fmt: skip
+        self._gate: Gate = gate or EVERYBODY
         self._files = {
             path: (kind, (_STATIC / name).read_bytes()) for path, (name, kind) in _PAGES.items()
         }
@@ -72,8 +81,18 @@ class Dashboard:
         # Threads of its own: those of the loop write leases, and must not wait for a page.
         self._asking = ThreadPoolExecutor(MAX_ASKING_THREADS, "lowmark-dashboard")
         self._all = AllPipelines(lambda: Admin(target, ANSWER_TIMEOUT_S), self._asking)
-        self._watched: dict[str, _Watched] = {}
-        self.viewers = 0
+        self._shared = SharedQuestions(self._asking)
+        self._document = json.dumps(openapi.document()).encode()
+        self.events = Events(target)
+        self._ways: dict[str, Callable[..., Awaitable[Response]]] = {
+            "pipelines": self._pipelines,
+            "pipeline": self._pipeline,
+            "min_times": self._min_times,
+            "lags": self._lags,
+            "events": self._events,
+            "badge": self._badge,
+        }
+        """By the name of a route what answers it."""
 
     @property
     def address(self) -> str:
@@ -88,17 +107,17 @@ class Dashboard:
         """Raises OSError if it cannot listen."""
         await self._http.start()
         if not self._http.is_local:
-            log.warning(
-                "dashboard_is_open",
-                address=self.address,
-                reason="whoever reaches it sees all pipelines; put a proxy that knows people before it",
-            )
+            log.warning("dashboard_is_open", address=self.address, reason=self._open_to())
         log.info("shows_dashboard", url=f"http://{self.address}/")
+
+    def _open_to(self) -> str:
+        if self._gate is EVERYBODY:
+            return "whoever reaches it sees all pipelines; put a proxy that knows people before it"
+        return "tokens come to it in the clear; put a proxy that speaks TLS before it"
 
     async def stop(self) -> None:
         """Ends all connections. Questions to the tracker that are under way end by themselves."""
-        for watched in list(self._watched.values()):
-            watched.stop()
+        self.events.stop()
         self._all.stop()
         await self._http.stop()
         self._asking.shutdown(wait=False, cancel_futures=True)
@@ -106,120 +125,131 @@ class Dashboard:
     # --- answers ----------------------------------------------------------------------------------
 
     async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._found(request)
+        except (Refused, LowmarkError) as error:
+            return refusal_of(error)
+        except Exception:
+            log.exception("answer_failed", path=request.path)
+            return refused(
+                500, "the answer has failed; the process's log says why", code=Code.FAILED
+            )
+
+    async def _found(self, request: Request) -> Response:
+        """Raises Refused, LowmarkError."""
+        authorization = request.headers.get("authorization", "")
         if request.path in self._files:
+            if request.path == _ASKED_FOR_A_TOKEN:
+                let_in(self._gate, authorization)
             kind, body = self._files[request.path]
             return Response(200, [("content-type", kind)], body)
-        if request.path == "/api/pipelines":
-            return await self._overview(request.query)
-        pipeline = request.query.get("pipeline", "")
-        if request.path == "/api/look":
-            return await self._json(partial(self._query.look, pipeline))
-        if request.path == "/api/lags":
-            return await self._json(partial(self._query.lags, pipeline))
-        if request.path == "/api/events":
-            return self._events(pipeline)
-        return text(404, "there is no such page")
+        if request.path == routes.ROOT:
+            return Response(200, [("content-type", "text/html; charset=utf-8")], openapi.page())
+        if request.path == routes.DOCUMENT:
+            return self._revalidated(request, JSON, self._document)
+        route, in_path = routes.found(request.path)
+        viewer = let_in(self._gate, authorization)
+        given = route.parsed(request, in_path)
+        if "pipeline" in given:
+            check(viewer, route.need, given["pipeline"])
+        return await self._ways[route.name](route, request, viewer, given)
 
-    async def _overview(self, query: dict[str, str]) -> Response:
-        first = query.get("from", "0")
-        if not first.isdecimal() or len(first) > MAX_DIGITS:
-            return text(400, f"from={first[:MAX_DIGITS]!r} is not a number of rows to leave out")
-        return await self._answered(self._all.page(query.get("search", ""), int(first)))
+    def _revalidated(
+        self, request: Request, kind: str, body: bytes, *headers: tuple[str, str], cached_s: int = 0
+    ) -> Response:
+        """A body with its ETag; nothing where the client has it already."""
+        etag = f'"{hashlib.sha256(body).hexdigest()[:ETAG_CHARACTERS]}"'
+        kept = f"max-age={cached_s}" if cached_s else "no-cache"
+        private = [] if self._gate is EVERYBODY else [("vary", "authorization")]
+        told = [
+            ("etag", etag),
+            ("cache-control", f"private, {kept}" if private else kept),
+            *private,
+            *headers,
+        ]
+        had = [
+            each.strip().removeprefix("W/")
+            for each in request.headers.get("if-none-match", "").split(",")
+        ]
+        if etag in had or "*" in had:
+            return Response(304, told)
+        return Response(200, [("content-type", kind), *told], body)
 
-    async def _json(self, ask: Callable[[], dict[str, Any]]) -> Response:
-        return await self._answered(self._ask(ask))
+    def _json(self, route: Route, request: Request, answer: Answer) -> Response:
+        return self._revalidated(request, route.media, answer.model_dump_json().encode() + b"\n")
 
-    async def _answered(self, answer: Awaitable[dict[str, Any]]) -> Response:
-        try:
-            told, status = await answer, 200
-        except RefusedError as error:
-            unknown = error.refusal.code is RefusalCode.UNKNOWN_PIPELINE
-            told, status = {"error": str(error)}, 404 if unknown else 400
-        except LowmarkError as error:
-            told, status = {"error": str(error)}, 503
-        return Response(status, [("content-type", "application/json")], json.dumps(told).encode())
+    async def _pipelines(
+        self, route: Route, request: Request, viewer: Viewer, given: dict[str, Any]
+    ) -> Response:
+        page = await self._all.page(given["search"], given["offset"], viewer.knows)
+        return self._json(route, request, page)
 
-    async def _ask(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        return await asyncio.get_running_loop().run_in_executor(self._asking, ask)
+    async def _pipeline(
+        self, route: Route, request: Request, viewer: Viewer, given: dict[str, Any]
+    ) -> Response:
+        name = given["pipeline"]
+        look = await self._shared.ask("look", name, partial(self._query.look, name))
+        return self._json(route, request, look)
 
-    def _events(self, pipeline: str) -> Response:
-        is_new = pipeline not in self._watched
-        if self.viewers >= MAX_VIEWERS or (is_new and len(self._watched) >= MAX_WATCHED):
-            return text(
-                503,
-                f"{self.viewers} of {MAX_VIEWERS} viewers look at {len(self._watched)} of {MAX_WATCHED} "
-                "pipelines; close a page that nobody looks at",
-                ("retry-after", "10"),
-            )
-        headers = [("content-type", "text/event-stream"), ("x-accel-buffering", "no")]
-        return Response(200, headers, parts=self._stream(pipeline))
+    async def _min_times(
+        self, route: Route, request: Request, viewer: Viewer, given: dict[str, Any]
+    ) -> Response:
+        return self._json(route, request, min_times(await self._info(given["pipeline"])))
 
-    async def _stream(self, pipeline: str) -> AsyncGenerator[bytes, None]:
-        """What one viewer is sent: the newest look whenever it is ready for it, so that a slow one
-        misses some and holds nothing up."""
-        watched = self._watched.get(pipeline)
-        if watched is None:
-            watched = self._watched[pipeline] = _Watched(
-                pipeline, partial(self._ask, partial(self._query.look, pipeline))
-            )
-        watched.viewers += 1
-        self.viewers += 1
-        try:
-            seen = 0
-            yield b"retry: 2000\n\n"
-            while True:
-                try:
-                    async with asyncio.timeout(KEEP_ALIVE_S):
-                        seen = await watched.after(seen)
-                except TimeoutError:
-                    yield b": still here\n\n"
-                    continue
-                yield watched.event
-        finally:
-            self.viewers -= 1
-            watched.viewers -= 1
-            if not watched.viewers:
-                watched.stop()
-                if self._watched.get(pipeline) is watched:
-                    del self._watched[pipeline]
+    async def _lags(
+        self, route: Route, request: Request, viewer: Viewer, given: dict[str, Any]
+    ) -> Response:
+        name = given["pipeline"]
+        lags = await self._shared.ask("lags", name, partial(self._query.lags, name))
+        return self._json(route, request, lags)
 
+    async def _events(
+        self, route: Route, request: Request, viewer: Viewer, given: dict[str, Any]
+    ) -> Response:
+        name, segment, after = given["pipeline"], given["segment"], given["Last-Event-ID"]
+        info = await self._info(name)
+        _check_segment(info, segment)
+        if after == FOREVER:
+            return Response(204, [])
+        authorization = request.headers.get("authorization", "")
 
-class _Watched:
-    """A pipeline that somebody looks at."""
-
-    def __init__(self, pipeline: str, look: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-        self.viewers = 0
-        self.event = b""
-        self._number = 0
-        self._news = asyncio.Condition()
-        self._task = asyncio.get_running_loop().create_task(self._follow(pipeline, look))
-
-    def stop(self) -> None:
-        self._task.cancel()
-
-    async def after(self, seen: int) -> int:
-        """Returns when there is a newer look than the one of this number, with its number."""
-        async with self._news:
-            await self._news.wait_for(lambda: self._number > seen)
-            return self._number
-
-    async def _follow(self, pipeline: str, look: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-        while True:
+        def may_go_on() -> bool:
             try:
-                event = _event("look", await look())
-            except LowmarkError as error:
-                event = _event("trouble", {"error": str(error)})
-            except Exception:
-                log.exception("look_failed", pipeline=pipeline)
-                event = _event(
-                    "trouble", {"error": "the look has failed; the process's log says why"}
-                )
-            async with self._news:
-                self.event = event
-                self._number += 1
-                self._news.notify_all()
-            await asyncio.sleep(LOOK_INTERVAL_S)
+                check(let_in(self._gate, authorization), route.need, name)
+            except Refused:
+                return False
+            return True
+
+        client = viewer.name or request.address
+        stream = self.events.open(info.spec, segment, after, client, may_go_on)
+        headers = [("content-type", route.media), ("x-accel-buffering", "no")]
+        return Response(200, headers, parts=stream)
+
+    async def _badge(
+        self, route: Route, request: Request, viewer: Viewer, given: dict[str, Any]
+    ) -> Response:
+        name, segment = given["pipeline"], given["segment"]
+        info = await self._info(name)
+        _check_segment(info, segment)
+        look = await self._shared.ask("look", name, partial(self._query.look, name))
+        there = (
+            look
+            if segment is None
+            else next((s for s in look.segments if s.segment == segment), look)
+        )
+        picture = badge(
+            info, segment, there.min_time, there.state, given["show"], datetime.now(UTC)
+        )
+        shown = ("cross-origin-resource-policy", "cross-origin")
+        return self._revalidated(request, route.media, picture, shown, cached_s=route.cached_s)
+
+    async def _info(self, name: str) -> PipelineInfo:
+        return await self._shared.ask("info", name, partial(self._query.info, name))
 
 
-def _event(kind: str, told: dict[str, Any]) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(told)}\n\n".encode()
+def _check_segment(info: PipelineInfo, segment: str | None) -> None:
+    """Raises RefusedError for one that the pipeline has not."""
+    names = info.spec.segments
+    if segment is not None and segment not in names:
+        what = f"pipeline {info.spec.name!r} has no segment {segment[:60]!r}; it has {list(names[:20])}"
+        raise RefusedError(Refusal(RefusalCode.UNKNOWN_SEGMENT, what))

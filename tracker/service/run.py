@@ -26,6 +26,7 @@ from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark
 from tracker.service.cluster.peer_link import GivenUp
 from tracker.service.cluster.presence import Presence
 from tracker.service.config import ServerConfig
+from tracker.service.http.gate import TokenGate
 from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.rpc.probes import Probes
 from tracker.service.rpc.redirect import RedirectServer
@@ -159,12 +160,13 @@ def _dashboard(config: ServerConfig) -> Dashboard | None:
         )
     if security.tokens and not credentials.token_file:
         raise InvalidError(
-            "--dashboard-listen asks this tracker as a client does, with a token that may see all "
+            "--dashboard-listen asks this tracker as a client does, with a token that may hear of all "
             "pipelines: name its file in LOWMARK_TOKEN_FILE",
             Code.INVALID_CREDENTIALS,
         )
     addresses = config.addresses or (config.own_address, *config.join)
-    return Dashboard(config.dashboard_listen, SecureTarget(addresses, credentials))
+    gate = TokenGate(security.tokens) if security.tokens else None
+    return Dashboard(config.dashboard_listen, SecureTarget(addresses, credentials), gate)
 
 
 async def _serve_until(

@@ -147,8 +147,8 @@ class ServeSettings(Settings):
     )
     dashboard_listen: str = Field(
         "",
-        description="host:port of a page that shows the tracker live (docs/dashboard.md); none if not "
-        "given",
+        description="host:port of a page that shows the tracker live (docs/dashboard.md), and of the API over HTTP "
+        "(docs/http.md); none if not given",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="debug, info, warning or error"

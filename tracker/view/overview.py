@@ -14,8 +14,16 @@ from tracker.core.insight.freshness import NONE_MS
 from tracker.core.model import TimeKind
 from tracker.core.model.slots import FOREVER
 from tracker.view.model import lag_slots
-from tracker.view.pipelines import WatchHistory, lags_json, time_text
-from tracker.view.progress import STUCK_AFTER_MS, WORST_FIRST, Progress, progress_of, whole_of
+from tracker.view.pipelines import WatchHistory
+from tracker.view.progress import (
+    STUCK_AFTER_MS,
+    WORST_FIRST,
+    Progress,
+    State,
+    progress_json,
+    progress_of,
+    whole_of,
+)
 
 MAX_KEPT = 10_000
 """Pipelines that are kept; how many more there are is told."""
@@ -55,17 +63,12 @@ class Row:
         return any(found in name.casefold() for name in (self.name, *self.info.spec.segments))
 
     def json(self) -> dict[str, Any]:
-        """As the dashboard's page and scripts get it."""
-        progress, info = self.progress, self.info
+        """As scripts get it: as a line of `lowmark status`, with the number of segments, and the lags."""
+        told = progress_json(self.progress, self.info)
+        del told["segment"]
         return {
-            "name": self.name,
-            "min_time": time_text(progress.min_time, info.spec),
-            "state": progress.state,
-            **lags_json(progress.min_time, info),
-            "segments": len(info.spec.segments),
-            "open_items": progress.open_items,
-            "holds": progress.holds,
-            "advice": progress.advice,
+            **told,
+            "segments": len(self.info.spec.segments),
             "lags_ms": list(self.lags_ms),
         }
 
@@ -244,7 +247,7 @@ def _worst_first(row: Row) -> tuple[int, int, str]:
     return WORST_FIRST.index(row.progress.state), -lag_ns, row.name
 
 
-def counts(rows: Iterable[Row]) -> dict[str, int]:
+def counts(rows: Iterable[Row]) -> dict[State, int]:
     """How many are in which state, the worst first."""
     found = Counter(row.progress.state for row in rows)
     return {state: found[state] for state in WORST_FIRST}

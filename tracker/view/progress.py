@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tracker.client import Explanation, PipelineInfo
 from tracker.core.model.slots import FOREVER
@@ -15,8 +15,9 @@ from tracker.view.pipelines import lags_json, min_time_json
 
 STUCK_AFTER_MS = 3_000
 """A segment that stands for longer, for a reason that somebody should look after, is stuck."""
-WORST_FIRST = ("stuck", "waiting", "moving", "complete")
+State = Literal["stuck", "waiting", "moving", "complete"]
 """The states of segments and pipelines, the one first that somebody should look at."""
+WORST_FIRST: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Progress:
 
     segment: str | None
     min_time: int
-    state: str
+    state: State
     open_slots: int
     open_items: int
     holds: str = ""
@@ -35,7 +36,7 @@ class Progress:
     cause: str = ""
 
 
-def state_of(info: PipelineInfo, min_time: int, told: Standing | None) -> str:
+def state_of(info: PipelineInfo, min_time: int, told: Standing | None) -> State:
     """The state of a segment whose min time is at a slot, by why it stands (None: nobody has told)."""
     if min_time == FOREVER:
         return "complete"

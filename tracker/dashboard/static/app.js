@@ -1,9 +1,12 @@
 // The page: what is looked at, the stream of looks, and where each part of a look goes.
 
 import { count, element, graph, plot, plural, slotsText, span, stateText, strip } from "/drawing.js";
+import { ask } from "/asking.js";
 import * as overview from "/overview.js";
 
 const $ = (id) => document.getElementById(id);
+const LOOK_INTERVAL_MS = 1000;
+const TROUBLE_INTERVAL_MS = 2000;
 const LAGS_INTERVAL_MS = 12000;
 const STALE_MS = 6000;
 
@@ -11,7 +14,8 @@ let pipeline = null;
 let chosen = null;
 let byHand = false;
 let last = null;
-let stream = null;
+let timer = 0;
+let asked = 0;
 let heard = 0;
 let told = "";
 let hour = null;
@@ -45,14 +49,15 @@ function turnTo(place) {
 }
 
 function all() {
-  stream?.close();
+  asked += 1;
+  clearTimeout(timer);
   pipeline = last = null;
   turnTo("overview");
   $("name").textContent = "";
   document.title = "Lowmark";
   overview.start((page, wrong) => {
     // Where there is one there is nothing to choose, unless it is asked for.
-    if (page?.all === 1 && page.pipelines.length && !location.hash) return watch(page.pipelines[0].name, null);
+    if (page?.all === 1 && page.pipelines.length && !location.hash) return watch(page.pipelines[0].pipeline, null);
     trouble(wrong);
     if (!page) return link("lost", "trying again");
     heard = Date.now();
@@ -73,28 +78,29 @@ function watch(name, segment) {
   document.title = `${name} – Lowmark`;
   toAddress();
   lags();
-  stream?.close();
-  stream = new EventSource(`/api/events?pipeline=${encodeURIComponent(name)}`);
-  stream.addEventListener("look", (event) => {
+  look(name);
+}
+
+// One look, and a second after its answer the next, as long as it is looked at.
+async function look(name) {
+  clearTimeout(timer);
+  const mine = ++asked;
+  let pause = LOOK_INTERVAL_MS;
+  try {
+    const found = await ask(`pipelines/${encodeURIComponent(name)}`);
+    if (mine !== asked) return;
     heard = Date.now();
     trouble("");
     link("live", "live");
-    last = JSON.parse(event.data);
+    last = found;
     show();
-  });
-  stream.addEventListener("trouble", (event) => {
-    heard = Date.now();
-    trouble(JSON.parse(event.data).error);
-  });
-  stream.addEventListener("error", async () => {
+  } catch (error) {
+    if (mine !== asked) return;
     link("lost", "trying again");
-    if (stream.readyState === EventSource.CLOSED) {
-      // Refused, by too many viewers perhaps: what is said is not an event.
-      const again = name;
-      setTimeout(() => { if (pipeline === again) watch(again, byHand ? chosen : null); }, 10000);
-      trouble("The dashboard does not take another viewer now; trying again.");
-    }
-  });
+    trouble(error.message);
+    pause = TROUBLE_INTERVAL_MS;
+  }
+  timer = setTimeout(() => look(name), pause);
 }
 
 function link(state, text) {
@@ -112,9 +118,9 @@ function trouble(text) {
 function show() {
   if (!last) return;
   const segments = last.segments;
-  if (!byHand || !segments.some((segment) => segment.name === chosen)) {
+  if (!byHand || !segments.some((each) => each.segment === chosen)) {
     byHand = false;
-    chosen = (segments.find((segment) => segment.state === "stuck") ?? segments[0])?.name ?? null;
+    chosen = (segments.find((each) => each.state === "stuck") ?? segments[0])?.segment ?? null;
   }
   const focused = document.activeElement?.closest?.("[data-key]")?.dataset.key;
   headline();
@@ -147,15 +153,15 @@ function headline() {
     $("headline-after").textContent = "all fronts have left, and nothing is open";
   } else {
     $("headline-before").textContent = "Everything before";
-    $("headline-time").replaceChildren(last.min_time, element("small", {}, last.min_time.startsWith("slot") ? "" : " UTC"));
+    $("headline-time").replaceChildren(last.text, element("small", {}, last.time ? " UTC" : ""));
     $("headline-after").textContent = last.begun ? "is processed" : "is processed; the declared fronts have not all joined";
   }
-  const short = last.fresh.find((window) => window.seconds === 300);
+  const short = last.freshness.find((window) => window.seconds === 300);
   const facts = [
     ["State", last.complete ? "complete" : stuck.length ? `${plural(stuck.length, "segment")} stuck` : last.begun ? "moving" : "waits for fronts", stuck.length > 0],
     ["Behind the fronts", slotsText(last.lag_slots, last.lag_ms)],
     ["Behind the clock", last.complete ? "–" : span(last.age_ms)],
-    ["Lag of 5 min, p99", short ? span(short.p99) : "–"],
+    ["Lag of 5 min, p99", short ? span(short.p99_ms) : "–"],
     ["Open items", count(last.segments.reduce((sum, segment) => sum + Math.max(0, segment.open_items), 0))],
   ];
   if (last.late_items) facts.push(["Late items", count(last.late_items), true]);
@@ -165,18 +171,18 @@ function headline() {
     element("div", {}, element("dt", {}, name), element("dd", { class: bad ? "bad" : null }, value))));
   $("under-way").hidden = !last.changes.length;
   $("under-way").replaceChildren(...last.changes.map((text) => element("li", {}, text)));
-  const now = stuck.length ? `stuck: ${stuck.map((segment) => segment.name).join(", ")}` : last.complete ? "complete" : "moving";
+  const now = stuck.length ? `stuck: ${stuck.map((each) => each.segment).join(", ")}` : last.complete ? "complete" : "moving";
   if (told && told !== now) $("changes").textContent = `The pipeline is ${now}`;
   told = now;
 }
 
 function why() {
-  const segment = last.segments.find((each) => each.name === chosen);
+  const segment = last.segments.find((each) => each.segment === chosen);
   if (!segment) return $("why").replaceChildren();
-  const heading = element("h3", {}, `${segment.name}: ${stateText(segment.state).slice(2)} `,
-    element("a", { class: "share", href: overview.address(pipeline, segment.name), "data-key": "share" }, "link to this segment"));
-  if (segment.state === "complete") return $("why").replaceChildren(heading);
-  const parts = [heading, element("p", {}, `min time ${segment.min_time}, for ${span(segment.standing_ms)}`)];
+  const heading = element("h3", {}, `${segment.segment}: ${stateText(segment.state).slice(2)} `,
+    element("a", { class: "share", href: overview.address(pipeline, segment.segment), "data-key": "share" }, "link to this segment"));
+  if (segment.complete) return $("why").replaceChildren(heading);
+  const parts = [heading, element("p", {}, `min time ${segment.text}, for ${span(segment.standing_ms)}`)];
   if (segment.causes.length) {
     parts.push(element("ol", {}, ...segment.causes.map((cause, place) =>
       element("li", { class: cause.trouble ? "is-trouble" : null },
@@ -213,23 +219,21 @@ async function lags() {
   const asked = pipeline;
   if (!asked) return;
   try {
-    const answer = await fetch(`/api/lags?pipeline=${encodeURIComponent(asked)}`);
-    const found = await answer.json();
+    const found = await ask(`pipelines/${encodeURIComponent(asked)}/lags`);
     if (asked === pipeline) hour = found;
   } catch (error) {
-    return; // the stream of looks says what is wrong
+    return; // the looks say what is wrong
   }
   plotHour();
 }
 
 function plotHour() {
   if (!hour || !last) return $("hour").replaceChildren();
-  const wrong = hour.error || hour.why;
-  if (wrong || !hour.segments.length) return $("hour").replaceChildren(wrong ? element("p", { class: "empty" }, wrong) : "");
-  const of = (name) => hour.segments.find((each) => each.name === name);
+  if (hour.why || !hour.segments.length) return $("hour").replaceChildren(hour.why ? element("p", { class: "empty" }, hour.why) : "");
+  const of = (name) => hour.segments.find((each) => each.segment === name);
   const one = of(chosen);
   $("hour").replaceChildren(plot([
-    { ...of(""), name: "whole pipeline", is: "whole" }, ...(one ? [{ ...one, is: "chosen" }] : []),
+    { ...of(null), name: "whole pipeline", is: "whole" }, ...(one ? [{ ...one, name: one.segment, is: "chosen" }] : []),
   ], hour.seconds));
 }
 
@@ -239,9 +243,9 @@ function fresh() {
     return number(window ? span(window[key]) : "–");
   };
   table("fresh", ["Segment", number("now"), number("5 min p50"), number("p95"), number("p99"), number("1 h p50"), number("p95"), number("p99")],
-    [...last.segments, { ...last, name: "whole pipeline" }].map((segment) => [
-      segment.name, number(slotsText(segment.lag_slots, segment.lag_ms)),
-      ...[300, 3600].flatMap((seconds) => ["p50", "p95", "p99"].map((key) => of(segment.fresh, seconds, key))),
+    [...last.segments, { ...last, segment: "whole pipeline" }].map((each) => [
+      each.segment, number(slotsText(each.lag_slots, each.lag_ms)),
+      ...[300, 3600].flatMap((seconds) => ["p50_ms", "p95_ms", "p99_ms"].map((key) => of(each.freshness, seconds, key))),
     ]), "", last.more_segments);
 }
 
@@ -252,7 +256,7 @@ function fronts() {
     ...last.missing_fronts.map((front) => [front, "–", { text: "has not joined", is: "warn" }, number("–"), number("–")]),
     ...last.fronts.map((front) => [
       front.front === front.node_id ? front.front : `${front.node_id}/${front.front}`, front.segment,
-      front.settled ? { text: front.promise || "nothing yet", is: "time" } : { text: "joins or leaves", is: "warn" },
+      front.settled ? { text: front.text || "nothing yet", is: "time" } : { text: "joins or leaves", is: "warn" },
       number(slotsText(front.behind_slots, front.behind_ms)), silent(front.silent_ms, SILENT_MS),
     ]),
   ], last.complete ? "All fronts have left." : "No front has joined.", last.more_fronts);
@@ -263,7 +267,7 @@ const ROLES = { owner: "serves", spare: "owns nothing yet", joining: "joins", dr
 function shardState(shard) {
   if (shard.role === "joining") return { text: ROLES.joining, is: "warn" };
   if (!shard.answers) return { text: "does not answer", is: "bad" };
-  if (!shard.linked) return { text: "cut off", is: "bad" };
+  if (!shard.connected) return { text: "cut off", is: "bad" };
   return { text: ROLES[shard.role] || ROLES.owner, is: shard.role === "owner" ? "good" : "warn" };
 }
 
@@ -271,22 +275,27 @@ function shards() {
   table("shards", ["Shard", "Address", "State", number("Behind"), "Store"], last.shards.map((shard) => [
     String(shard.shard), { text: shard.address, is: "time" },
     shardState(shard),
-    number(count(shard.behind)),
+    number(count(shard.entries_behind)),
     !shard.answers ? "–" : shard.store_error || shard.store_waiting_ms > 1000
       ? { text: `takes nothing for ${span(shard.store_waiting_ms)}${shard.store_error ? `: ${shard.store_error}` : ""}`, is: "bad" }
       : { text: "takes writes", is: "good" },
   ]), "No shard answers.");
 }
 
+function nodeState(node) {
+  if (node.gone) return { text: node.gone, is: "bad" };
+  if (node.refused) return { text: `refused: ${node.refused}`, is: "bad" };
+  if (node.waits.length) return { text: "waits", is: "bad" };
+  const staged = node.staged.map((each) => `batch ${each.batch} of ${each.query}`).join(", ");
+  const state = node.connected ? "connected" : "not connected";
+  return { text: staged ? `${state}, ${staged} staged` : state, is: node.connected ? "good" : "bad" };
+}
+
 function nodes() {
   table("nodes", ["Node", "Kind", "State", "Waits for", number("Silent"), number("Ticks"), "Consumes from", "Creates in"], last.nodes.map((node) => [
-    node.node_id, node.kind,
-    node.gone ? { text: node.gone, is: "bad" } : node.refused ? { text: `refused: ${node.refused}`, is: "bad" }
-      : node.waits.length ? { text: "waits", is: "bad" }
-      : node.connected ? { text: node.staged.length ? `connected, ${node.staged.join(", ")} staged` : "connected", is: "good" }
-      : { text: node.staged.length ? `not connected, ${node.staged.join(", ")} staged` : "not connected", is: "bad" },
+    node.node_id, node.kind, nodeState(node),
     [...node.waits, ...node.holds].join("; ") || "–",
-    silent(node.silent_ms, SILENT_MS), number(count(node.ticks)), node.consumes.join(", ") || "–", node.creates.join(", ") || "–",
+    silent(node.silent_ms, SILENT_MS), number(count(node.node_time)), node.consumes.join(", ") || "–", node.creates.join(", ") || "–",
   ]), "No node has joined.", last.more_nodes);
 }
 

@@ -50,7 +50,7 @@ const short = (text, most = MAX_CHARACTERS) =>
 function rank(names, edges) {
   const into = new Map(names.map((name) => [name, []]));
   const out = new Map(names.map((name) => [name, []]));
-  for (const [source, target] of edges) out.get(source).push(target);
+  for (const { source, target } of edges) out.get(source).push(target);
   const state = new Map();
   const visit = (start) => {
     const path = [[start, 0]];
@@ -69,7 +69,7 @@ function rank(names, edges) {
       }
     }
   };
-  const fed = new Set(edges.map(([, target]) => target));
+  const fed = new Set(edges.map(({ target }) => target));
   for (const name of names) if (!fed.has(name)) visit(name);
   for (const name of names) if (!state.has(name)) visit(name);
   const ranks = new Map();
@@ -96,12 +96,12 @@ function frontBoxes(look) {
 
 // Where everything stands: from left to right, or from top to bottom where there is no room.
 function place(look, width) {
-  const names = look.segments.map((segment) => segment.name);
+  const names = look.segments.map((each) => each.segment);
   const ranks = rank(names, look.edges);
   const fronts = frontBoxes(look);
   const columns = [fronts.map((front) => ({ front })), ];
   for (const segment of look.segments) {
-    const at = ranks.get(segment.name) + 1;
+    const at = ranks.get(segment.segment) + 1;
     (columns[at] ??= []).push({ segment });
   }
   const filled = columns.filter((column) => column && column.length);
@@ -144,7 +144,7 @@ function place(look, width) {
 }
 
 const sizeOf = (box) => (box.front ? FRONT : { width: BOX.width, height: BOX.height });
-const keyOf = (box) => (box.front ? `front ${box.front.node_id ?? ""} ${box.front.front}` : `segment ${box.segment.name}`);
+const keyOf = (box) => (box.front ? `front ${box.front.node_id ?? ""} ${box.front.front}` : `segment ${box.segment.segment}`);
 
 function edgePath(from, to, upright, between) {
   if (between) {
@@ -178,7 +178,7 @@ function edgePath(from, to, upright, between) {
 
 export function graph(look, chosen, width, choose) {
   const drawn = place(look, width);
-  const extra = look.edges.some(([source, target]) => back(drawn, source, target)) ? 26 : 0;
+  const extra = look.edges.some(({ source, target }) => back(drawn, source, target)) ? 26 : 0;
   const svg = shape("svg", {
     width: drawn.width + (drawn.upright ? extra : 0), height: drawn.height + (drawn.upright ? 0 : extra),
     role: "group", "aria-label": `${plural(look.segments.length, "segment")} and how they feed each other`,
@@ -186,7 +186,7 @@ export function graph(look, chosen, width, choose) {
   svg.append(shape("defs", {}, shape("marker", {
     id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto",
   }, shape("path", { d: "M0 0L8 4L0 8z", class: "arrow" }))));
-  for (const [source, target, delay] of look.edges) {
+  for (const { source, target, delay } of look.edges) {
     const from = drawn.places.get(`segment ${source}`), to = drawn.places.get(`segment ${target}`);
     const d = edgePath(from, to, drawn.upright, inTheWay(drawn, from, to));
     svg.append(shape("path", { class: "edge", d, "marker-end": "url(#arrow)" },
@@ -202,7 +202,7 @@ export function graph(look, chosen, width, choose) {
     }
   }
   for (const at of drawn.places.values()) {
-    svg.append(at.box.front ? frontBox(at) : segmentBox(at, at.box.segment.name === chosen, choose));
+    svg.append(at.box.front ? frontBox(at) : segmentBox(at, at.box.segment.segment === chosen, choose));
   }
   return svg;
 }
@@ -237,17 +237,17 @@ function segmentBox(at, isChosen, choose) {
   const lag = segment.lag_slots === null ? "" : `lag ${slotsText(segment.lag_slots, segment.lag_ms)}`;
   const group = shape("g", {
     class: `segment ${segment.state}${segment.removed ? " removed" : ""}${isChosen ? " chosen" : ""}`, transform: `translate(${at.x} ${at.y})`,
-    tabindex: isChosen ? 0 : -1, role: "button", "aria-pressed": isChosen, "data-key": `segment ${segment.name}`,
-    "aria-label": `segment ${segment.name}: ${segment.state}${segment.removed ? ", removed" : ""}, min time ${segment.min_time}, ${lag}, ${open}`,
+    tabindex: isChosen ? 0 : -1, role: "button", "aria-pressed": isChosen, "data-key": `segment ${segment.segment}`,
+    "aria-label": `segment ${segment.segment}: ${segment.state}${segment.removed ? ", removed" : ""}, min time ${segment.text}, ${lag}, ${open}`,
   },
     shape("rect", { class: "box", width: at.width, height: at.height, rx: 9 }),
     shape("rect", { class: "bar", x: 0, y: 10, width: 4, height: at.height - 20, rx: 2 }),
-    shape("text", { x: 15, y: 24, class: "name" }, short(segment.name, 22)),
-    shape("text", { x: 15, y: 43 }, segment.min_time === "complete" ? "complete" : segment.min_time),
+    shape("text", { x: 15, y: 24, class: "name" }, short(segment.segment, 22)),
+    shape("text", { x: 15, y: 43 }, segment.text),
     shape("text", { x: 15, y: 61, class: "soft" }, [lag, open].filter(Boolean).join(" · ")),
     shape("text", { x: 15, y: 80, class: "state" }, segment.removed ? `${STATES[segment.state]}, removed` : STATES[segment.state]),
-    shape("title", {}, segment.name));
-  group.addEventListener("click", () => choose(segment.name));
+    shape("title", {}, segment.segment));
+  group.addEventListener("click", () => choose(segment.segment));
   return group;
 }
 
@@ -268,7 +268,7 @@ export function strip(look) {
     const text = openSlots ? `${plural(openItems, "item")} in ${plural(openSlots, "slot")}` : "nothing open";
     const svg = shape("svg", {
       viewBox: `0 0 ${bins} ${STRIP_HEIGHT}`, preserveAspectRatio: "none", role: "img",
-      "aria-label": `${row.name}: ${text}, between ${look.strip.from} and ${look.strip.to}; complete for ${Math.round(100 * row.done)} % of it`,
+      "aria-label": `${row.segment}: ${text}, between ${look.strip.from_text} and ${look.strip.to_text}; complete for ${Math.round(100 * row.done)} % of it`,
     }, shape("rect", { class: "strip-done", x: 0, y: 0, width: row.done * bins, height: STRIP_HEIGHT }));
     row.cells.forEach((cells, bin) => {
       if (!cells) return;
@@ -280,11 +280,11 @@ export function strip(look) {
       svg.append(shape("line", { class: "strip-mark", x1: row.done * bins, x2: row.done * bins, y1: 0, y2: STRIP_HEIGHT }));
     }
     all.append(element("div", { class: "strip-row" },
-      element("div", { class: "label", title: row.name }, row.name), svg, element("div", { class: "count" }, text)));
+      element("div", { class: "label", title: row.segment }, row.segment), svg, element("div", { class: "count" }, text)));
   }
   all.append(
     element("div", { class: "strip-axis", "aria-hidden": "true" }, element("div"),
-      element("div", {}, element("span", {}, look.strip.from), element("span", {}, look.strip.to)), element("div")),
+      element("div", {}, element("span", {}, look.strip.from_text), element("span", {}, look.strip.to_text)), element("div")),
     element("p", { class: "legend" },
       element("span", {}, element("i", { class: "of-done" }), "complete"),
       element("span", {}, element("i", { class: "of-mark" }), "min time"),

@@ -1,6 +1,7 @@
 // The first page: all pipelines, the worst first, with a search. Names come from people: they become text nodes and
 // attributes, never markup.
 
+import { ask } from "/asking.js";
 import { chart, count, element, plural, slotsText, STATES } from "/drawing.js";
 
 const $ = (id) => document.getElementById(id);
@@ -15,16 +16,12 @@ let told = null;
 export function start(heard) {
   stop();
   const mine = asked;
-  const ask = async () => {
+  const turn = async () => {
     try {
-      const query = new URLSearchParams({ search: $("search").value, from: first });
-      const answer = await fetch(`/api/pipelines?${query}`);
-      const text = await answer.text();
+      const query = new URLSearchParams({ search: $("search").value, offset: first });
+      const page = await ask(`pipelines?${query}`);
       if (mine !== asked) return;
-      if (!answer.headers.get("content-type").startsWith("application/json")) throw new Error(text);
-      const page = JSON.parse(text);
-      if (page.error) throw new Error(page.error);
-      if (page.found && page.from >= page.found) {
+      if (page.found && page.offset >= page.found) {
         first = 0;
         return again(0);
       }
@@ -38,7 +35,7 @@ export function start(heard) {
   };
   const again = (ms) => {
     clearTimeout(timer);
-    timer = setTimeout(ask, ms);
+    timer = setTimeout(turn, ms);
   };
   $("search").oninput = () => {
     first = 0;
@@ -46,11 +43,11 @@ export function start(heard) {
   };
   for (const [id, step] of [["earlier", -1], ["later", 1]]) {
     $(id).onclick = () => {
-      first = Math.max(0, first + step * told.pipelines_a_page);
+      first = Math.max(0, first + step * told.page_size);
       again(0);
     };
   }
-  ask();
+  turn();
 }
 
 export function stop() {
@@ -68,9 +65,9 @@ function show() {
   else if (!found) $("all-rows").replaceChildren(element("p", { class: "empty" }, "No pipeline, and no segment of one, has that in its name."));
   else $("all-rows").replaceChildren(rows(pipelines));
   if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-  const last = told.from + pipelines.length;
-  $("place").textContent = found > pipelines.length ? `${count(told.from + 1)} to ${count(last)} of ${count(found)}` : plural(found, "pipeline");
-  $("earlier").disabled = told.from === 0;
+  const last = told.offset + pipelines.length;
+  $("place").textContent = found > pipelines.length ? `${count(told.offset + 1)} to ${count(last)} of ${count(found)}` : plural(found, "pipeline");
+  $("earlier").disabled = told.offset === 0;
   $("later").disabled = last >= found;
   $("earlier").hidden = $("later").hidden = found <= pipelines.length;
 }
@@ -80,9 +77,9 @@ function rows(pipelines) {
   return element("table", { class: "all" },
     element("thead", {}, element("tr", {}, ...heads.map(([head, is]) => element("th", { scope: "col", class: is }, head)))),
     element("tbody", {}, ...pipelines.map((each) => element("tr", { class: each.state },
-      element("td", { class: "name" }, element("a", { href: address(each.name), "data-key": `pipeline ${each.name}` }, each.name)),
+      element("td", { class: "name" }, element("a", { href: address(each.pipeline), "data-key": `pipeline ${each.pipeline}` }, each.pipeline)),
       element("td", { class: `state-${each.state}` }, STATES[each.state]),
-      element("td", { class: "time" }, each.min_time),
+      element("td", { class: "time" }, each.text),
       element("td", { class: "number" }, slotsText(each.lag_slots, each.lag_ms)),
       element("td", { class: "chart" }, chart(each.lags_ms)),
       element("td", { title: each.advice || null }, each.holds || "–")))));

@@ -70,6 +70,10 @@ class Token:
         """Whether it has any right there: then it may look."""
         return any(self._of(pipeline))
 
+    def hears(self, pipeline: str) -> bool:
+        """Whether it may hear of min time."""
+        return self.may(Right.SUBSCRIBE, pipeline)
+
     def may_everywhere(self, right: Right) -> bool:
         return right in self.rights.get("*", ())
 
