@@ -22,7 +22,7 @@ from tracker.core.model.slots import FOREVER
 SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("front",), start_slot=0)
 UNDER_WAY = 5
 """Items that are in flight at a time."""
-STEP_S = 0.01  # paces: the load
+STEP_S = 0.01
 STUCK_S = 10.0
 """How long the end of a run with a planted fault is waited for."""
 
@@ -117,7 +117,7 @@ def _work(tracker: Tracker, page: str, recorder: Recorder, items: int) -> None:
                 victim = tracker.shards[1]
                 victim.kill()
                 tracker.replaced(victim, "--dashboard-listen", page).start()
-            time.sleep(STEP_S)
+            time.sleep(STEP_S)  # paces: the load
         for slot in under_way:
             _passed(worker, recorder, slot)
         front.leave_front("front").result(HANG_S)
