@@ -27,7 +27,7 @@ from zlib import crc32
 
 from scripts.summary import BUILD, ROOT, finish
 
-PURE = ("core", "model", "simulation", "mutations", "scenarios", "check", "fuzz")
+PURE = ("core", "model", "proof", "simulation", "mutations", "scenarios", "check", "fuzz")
 SPARK = ("spark", "spark_matrix", "examples")
 CONNECTORS = ("connectors",)
 BESIDE = {

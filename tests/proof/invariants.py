@@ -1,0 +1,413 @@
+"""What holds in every state that the steps can lead to: promises first, then what makes them hold, from the world to announcements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from z3 import And, Implies, Not, Or, Xor
+
+from tests.proof.logic import Formula, Invariant, State
+from tests.proof.protocol import (
+    durable,
+    home_of,
+    in_cut,
+    leads,
+    owner_of,
+    seen_to_have,
+)
+
+INVARIANTS: dict[str, Invariant] = {}
+PROMISES: list[str] = []
+
+
+def invariant(body: Callable[..., Formula]) -> Invariant:
+    """An invariant; what it says is its docstring."""
+    name = body.__name__.replace("_", " ")
+    made = INVARIANTS[name] = Invariant(name, (body.__doc__ or "").strip(), body)
+    return made
+
+
+def promise(body: Callable[..., Formula]) -> Invariant:
+    """One that is promised to users."""
+    made = invariant(body)
+    PROMISES.append(made.name)
+    return made
+
+
+# --- promises -------------------------------------------------------------------------------------
+
+
+@promise
+def nothing_below_min_time_is_open(now: State, p: Any, b: Any, i: Any) -> Formula:
+    """Promise 1: an item that is published, at a place that is announced, is consumed by a durable tick. As this holds in every
+    state, and announced stays announced, none can appear there either."""
+    there = And(now.announced(p, b), now.at(i) == b, now.published(now.creator(i)))
+    return Implies(there, And(now.published(now.consumer(i)), durable(now, now.consumer(i))))
+
+
+@promise
+def what_was_told_stays(now: State, p: Any, b: Any) -> Formula:
+    """Promise 4: what anyone was told stays announced, over every crash."""
+    return Implies(now.told(p, b), now.announced(p, b))
+
+
+@promise
+def nobody_comes_too_late(now: State, p: Any, b: Any, i: Any) -> Formula:
+    """Promise 5, for nodes that keep rule 1: what they hand over lies below no min time that any process has announced, so it is
+    neither refused for that nor late; and a cell below min time is empty, so a sweep finds nothing."""
+    there = And(now.announced(p, b), now.at(i) == b)
+    t, u = now.creator(i), now.consumer(i)
+    handed_over = Or(
+        And(now.published(t), Not(now.accepted(t))), And(now.published(u), Not(now.accepted(u)))
+    )
+    return Implies(there, Not(Or(handed_over, now.open(i))))
+
+
+# --- the world ------------------------------------------------------------------------------------
+
+
+@invariant
+def publishing_has_an_order(now: State, t: Any, u: Any, u2: Any) -> Formula:
+    """Published ticks were published one after the other."""
+    return And(
+        Implies(now.earlier(t, u), And(now.published(t), now.published(u), Not(now.earlier(u, t)))),
+        Implies(And(now.earlier(t, u), now.earlier(u, u2)), now.earlier(t, u2)),
+        Implies(
+            And(now.published(t), now.published(u)),
+            Or(t == u, now.earlier(t, u), now.earlier(u, t)),
+        ),
+    )
+
+
+@invariant
+def items_are_published_before_they_are_consumed(now: State, i: Any) -> Formula:
+    """Whatever is consumed was there."""
+    return Implies(now.published(now.consumer(i)), now.earlier(now.creator(i), now.consumer(i)))
+
+
+@invariant
+def items_come_of_something(now: State, i: Any) -> Formula:
+    """Rules 1 and 11: an item that no front labelled comes of one that reaches it, and that its tick consumes, or that its node holds until then or
+    later."""
+    t, parent = now.creator(i), now.parent(i)
+    held = And(
+        now.is_hold(parent),
+        now.by(now.creator(parent)) == now.by(t),
+        Not(now.earlier(now.consumer(parent), t)),
+    )
+    comes = And(
+        now.reaches(now.at(parent), now.at(i)),
+        now.earlier(now.creator(parent), t),
+        Or(now.consumer(parent) == t, held),
+    )
+    return Implies(And(now.published(t), Not(now.labelled(i))), comes)
+
+
+@invariant
+def labels_are_granted(now: State, i: Any) -> Formula:
+    """Rule 8: a front labels where it feeds, from its grant on, between its joining and its leaving."""
+    f, t = now.labeller(i), now.creator(i)
+    return Implies(
+        And(now.labelled(i), now.published(t)),
+        And(
+            now.feeds(f, now.at(i)), now.granted(f), Not(now.grant(f, now.at(i))),
+            now.by(now.joins(f)) == now.by(t), now.earlier(now.joins(f), t),
+            Implies(now.published(now.leaves(f)), Or(t == now.leaves(f), now.earlier(t, now.leaves(f)))),
+        ),
+    )  # fmt: skip
+
+
+@invariant
+def promises_are_kept(now: State, t: Any, f: Any, a: Any, i: Any) -> Formula:
+    """Rule 1: where a front has promised to label no more, all that it has labelled is of no later tick."""
+    promised = And(now.published(t), now.promises(t, f, a))
+    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a)
+    return Implies(
+        promised,
+        And(
+            now.promised(f, a),
+            now.by(now.joins(f)) == now.by(t),
+            Implies(
+                And(labelled, now.published(now.creator(i))),
+                Or(now.creator(i) == t, now.earlier(now.creator(i), t)),
+            ),
+        ),
+    )
+
+
+# --- home logs and shards -------------------------------------------------------------------------
+
+
+@invariant
+def homes_take_what_is_published(now: State, t: Any) -> Formula:
+    """A home accepts what nodes hand over."""
+    return Implies(now.accepted(t), now.published(t))
+
+
+@invariant
+def homes_keep_the_order_of_nodes(now: State, t: Any, u: Any) -> Formula:
+    """Rule 2: an earlier tick of a node stands ahead in its home's log."""
+    earlier = And(now.accepted(u), now.by(t) == now.by(u), now.earlier(t, u))
+    return Implies(earlier, now.ahead(t, u))
+
+
+@invariant
+def logs_are_of_one_home(now: State, t: Any, u: Any) -> Formula:
+    """What stands ahead of an entry is accepted by the same home, and not behind it."""
+    both = And(now.accepted(t), now.accepted(u), home_of(now, t) == home_of(now, u))
+    return Implies(now.ahead(t, u), And(both, Not(now.ahead(u, t))))
+
+
+@invariant
+def nothing_is_applied_before_it_is_durable(now: State, s: Any, t: Any) -> Formula:
+    """Rule 3: what any shard has applied is durable in its home's log."""
+    return Implies(now.applied(s, t), And(now.accepted(t), durable(now, t)))
+
+
+@invariant
+def shards_apply_prefixes(now: State, s: Any, t: Any, u: Any) -> Formula:
+    """Rule 2: of each home's log a shard has applied a prefix."""
+    return Implies(And(now.applied(s, u), now.ahead(t, u)), now.applied(s, t))
+
+
+@invariant
+def cells_hold_what_was_applied_once(now: State, i: Any) -> Formula:
+    """Rule 4: an item is in its cell if its owner has applied its creation or its consumption, and not both."""
+    s = owner_of(now, i)
+    return now.open(i) == Xor(now.applied(s, now.creator(i)), now.applied(s, now.consumer(i)))
+
+
+@invariant
+def promises_come_behind_items(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """A shard that knows of a promise has applied all that the front has labelled there."""
+    return Implies(now.passed(s, f, a), _all_of(now, f, a, i, lambda t: now.applied(s, t)))
+
+
+def _all_of(now: State, f: Any, a: Any, i: Any, is_in: Callable[[Any], Formula]) -> Formula:
+    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a)
+    published = And(labelled, now.published(now.creator(i)))
+    return And(now.promised(f, a), Implies(published, is_in(now.creator(i))))
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+@invariant
+def reports_say_prefixes(now: State, r: Any, t: Any, u: Any) -> Formula:
+    """Rule 5: a report's vector is of what its sender has applied, and a prefix of each log."""
+    says = And(now.made(r), now.says_applied(r, u))
+    return Implies(
+        says,
+        And(
+            now.applied(now.sender(r), u),
+            Implies(now.ahead(t, u), now.says_applied(r, t)),
+        ),
+    )
+
+
+@invariant
+def reports_are_of_one_moment(now: State, r: Any, i: Any) -> Formula:
+    """Rule 5: what a report says is open fits its vector."""
+    xor = Xor(now.says_applied(r, now.creator(i)), now.says_applied(r, now.consumer(i)))
+    own = And(now.made(r), owner_of(now, i) == now.sender(r))
+    return Implies(own, now.says_open(r, i) == xor)
+
+
+@invariant
+def reported_promises_come_behind_items(now: State, r: Any, f: Any, a: Any, i: Any) -> Formula:
+    """So do the promises of a report."""
+    says = And(now.made(r), now.says_passed(r, f, a))
+    return Implies(says, _all_of(now, f, a, i, lambda t: now.says_applied(r, t)))
+
+
+@invariant
+def reports_have_an_order(now: State, r: Any, r0: Any, t: Any) -> Formula:
+    """A newer report of a shard says no less is applied."""
+    newer = And(now.made(r), now.made(r0), now.sender(r) == now.sender(r0))
+    more = Implies(now.says_applied(r0, t), now.says_applied(r, t))
+    return Implies(now.newer(r, r0), And(newer, more))
+
+
+@invariant
+def reports_tell_what_was_touched(now: State, r: Any, r0: Any, t: Any) -> Formula:
+    """Rule 5: a report tells what was touched since the one that it follows."""
+    follows = And(now.made(r), now.follows(r0, r))
+    newer = And(now.made(r0), now.newer(r, r0))
+    told = Implies(now.says_applied(r, t), Or(now.says_applied(r0, t), now.says_touched(r, t)))
+    return Implies(follows, And(newer, told))
+
+
+@invariant
+def latest_reports_are_ones_own(now: State, s: Any, r: Any, t: Any) -> Formula:
+    """A shard goes by its own latest report, and what it has applied since is still to be told."""
+    own = And(now.made(r), now.live(r), now.sender(r) == s, now.goes_by(s, r))
+    since = Implies(now.applied(s, t), Or(now.says_applied(r, t), now.untold(s, t)))
+    return And(
+        Implies(now.latest(s, r), And(own, since)),
+        Implies(And(now.goes_by(s, r), now.sender(r) == s), now.latest(s, r)),
+    )
+
+
+@invariant
+def live_reports_rest_on_touches(now: State, r: Any, t: Any, f: Any) -> Formula:
+    """What a shard has reported in this run, it holds as touched itself, or it waits for M; and its pins are there."""
+    s = now.sender(r)
+    return Implies(
+        now.live(r),
+        And(
+            now.made(r),
+            Implies(now.says_applied(r, t), now.seen(s, s, t)),
+            Implies(now.says_pinned(r, f), now.pinned(s, f)),
+        ),
+    )
+
+
+@invariant
+def reports_name_pins(now: State, r: Any, f: Any) -> Formula:
+    """Rule 8: in a report every front is pinned."""
+    there = And(now.says_applied(r, now.joins(f)), Not(now.says_applied(r, now.leaves(f))))
+    return Implies(And(now.made(r), there), now.says_pinned(r, f))
+
+
+@invariant
+def what_is_sent_rests_on_durable_pins(now: State, r: Any, w: Any, f: Any) -> Formula:
+    """Rule 8: what others hear of pins is durable."""
+    pins = Implies(now.says_pinned(r, f), now.kept(now.sender(r), f))
+    return And(
+        Implies(now.sent(r), And(now.made(r), pins)),
+        Implies(And(now.posted(w), now.tells(w) == r), And(now.made(r), pins)),
+    )
+
+
+@invariant
+def whole_reports_say_what_they_leave_out(now: State, w: Any, t: Any) -> Formula:
+    """Rule 5: of what is applied a whole report repeats the touches, or it says that they were let go of."""
+    says = And(now.posted(w), now.says_applied(now.tells(w), t))
+    return Implies(says, Or(now.let_go(w, t), now.repeats(w, t)))
+
+
+# --- what a process has heard ---------------------------------------------------------------------
+
+
+@invariant
+def views_are_reports(now: State, p: Any, r: Any, r0: Any, t: Any) -> Formula:
+    """A process goes by one report of each shard."""
+    one = Implies(And(now.goes_by(p, r0), now.sender(r0) == now.sender(r)), r0 == r)
+    says = now.seen(p, now.sender(r), t) == now.says_applied(r, t)
+    return Implies(now.goes_by(p, r), And(now.made(r), one, says))
+
+
+@invariant
+def views_are_prefixes(now: State, p: Any, s: Any, t: Any, u: Any) -> Formula:
+    """What a process knows a shard to have applied is that, and a prefix of each log."""
+    seen = And(now.heard(p, s), now.applied(s, u), Implies(now.ahead(t, u), now.seen(p, s, t)))
+    return Implies(now.seen(p, s, u), seen)
+
+
+@invariant
+def views_are_of_one_moment(now: State, p: Any, i: Any) -> Formula:
+    """What a process knows to be open at a shard fits the vector that it knows of it."""
+    s = owner_of(now, i)
+    xor = Xor(now.seen(p, s, now.creator(i)), now.seen(p, s, now.consumer(i)))
+    return Implies(now.heard(p, s), now.seen_open(p, i) == xor)
+
+
+@invariant
+def seen_promises_come_behind_items(now: State, p: Any, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """So do the promises that it knows of."""
+    seen = now.seen_passed(p, s, f, a)
+    return Implies(seen, _all_of(now, f, a, i, lambda t: now.seen(p, s, t)))
+
+
+@invariant
+def touches_are_held(now: State, p: Any, s: Any, t: Any) -> Formula:
+    """Rule 6: what a process knows a shard to have applied it holds as touched, or its M must reach that first."""
+    return Implies(now.seen(p, s, t), Or(now.touched(p, s, t), now.needed(p, t)))
+
+
+@invariant
+def what_is_not_told_is_kept(now: State, s: Any, t: Any) -> Formula:
+    """Rule 5: what a shard has applied it has reported, has still to tell, or has let go of before a crash."""
+    told = Or(now.seen(s, s, t), now.untold(s, t), now.needed(s, t))
+    return Implies(now.applied(s, t), told)
+
+
+# --- fronts ---------------------------------------------------------------------------------------
+
+
+@invariant
+def pins_are_of_fronts_that_joined(now: State, s: Any, f: Any) -> Formula:
+    """Rule 8: a shard that has pinned a front has applied its joining, and goes by that."""
+    joined = now.joins(f)
+    return And(
+        Implies(now.kept(s, f), now.pinned(s, f)),
+        Implies(
+            now.pinned(s, f),
+            And(now.applied(s, joined), Implies(now.heard(s, s), now.seen(s, s, joined))),
+        ),
+    )
+
+
+@invariant
+def fronts_are_seen_pinned(now: State, p: Any, s: Any, f: Any) -> Formula:
+    """A front that a shard is seen to have is pinned there, for good as far as others know."""
+    pinned = And(now.pinned(s, f), Or(p == s, now.kept(s, f)))
+    return Implies(seen_to_have(now, p, s, f), pinned)
+
+
+@invariant
+def grants_are_the_largest_pins(now: State, f: Any, s: Any, a: Any) -> Formula:
+    """Rule 8: a grant lies at or above the durable pin of every shard."""
+    return Implies(
+        now.granted(f),
+        And(now.kept(s, f), Implies(now.pin(s, f, a), now.grant(f, a))),
+    )
+
+
+# --- announcements --------------------------------------------------------------------------------
+
+
+@invariant
+def what_reaches_an_announced_place_is_done(now: State, p: Any, b: Any, i: Any, s: Any) -> Formula:
+    """Rule 7: an item that is published and reaches an announced place was created and consumed, and every shard has applied that."""
+    reaches = And(now.announced(p, b), now.reaches(now.at(i), b), now.published(now.creator(i)))
+    done = And(now.applied(s, now.creator(i)), now.applied(s, now.consumer(i)))
+    return Implies(reaches, done)
+
+
+@invariant
+def no_front_can_label_what_reaches_it(now: State, p: Any, b: Any, f: Any, a: Any) -> Formula:
+    """Rules 7 and 8: where a front feeds what reaches an announced place, it has promised, left, or is granted more; or it has no grant, and this
+    process no pin below."""
+    return Implies(
+        And(now.announced(p, b), leads(now, f, a, b)),
+        Or(
+            now.promised(f, a),
+            now.published(now.leaves(f)),
+            And(now.granted(f), now.grant(f, a)),
+            And(Not(now.granted(f)), Implies(now.pinned(p, f), now.pin(p, f, a))),
+        ),
+    )
+
+
+@invariant
+def what_is_told_is_durable(now: State, p: Any, b: Any) -> Formula:
+    """Rule 8: nothing is told that a crash could take back."""
+    return And(
+        Implies(now.told(p, b), now.recorded(p, b)),
+        Implies(now.recorded(p, b), now.announced(p, b)),
+    )
+
+
+# --- why the cut rule is right ---------------------------------------------------------------------
+
+
+def is_inside_the_cut(
+    now: State, p: Any, news: Callable[[Any], Formula], b: Any, i: Any
+) -> Formula:
+    """Lemma for `announce`: whatever is published and reaches a place that is announced now was created inside M. By induction over the order in
+    which ticks were published: what a front labelled is inside by its promises, and any other item comes of one that was published
+    before, reaches the place as well, and so was created inside; as it is not open at M, its consumer is inside too, and with that what comes of it."""
+    reaches = And(news(b), now.reaches(now.at(i), b), now.published(now.creator(i)))
+    return Implies(reaches, in_cut(now, p, now.creator(i)))

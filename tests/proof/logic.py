@@ -1,0 +1,176 @@
+"""The language of the proof: sorts, states, steps and invariants, as formulas of first-order logic.
+
+A `Universe` is either unbounded (sorts are whatever they are: what is `unsat` there holds for any number of shards, nodes, ticks,
+items) or bounded (so many of each: what is `sat` there is a situation that can be shown). Formulas are written once:
+`every` quantifies in the one and lists all cases in the other. A variable says its sort by its first letter (`LETTERS`).
+
+A `State` gives each relation its meaning at one moment. A `Step` says when it can happen and what is different
+afterwards; all else stays as it is, so nobody has to say so.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, product
+from typing import Any
+
+import z3
+
+Formula = Any
+Relation = Callable[..., Formula]
+
+LETTERS = {
+    "s": "shard", "p": "shard", "q": "shard", "n": "node", "f": "front", "t": "tick", "u": "tick", "i": "item",
+    "j": "item", "a": "place", "b": "place", "r": "report", "w": "whole",
+}  # fmt: skip
+"""By the first letter of a variable its sort."""
+_fresh = count()
+
+
+def variables(body: Callable[..., Any], skipped: int = 0) -> list[str]:
+    """The names of what a formula speaks of, by its parameters."""
+    return [*inspect.signature(body).parameters][skipped:]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What can be spoken of: `fixed` never changes, `changing` relations do. By name the sorts of the arguments,
+    and of a function behind an arrow its value's."""
+
+    fixed: Mapping[str, str]
+    changing: Mapping[str, str]
+
+
+class Universe:
+    """So many things of each sort, or any number of each."""
+
+    def __init__(self, vocabulary: Vocabulary, sizes: Mapping[str, int] | None = None) -> None:
+        self.vocabulary, self.bounded = vocabulary, sizes is not None
+        self.sorts: dict[str, Any] = {}
+        self.things: dict[str, list[Any]] = {}
+        for sort in dict.fromkeys(LETTERS.values()):
+            if sizes is None:
+                self.sorts[sort] = z3.DeclareSort(sort.capitalize())
+            else:
+                number = next(_fresh)
+                names = [f"{sort}{k}_{number}" for k in range(1, sizes[sort] + 1)]
+                self.sorts[sort], self.things[sort] = z3.EnumSort(f"{sort}_{number}", names)
+        self.fixed = {name: self.symbol(name, kind) for name, kind in vocabulary.fixed.items()}
+
+    def symbol(self, name: str, kind: str) -> Any:
+        """An uninterpreted function or relation."""
+        arguments, _, value = kind.partition("->")
+        result = self.sorts[value.strip()] if value else z3.BoolSort()
+        return z3.Function(name, *(self.sorts[sort] for sort in arguments.split()), result)
+
+    def constants(self, names: list[str], tag: str = "") -> list[Any]:
+        """One thing for each name, of which nothing else is known."""
+        return [z3.Const(f"{name}{tag}", self.sorts[LETTERS[name[0]]]) for name in names]
+
+    def every(self, body: Callable[..., Formula], names: list[str] | None = None) -> Formula:
+        """For all things that `body` speaks of, by the names of its parameters, or these."""
+        return self._quantified(z3.ForAll, z3.And, body, names)
+
+    def some(self, body: Callable[..., Formula]) -> Formula:
+        """For some things that `body` speaks of."""
+        return self._quantified(z3.Exists, z3.Or, body, None)
+
+    def _quantified(
+        self, quantifier: Any, list_of: Any, body: Callable[..., Formula], names: list[str] | None
+    ) -> Formula:
+        names = variables(body) if names is None else names
+        if self.bounded:
+            cases = product(*(self.things[LETTERS[name[0]]] for name in names))
+            return list_of([body(*each) for each in cases])
+        bound = self.constants(names, f"!{next(_fresh)}")
+        return quantifier(bound, body(*bound)) if bound else body()
+
+    def beginning(self) -> State:
+        """Nothing has happened."""
+        nothing = {name: lambda *_: z3.BoolVal(False) for name in self.vocabulary.changing}
+        return State(self, nothing)
+
+    def state(self, tag: str) -> State:
+        """Any state at all."""
+        changing = self.vocabulary.changing.items()
+        return State(self, {name: self.symbol(f"{name}@{tag}", kind) for name, kind in changing})
+
+    def same(self, one: State, other: State) -> Iterator[Formula]:
+        """Every relation is the same in both."""
+        for name, kind in self.vocabulary.changing.items():
+            if one.meanings[name] is not other.meanings[name]:
+                for things in product(*(self.things[sort] for sort in kind.split())):
+                    yield one.meanings[name](*things) == other.meanings[name](*things)
+
+
+class State:
+    """What each relation is at one moment: `state.applied(s, t)`."""
+
+    def __init__(self, universe: Universe, meanings: Mapping[str, Relation]) -> None:
+        self.universe, self.meanings = universe, meanings
+
+    def __getattr__(self, name: str) -> Relation:
+        if name in self.meanings:
+            return self.meanings[name]
+        if name in self.universe.fixed:
+            return self.universe.fixed[name]
+        raise AttributeError(name)
+
+    def every(self, body: Callable[..., Formula]) -> Formula:
+        return self.universe.every(body)
+
+    def some(self, body: Callable[..., Formula]) -> Formula:
+        return self.universe.some(body)
+
+    def then(self, **changes: Relation) -> State:
+        """The same, but for these relations."""
+        return State(self.universe, {**self.meanings, **changes})
+
+
+@dataclass(frozen=True)
+class Effect:
+    """When a step can happen, condition by condition, and what each relation that it changes is afterwards. of_items:
+    conditions on single items, which a proof asks of the items alone that it speaks of."""
+
+    when: Mapping[str, Formula]
+    then: Mapping[str, Relation]
+    of_items: Mapping[str, Callable[[Any], Formula]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: `body` takes the state, and what takes part in it. sets: by parameter the sorts of a set that may be any."""
+
+    name: str
+    body: Callable[..., Effect]
+    sets: Mapping[str, str]
+
+    @property
+    def participants(self) -> list[str]:
+        return [name for name in variables(self.body, 1) if name not in self.sets]
+
+    def take(self, now: State, tag: str = "") -> tuple[dict[str, Any], Effect]:
+        """The step out of a state, by things and sets of which nothing else is known; these, by name."""
+        given = dict(
+            zip(self.participants, now.universe.constants(self.participants, tag), strict=True)
+        )
+        sets = {name: now.universe.symbol(f"{name}{tag}", kind) for name, kind in self.sets.items()}
+        given |= sets
+        return given, self.body(now, **given)
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """What holds in every state, in a sentence, of all things that `body` speaks of."""
+
+    name: str
+    says: str
+    body: Callable[..., Formula]
+
+    def of(self, now: State, *things: Any) -> Formula:
+        return self.body(now, *things)
+
+    def everywhere(self, now: State) -> Formula:
+        return now.universe.every(lambda *things: self.body(now, *things), variables(self.body, 1))

@@ -1,0 +1,146 @@
+"""What has to be shown, formula by formula, and the solvers that show it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import z3
+
+from tests.proof.invariants import INVARIANTS, is_inside_the_cut
+from tests.proof.logic import LETTERS, Effect, Invariant, Step, Universe, variables
+from tests.proof.mutations import Mutation
+from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts
+
+ANNOUNCE = "announce"
+LEMMA = "what reaches it was created inside M"
+TIMEOUT_MS = 60_000
+COMES_OF = "items come of something"
+"""Holds of an item and its parent, whose parent has one too: a proof asks for it of the items alone that it speaks of, so that
+there is no end of parents."""
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """Formulas that cannot hold all at once."""
+
+    name: str
+    formulas: tuple[Any, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What the solvers said of an obligation, and how long it took them; cvc5 need not have been asked."""
+
+    name: str
+    z3: str
+    z3_s: float
+    cvc5: str | None = None
+    cvc5_s: float = 0.0
+
+
+def holds(proven: Proven) -> bool:
+    return {proven.z3, proven.cvc5} <= {"unsat", None}
+
+
+class Proof:
+    """All obligations, of any number of anything. planted: a fault in one of the steps; then those alone that it may break."""
+
+    def __init__(self, planted: Mutation | None = None) -> None:
+        self.universe = Universe(VOCABULARY)
+        self.now = self.universe.state("now")
+        self.planted = planted
+        self.facts = [*fixed_facts(self.now).values()]
+        self.held = [
+            each.everywhere(self.now) for name, each in INVARIANTS.items() if name != COMES_OF
+        ]
+
+    def obligations(self) -> Iterator[Obligation]:
+        if self.planted is None:
+            yield from self.at_the_beginning()
+        for step in STEPS.values():
+            if self.planted is None or step.name == self.planted.step:
+                yield from self.kept_by(step)
+
+    def formulas(self) -> Iterable[Any]:
+        """All that any of the obligations says, each once."""
+        said = [formula for each in self.obligations() for formula in each.formulas]
+        return {formula.get_id(): formula for formula in said}.values()
+
+    def at_the_beginning(self) -> Iterator[Obligation]:
+        """Every invariant holds when nothing has happened."""
+        beginning = self.universe.beginning()
+        for each in INVARIANTS.values():
+            false = z3.Not(each.of(beginning, *self._things(each)))
+            yield Obligation(f"beginning: {each.name}", (*self.facts, false))
+
+    def kept_by(self, step: Step) -> Iterator[Obligation]:
+        """Where all invariants hold, each of them holds behind the step."""
+        given, effect = step.take(self.now)
+        if self.planted is not None:
+            effect = self.planted.plant(self.now, effect, given)
+        afterwards = self.now.then(**effect.then)
+        taking_part = _items(step.participants, [given[name] for name in step.participants])
+        lemmas = []
+        if step.name == ANNOUNCE:
+            inside = partial(is_inside_the_cut, self.now, given["p"], given["news"])
+            yield self._least_counterexample(effect, inside)
+            lemmas = [self.universe.every(inside, ["b", "i"])]
+        for each in INVARIANTS.values():
+            things = self._things(each)
+            items = _items(variables(each.body, 1), things) + taking_part
+            of_items = [asked(i) for asked in effect.of_items.values() for i in items]
+            false = z3.Not(each.of(afterwards, *things))
+            premises = (*self._premises(items), *lemmas, *effect.when.values(), *of_items)
+            yield Obligation(f"{step.name}: {each.name}", (*premises, false))
+
+    def _least_counterexample(self, effect: Effect, inside: Callable[..., Any]) -> Obligation:
+        """The cut rule's lemma, by induction over the order in which ticks were published: an item of which it is false, though
+        it is true of all that was created before."""
+        now = self.now
+        b, i = self.universe.constants(["b", "i"], "_it")
+        before = now.every(
+            lambda j: z3.Implies(now.earlier(now.creator(j), now.creator(i)), inside(b, j))
+        )
+        premises = (*self._premises([i]), *effect.when.values())
+        return Obligation(f"{ANNOUNCE}: {LEMMA}", (*premises, before, z3.Not(inside(b, i))))
+
+    def _things(self, each: Invariant) -> list[Any]:
+        return self.universe.constants(variables(each.body, 1), "_it")
+
+    def _premises(self, items: list[Any]) -> list[Any]:
+        return [*self.facts, *self.held, *(INVARIANTS[COMES_OF].of(self.now, i) for i in items)]
+
+
+def _items(names: list[str], things: list[Any]) -> list[Any]:
+    return [thing for name, thing in zip(names, things, strict=True) if LETTERS[name[0]] == "item"]
+
+
+def by_z3(obligation: Obligation, timeout_ms: int = TIMEOUT_MS) -> tuple[str, float]:
+    began = time.monotonic()
+    solver = z3.Solver()
+    solver.set("timeout", timeout_ms)
+    solver.add(*obligation.formulas)
+    return str(solver.check()), round(time.monotonic() - began, 3)
+
+
+def by_cvc5(obligation: Obligation, timeout_ms: int = TIMEOUT_MS) -> tuple[str, float]:
+    """The same formulas, asked of another solver."""
+    import cvc5
+
+    solver = z3.Solver()
+    solver.add(*obligation.formulas)
+    text = f"(set-logic ALL)\n{solver.to_smt2()}"
+    began = time.monotonic()
+    other = cvc5.Solver(cvc5.TermManager())
+    other.setOption("full-saturate-quant", "true")
+    other.setOption("tlimit-per", str(timeout_ms))
+    parser = cvc5.InputParser(other)
+    parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, obligation.name)
+    symbols, said = parser.getSymbolManager(), ""
+    while not (command := parser.nextCommand()).isNull():
+        said += command.invoke(other, symbols)
+    return said.strip(), round(time.monotonic() - began, 3)

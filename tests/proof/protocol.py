@@ -1,0 +1,557 @@
+"""Rules 1 to 8 and 11 as a transition system: what is there, and each step that anything can take.
+
+A *place* is a segment with a slot of it, and `reaches(a, b)` says that an item at place a can become one at b or at an
+earlier slot of b's segment: the slot of a plus the shortest delay is at most that of b (rule 7). A min time t of a segment
+announces all of its places below t. Of the graph and of the order of slots the proof needs no more than that every place
+reaches itself, and whatever is reached by what it reaches; `test_places.py` holds `SegmentGraph` to that.
+
+A *tick* stands for an entry of a home's log. What each tick creates, consumes and promises is fixed from the beginning,
+and may be anything: a proof for all such contents is one for nodes that decide as they go. An item has one creator and one
+consumer; one that is never consumed has a consumer that is never published. A cell is the set of items that it is a checksum of: of
+what was applied once and not twice. (A checksum of XOR takes another set for the empty one with a chance of 2^-64.) A front
+is one joining of it (rule 8).
+
+Left out: pipelines that change, restart or end; shards that come and go; nodes that are evicted, retired, or come back in
+another incarnation, and with them whatever is late, vacant or written off; what one shard by itself tells ahead of the record; that a
+pipeline begins when its fronts have joined; limits. Where the model lets more happen than the code does, this is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from z3 import And, Implies, Not, Or, Xor
+
+from tests.proof.logic import Effect, Formula, Relation, State, Step, Vocabulary
+
+VOCABULARY = Vocabulary(
+    fixed={
+        # The world: items, ticks and what they do, places, fronts.
+        "at": "item -> place", "creator": "item -> tick", "consumer": "item -> tick", "by": "tick -> node",
+        "home": "node -> shard", "owner": "place -> shard", "reaches": "place place",
+        "labelled": "item", "labeller": "item -> front", "parent": "item -> item", "is_hold": "item",
+        "joins": "front -> tick", "leaves": "front -> tick", "feeds": "front place", "promises": "tick front place",
+        # What reports say, and whole reports of them.
+        "sender": "report -> shard", "follows": "report report", "says_applied": "report tick", "says_open": "report item",
+        "says_passed": "report front place", "says_touched": "report tick", "says_pinned": "report front",
+        "tells": "whole -> report", "repeats": "whole tick", "let_go": "whole tick",
+    },
+    changing={
+        # Nodes: what is published, in which order, and how far fronts have promised.
+        "published": "tick", "earlier": "tick tick", "promised": "front place",
+        # Homes: what is accepted, and in which order.
+        "accepted": "tick", "ahead": "tick tick", "granted": "front", "grant": "front place",
+        # Shards: durable with their logs.
+        "applied": "shard tick", "open": "item", "passed": "shard front place", "untold": "shard tick",
+        "snapped": "shard tick", "pinned": "shard front", "pin": "shard front place", "kept": "shard front",
+        # Reports: made, of the sender's present run, sent; and in which order.
+        "made": "report", "latest": "shard report", "live": "report", "sent": "report", "newer": "report report",
+        "posted": "whole",
+        # What a process has heard of each shard.
+        "heard": "shard shard", "goes_by": "shard report", "seen": "shard shard tick", "seen_open": "shard item",
+        "seen_passed": "shard shard front place", "touched": "shard shard tick", "needed": "shard tick",
+        # What a process has announced: appended, durable, told.
+        "announced": "shard place", "recorded": "shard place", "told": "shard place",
+    },
+)  # fmt: skip
+STEPS: dict[str, Step] = {}
+
+
+def step(**sets: str) -> Callable[[Callable[..., Effect]], Step]:
+    """A step of the system. sets: its parameters that are sets, with the sorts of what is in them."""
+
+    def take(body: Callable[..., Effect]) -> Step:
+        made = STEPS[body.__name__] = Step(body.__name__, body, sets)
+        return made
+
+    return take
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def home_of(now: State, t: Any) -> Any:
+    return now.home(now.by(t))
+
+
+def owner_of(now: State, i: Any) -> Any:
+    return now.owner(now.at(i))
+
+
+def touches(now: State, t: Any, i: Any) -> Formula:
+    return Or(now.creator(i) == t, now.consumer(i) == t)
+
+
+def durable(now: State, t: Any) -> Formula:
+    """A tick is durable in its home's log, which is when the home has applied it."""
+    return now.applied(home_of(now, t), t)
+
+
+def in_cut(now: State, p: Any, t: Any) -> Formula:
+    """A tick is inside M, as p knows it: every shard is known to have applied it (rule 6)."""
+    return now.every(lambda s: now.seen(p, s, t))
+
+
+def has(now: State, s: Any, f: Any) -> Formula:
+    """A front has joined at a shard, and has not left there."""
+    return And(now.applied(s, now.joins(f)), Not(now.applied(s, now.leaves(f))))
+
+
+def seen_to_have(now: State, p: Any, s: Any, f: Any) -> Formula:
+    return And(now.seen(p, s, now.joins(f)), Not(now.seen(p, s, now.leaves(f))))
+
+
+def leads(now: State, f: Any, a: Any, b: Any) -> Formula:
+    """The front feeds a, which reaches b."""
+    return And(now.feeds(f, a), now.reaches(a, b))
+
+
+def adds(relation: Relation, *these: Any) -> Relation:
+    """The relation, and it holds of these things."""
+    return lambda *all_: Or(_are(all_, these), relation(*all_))
+
+
+def _are(all_: tuple[Any, ...], these: tuple[Any, ...]) -> Formula:
+    return And([one == other for one, other in zip(all_, these, strict=True)])
+
+
+# --- what is taken for granted --------------------------------------------------------------------
+
+
+def fixed_facts(now: State) -> dict[str, Formula]:
+    """Of the graph, and of nodes' tables of what they do: nothing that a process has to see to."""
+    return {
+        "a place reaches itself": now.every(lambda a: now.reaches(a, a)),
+        "what is reached by what a place reaches": now.every(
+            lambda a, b, a2: Implies(And(now.reaches(a, b), now.reaches(b, a2)), now.reaches(a, a2))
+        ),
+        "an item consumed by its creator cancels out, and is none": now.every(
+            lambda i: now.creator(i) != now.consumer(i)
+        ),
+        "a hold is let go of by its node": now.every(
+            lambda i: Implies(now.is_hold(i), now.by(now.creator(i)) == now.by(now.consumer(i)))
+        ),
+        "a front leaves by a tick of its node": now.every(
+            lambda f: now.by(now.joins(f)) == now.by(now.leaves(f))
+        ),
+    }
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+@step()
+def publish(now: State, t: Any) -> Effect:
+    """Rule 1: a node takes a whole step, and what it does is durable with the node (`FrontCore` in fronts/core.py, `Spool.flush`, a
+    query's checkpoint): it will hand over tick t and no other. What it consumes was published before; an item of a front is
+    labelled by its grant and beyond its promises; any other one comes of an item that the same tick consumes, or of a hold of its
+    node that is not let go of before (rule 11). That a promise is made by a later tick than the items below it is not
+    asked: the same tick may have both."""
+    return Effect(
+        when={
+            "it is new": Not(now.published(t)),
+            "what it consumes was published": now.every(
+                lambda i: Implies(now.consumer(i) == t, now.published(now.creator(i)))
+            ),
+            "its items are labelled as granted": now.every(
+                lambda i: Implies(And(now.creator(i) == t, now.labelled(i)), _may_label(now, i, t))
+            ),
+            "it promises for fronts of its node": now.every(
+                lambda f, a: Implies(now.promises(t, f, a), now.by(now.joins(f)) == now.by(t))
+            ),
+            "a front leaves once it has joined": now.every(
+                lambda f: Implies(
+                    now.leaves(f) == t, Or(now.joins(f) == t, now.published(now.joins(f)))
+                )
+            ),
+        },
+        of_items={
+            "its other items come of what it consumes or holds": lambda i: _comes_of(now, i, t)
+        },
+        then={
+            "published": adds(now.published, t),
+            "earlier": lambda u, u2: Or(now.earlier(u, u2), And(u2 == t, now.published(u))),
+            "promised": lambda f, a: Or(now.promised(f, a), now.promises(t, f, a)),
+        },
+    )
+
+
+def _may_label(now: State, i: Any, t: Any) -> Formula:
+    f, a = now.labeller(i), now.at(i)
+    return And(
+        now.by(now.joins(f)) == now.by(t), now.published(now.joins(f)), Not(now.published(now.leaves(f))),
+        now.feeds(f, a), now.granted(f), Not(now.grant(f, a)), Not(now.promised(f, a)),
+    )  # fmt: skip
+
+
+def _comes_of(now: State, i: Any, t: Any) -> Formula:
+    parent = now.parent(i)
+    holds = And(
+        now.is_hold(parent), now.by(now.creator(parent)) == now.by(t), now.published(now.creator(parent)),
+        Not(now.published(now.consumer(parent))),
+    )  # fmt: skip
+    comes = And(now.reaches(now.at(parent), now.at(i)), Or(now.consumer(parent) == t, holds))
+    return Implies(And(now.creator(i) == t, Not(now.labelled(i))), comes)
+
+
+# --- homes ----------------------------------------------------------------------------------------
+
+
+@step()
+def accept(now: State, t: Any) -> Effect:
+    """Rules 2 and 3: the node's home takes its next tick as an entry of its log, not durable yet (`Sessions.submit`,
+    `Journal.append_home`). A node hands over again what it has not been told is durable, so a tick that a crash of the home has lost comes
+    again. What the home refuses, no node does that keeps rule 1 (promise 1 for what is published)."""
+    return Effect(
+        when={
+            "it was handed over": now.published(t),
+            "it is not there": Not(now.accepted(t)),
+            "its node's earlier ones are": now.every(
+                lambda u: Implies(And(now.by(u) == now.by(t), now.earlier(u, t)), now.accepted(u))
+            ),
+        },
+        then={
+            "accepted": adds(now.accepted, t),
+            "ahead": lambda u, u2: Or(
+                now.ahead(u, u2),
+                And(u2 == t, now.accepted(u), home_of(now, u) == home_of(now, t)),
+            ),
+        },
+    )
+
+
+def _applied(now: State, s: Any, t: Any) -> dict[str, Relation]:
+    """A shard applies an entry: `ShardPipeline.apply_tick`, and `apply_at_once` where it is one of a run."""
+
+    def turned(i: Any) -> Formula:
+        return Xor(now.open(i), And(owner_of(now, i) == s, touches(now, t, i)))
+
+    return {
+        "applied": adds(now.applied, s, t),
+        "untold": adds(now.untold, s, t),
+        "open": turned,
+        "passed": lambda s2, f, a: Or(now.passed(s2, f, a), And(s2 == s, now.promises(t, f, a))),
+    }
+
+
+def _in_order(now: State, s: Any, t: Any) -> Formula:
+    return now.every(lambda u: Implies(now.ahead(u, t), now.applied(s, u)))
+
+
+@step()
+def commit(now: State, s: Any, t: Any) -> Effect:
+    """Rule 3: an entry is durable in its home's log, and the home applies its own part (`LogApplier.commit`). Entries become durable
+    in their order; one by one here, many at once in the code."""
+    return Effect(
+        when={
+            "it is accepted": And(now.accepted(t), s == home_of(now, t)),
+            "it is not applied": Not(now.applied(s, t)),
+            "all ahead of it are": _in_order(now, s, t),
+        },
+        then=_applied(now, s, t),
+    )
+
+
+@step()
+def receive(now: State, s: Any, t: Any) -> Effect:
+    """Rules 2 and 3: another shard takes an entry of a home's log, which is durable there, and applies its part (`Receiver._take_entries`,
+    `LogApplier.apply`). Frames may be lost, repeated and overtaken: a home sends any entry, at any time, as often as need be. What is
+    appended here and not durable has no effect, and is no step."""
+    return Effect(
+        when={
+            "it is durable at its home": And(durable(now, t), s != home_of(now, t)),
+            "it is not applied": Not(now.applied(s, t)),
+            "all ahead of it are": _in_order(now, s, t),
+        },
+        then=_applied(now, s, t),
+    )
+
+
+@step(given="place")
+def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
+    """Rule 8: the home grants a front when every shard is seen to have pinned it: from the largest pin on, and that is durable
+    (`Pipeline.new_grants`, `FrontsGranted`). A larger grant would do."""
+    return Effect(
+        when={
+            "it is the front's home": p == home_of(now, now.joins(f)),
+            "it is not granted": Not(now.granted(f)),
+            "every shard has pinned it": now.every(lambda s: seen_to_have(now, p, s, f)),
+            "its own pin is durable": now.kept(p, f),
+            "from the largest pin on": now.every(lambda s, a: Implies(now.pin(s, f, a), given(a))),
+        },
+        then={
+            "granted": adds(now.granted, f),
+            "grant": lambda f2, a: Or(now.grant(f2, a), And(f2 == f, given(a))),
+        },
+    )
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+@step(pins="front place")
+def report(now: State, s: Any, r: Any, pins: Relation) -> Effect:
+    """Rules 5 and 8: a shard says what it is at this moment, and goes by that itself (`Reporter.refresh`, `ShardPipeline.take_report`). What
+    its ticks touched since the report before is told along. In the same moment it pins the fronts that it has not pinned: behind
+    all that it has announced (`Pipeline.new_pins`). A larger pin would do."""
+    fresh = _fresh_pin(now, s)
+    return Effect(
+        when={
+            "the report is new": And(Not(now.made(r)), now.sender(r) == s),
+            "it says what is applied": now.every(
+                lambda t: now.says_applied(r, t) == now.applied(s, t)
+            ),
+            "it says what is open": now.every(
+                lambda i: Implies(owner_of(now, i) == s, now.says_open(r, i) == now.open(i))
+            ),
+            "it says what is promised": now.every(
+                lambda f, a: now.says_passed(r, f, a) == now.passed(s, f, a)
+            ),
+            "it tells what was touched": now.every(
+                lambda t: now.says_touched(r, t) == now.untold(s, t)
+            ),
+            "it says which fronts are pinned": now.every(
+                lambda f: now.says_pinned(r, f) == Or(now.pinned(s, f), fresh(s, f))
+            ),
+            "it follows the one before": now.every(
+                lambda r0: Implies(now.follows(r0, r), now.latest(s, r0))
+            ),
+            "pins are behind what was announced": now.every(
+                lambda f, a, b: Implies(And(now.announced(s, b), leads(now, f, a, b)), pins(f, a))
+            ),
+        },
+        then={
+            "made": adds(now.made, r),
+            "live": adds(now.live, r),
+            "newer": lambda r1, r2: Or(
+                now.newer(r1, r2), And(r1 == r, now.made(r2), now.sender(r2) == s)
+            ),
+            "latest": lambda s2, r2: Or(And(s2 == s, r2 == r), And(s2 != s, now.latest(s2, r2))),
+            "untold": lambda s2, t: And(s2 != s, now.untold(s2, t)),
+            "pinned": lambda s2, f: Or(now.pinned(s2, f), fresh(s2, f)),
+            "pin": lambda s2, f, a: Or(
+                And(fresh(s2, f), pins(f, a)), And(Not(fresh(s2, f)), now.pin(s2, f, a))
+            ),
+            **_goes_by(now, s, r, lambda t: now.untold(s, t)),
+        },
+    )
+
+
+def _fresh_pin(now: State, s: Any) -> Relation:
+    return lambda s2, f: And(s2 == s, has(now, s, f), Not(now.pinned(s, f)))
+
+
+def _goes_by(now: State, p: Any, r: Any, touched: Relation) -> dict[str, Relation]:
+    """A process goes by a report from here on, and holds what it tells of touched places (`Combiner.take`, `Vectors.take`)."""
+    s = now.sender(r)
+
+    def mine(p2: Any, s2: Any, new: Formula, old: Formula) -> Formula:
+        return Or(And(p2 == p, s2 == s, new), And(Not(And(p2 == p, s2 == s)), old))
+
+    return {
+        "heard": adds(now.heard, p, s),
+        "goes_by": lambda p2, r2: mine(p2, now.sender(r2), r2 == r, now.goes_by(p2, r2)),
+        "seen": lambda p2, s2, t: mine(p2, s2, now.says_applied(r, t), now.seen(p2, s2, t)),
+        "seen_open": lambda p2, i: mine(
+            p2, owner_of(now, i), now.says_open(r, i), now.seen_open(p2, i)
+        ),
+        "seen_passed": lambda p2, s2, f, a: mine(
+            p2, s2, now.says_passed(r, f, a), now.seen_passed(p2, s2, f, a)
+        ),
+        "touched": lambda p2, s2, t: Or(now.touched(p2, s2, t), And(p2 == p, s2 == s, touched(t))),
+    }
+
+
+@step()
+def keep_pin(now: State, s: Any, f: Any) -> Effect:
+    """Rule 8: a pin is durable (`Pinned`), and a crash does not undo it."""
+    return Effect(when={"it is pinned": now.pinned(s, f)}, then={"kept": adds(now.kept, s, f)})
+
+
+def _may_go_out(now: State, r: Any) -> dict[str, Formula]:
+    return {
+        "it is of this run of its sender": now.live(r),
+        "its pins are durable": now.every(
+            lambda f: Implies(now.says_pinned(r, f), now.kept(now.sender(r), f))
+        ),
+    }
+
+
+@step()
+def send(now: State, r: Any) -> Effect:
+    """Rules 5 and 8: a report goes out once the pins that it rests on are durable (`Reporter.committed`). It may arrive anywhere, at any
+    time, often or never."""
+    return Effect(when=_may_go_out(now, r), then={"sent": adds(now.sent, r)})
+
+
+@step()
+def send_whole(now: State, w: Any, r: Any) -> Effect:
+    """Rule 5: all that was reported so far, put together for whom a report is missing (`Reporter.send_whole_report`): without the touches
+    that the sender has let go of, but with its M, by which it did (`StableCut.let_go_by`). Letting go of less would do."""
+    s = now.sender(r)
+    return Effect(
+        when={
+            "it is new": And(Not(now.posted(w)), now.tells(w) == r),
+            **_may_go_out(now, r),
+            "what it lets go of is inside M": now.every(
+                lambda t, q: Implies(now.let_go(w, t), Or(now.needed(s, t), now.seen(s, q, t)))
+            ),
+            "it says what must be heard first": now.every(
+                lambda t: Implies(now.needed(s, t), now.let_go(w, t))
+            ),
+            "it repeats all other touches": now.every(
+                lambda t: Implies(
+                    And(now.touched(s, s, t), Not(now.let_go(w, t))), now.repeats(w, t)
+                )
+            ),
+        },
+        then={"posted": adds(now.posted, w)},
+    )
+
+
+@step()
+def hear(now: State, p: Any, r: Any, r0: Any) -> Effect:
+    """Rule 5: a process takes the report that follows the last one which it took (`Reporter.take_report`). Others it passes over."""
+    return Effect(
+        when={
+            "it was sent": And(now.sent(r), now.sender(r) != p),
+            "it is the next": And(now.goes_by(p, r0), now.follows(r0, r)),
+        },
+        then=_goes_by(now, p, r, lambda t: now.says_touched(r, t)),
+    )
+
+
+@step()
+def hear_whole(now: State, p: Any, w: Any, r: Any) -> Effect:
+    """Rule 5: a process takes a whole report that is not older than what it goes by, by epoch and number (`Receiver.take_frame`,
+    `Reporter.take_report`), and announces nothing until its own M is as far as the sender's was (`StableCut.need`)."""
+    return Effect(
+        when={
+            "it was sent": And(now.posted(w), now.tells(w) == r, now.sender(r) != p),
+            "it is not older": now.every(
+                lambda r0: Implies(
+                    And(now.goes_by(p, r0), now.sender(r0) == now.sender(r)),
+                    Or(r0 == r, now.newer(r, r0)),
+                )
+            ),
+        },
+        then={
+            **_goes_by(now, p, r, lambda t: now.repeats(w, t)),
+            "needed": lambda p2, t: Or(now.needed(p2, t), And(p2 == p, now.let_go(w, t))),
+        },
+    )
+
+
+# --- announcements --------------------------------------------------------------------------------
+
+
+@step(news="place")
+def announce(now: State, p: Any, news: Relation) -> Effect:
+    """Rules 6 to 8: a process announces places (appended, not durable) by the cut rule (`Combiner.allowed_min_times`, `SegmentGraph.min_times`,
+    `StableCut.is_reached`): nothing that reaches one of them is open at a shard, or was touched outside of M, or can be
+    labelled by a front."""
+    return Effect(
+        when={
+            "every shard was heard": now.every(lambda s: now.heard(p, s)),
+            "M is as far as others have let go": now.every(
+                lambda t, s: Implies(now.needed(p, t), now.seen(p, s, t))
+            ),
+            "nothing open reaches it": now.every(
+                lambda b, i: Implies(
+                    And(news(b), now.seen_open(p, i)), Not(now.reaches(now.at(i), b))
+                )
+            ),
+            "nothing touched outside M reaches it": now.every(
+                lambda b, i, t: Implies(
+                    And(
+                        news(b), touches(now, t, i), now.touched(p, owner_of(now, i), t),
+                        now.reaches(now.at(i), b),
+                    ),
+                    in_cut(now, p, t),
+                )
+            ),
+            "fronts that some shard has hold it": now.every(
+                lambda b, f, a, s, q: Implies(
+                    And(news(b), leads(now, f, a, b), seen_to_have(now, p, s, f)),
+                    And(seen_to_have(now, p, q, f), Or(now.pin(q, f, a), now.seen_passed(p, q, f, a))),
+                )
+            ),
+            "fronts that have left outside M hold it": now.every(
+                lambda b, f, a, s: Implies(
+                    And(news(b), leads(now, f, a, b), now.touched(p, s, now.leaves(f))),
+                    Or(in_cut(now, p, now.leaves(f)), And(now.pinned(s, f), now.pin(s, f, a))),
+                )
+            ),
+        },
+        then={"announced": lambda p2, b: Or(now.announced(p2, b), And(p2 == p, news(b)))},
+    )  # fmt: skip
+
+
+@step(some="place")
+def record(now: State, p: Any, some: Relation) -> Effect:
+    """Rule 8: announcements are durable (`Announcement`, `Reporter.publish`)."""
+    return Effect(
+        when={"they were appended": now.every(lambda b: Implies(some(b), now.announced(p, b)))},
+        then={"recorded": lambda p2, b: Or(now.recorded(p2, b), And(p2 == p, some(b)))},
+    )
+
+
+@step()
+def tell(now: State, p: Any, b: Any) -> Effect:
+    """Rule 8: a subscriber or another process hears what is durable (`Reporter.publish`, `Announced`)."""
+    return Effect(when={"it is durable": now.recorded(p, b)}, then={"told": adds(now.told, p, b)})
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+@step(some="tick")
+def snapshot(now: State, p: Any, some: Relation) -> Effect:
+    """Rule 6: a snapshot takes the log's place: touches inside M, as far as it has ever come, are not in it (`snapshot_pipeline`, `StableCut.let_go_by`).
+    Having more of them would do."""
+    return Effect(
+        when={
+            "what it lets go of is inside M": now.every(
+                lambda t, q: Implies(some(t), Or(now.needed(p, t), now.seen(p, q, t)))
+            )
+        },
+        then={"snapped": lambda p2, t: Or(And(p2 == p, some(t)), And(p2 != p, now.snapped(p2, t)))},
+    )
+
+
+@step()
+def crash(now: State, p: Any) -> Effect:
+    """Rules 3 and 6: a process dies at any moment, and comes back with what is durable (`Recovery.recover`): cells, promises, durable pins and
+    announcements, and as touched all that it has applied beyond the M of its snapshot, which its own M must reach
+    again. Gone is what was accepted and not durable, and all that was heard."""
+
+    def stays(t: Any) -> Formula:
+        return And(now.accepted(t), Or(home_of(now, t) != p, now.applied(p, t)))
+
+    return Effect(
+        when={},
+        then={
+            "accepted": stays,
+            "ahead": lambda t, u: And(now.ahead(t, u), stays(t), stays(u)),
+            "untold": lambda s, t: Or(
+                And(s == p, now.applied(p, t), Not(now.snapped(p, t))),
+                And(s != p, now.untold(s, t)),
+            ),
+            "latest": lambda s, r: And(s != p, now.latest(s, r)),
+            "live": lambda r: And(now.live(r), now.sender(r) != p),
+            "heard": lambda p2, s: And(p2 != p, now.heard(p2, s)),
+            "goes_by": lambda p2, r: And(p2 != p, now.goes_by(p2, r)),
+            "seen": lambda p2, s, t: And(p2 != p, now.seen(p2, s, t)),
+            "seen_open": lambda p2, i: And(p2 != p, now.seen_open(p2, i)),
+            "seen_passed": lambda p2, s, f, a: And(p2 != p, now.seen_passed(p2, s, f, a)),
+            "touched": lambda p2, s, t: And(p2 != p, now.touched(p2, s, t)),
+            "needed": lambda p2, t: Or(
+                And(p2 == p, now.snapped(p, t)), And(p2 != p, now.needed(p2, t))
+            ),
+            "pinned": lambda s, f: And(now.pinned(s, f), Or(s != p, now.kept(p, f))),
+            "announced": lambda p2, b: Or(
+                And(p2 == p, now.recorded(p, b)), And(p2 != p, now.announced(p2, b))
+            ),
+        },
+    )

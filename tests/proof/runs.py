@@ -1,0 +1,86 @@
+"""Runs of the system with so many of everything: situations that there are, to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import z3
+
+from tests.proof.invariants import INVARIANTS
+from tests.proof.logic import LETTERS, Effect, Formula, State, Step, Universe
+from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts
+
+Plant = Callable[[State, Effect, Mapping[str, Any]], Effect]
+"""What becomes of a step when a fault is planted in it: by the state, what it was, and who takes part."""
+SMALL = {
+    "shard": 2, "node": 2, "front": 1, "tick": 4, "item": 2, "place": 2, "report": 3, "whole": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step of a run, with what takes part in it, and the state behind it."""
+
+    step: Step
+    given: Mapping[str, Any]
+    after: State
+
+
+class Run:
+    """Steps one after the other, out of the beginning or of any state of which the invariants hold."""
+
+    def __init__(
+        self, sizes: Mapping[str, int] | None = None, plants: Mapping[str, Plant] | None = None
+    ) -> None:
+        self.universe = Universe(VOCABULARY, {**SMALL, **(sizes or {})})
+        self.plants = plants or {}
+        self.formulas: list[Formula] = []
+        self.moments: list[Moment] = []
+        self.first = self.now = self.universe.state("0")
+        self.formulas += fixed_facts(self.now).values()
+
+    def begin(self) -> Run:
+        """Out of the beginning."""
+        self.formulas += self.universe.same(self.now, self.universe.beginning())
+        return self
+
+    def suppose(self, names: Sequence[str] = tuple(INVARIANTS)) -> Run:
+        """Out of any state of which these invariants hold."""
+        self.formulas += [INVARIANTS[name].everywhere(self.now) for name in names]
+        return self
+
+    def follow(self, schedule: str) -> Run:
+        """Steps by their names, and behind a slash, where it is said, the numbers of what takes part: `hear/p=1,r=2`."""
+        for word in schedule.split():
+            name, _, said = word.partition("/")
+            self._take(name, dict(pair.split("=") for pair in said.split(",") if pair))
+        return self
+
+    def _take(self, name: str, said: Mapping[str, str]) -> None:
+        number = len(self.moments) + 1
+        step = STEPS[name]
+        given, effect = step.take(self.now, f"_{number}")
+        if name in self.plants:
+            effect = self.plants[name](self.now, effect, given)
+        for parameter, place in said.items():
+            things = self.universe.things[LETTERS[parameter[0]]]
+            self.formulas.append(given[parameter] == things[int(place) - 1])
+        items = self.universe.things["item"]
+        of_items = [asked(i) for asked in effect.of_items.values() for i in items]
+        after = self.universe.state(str(number))
+        changes = self.universe.same(after, self.now.then(**effect.then))
+        self.formulas += [*effect.when.values(), *of_items, *changes]
+        self.moments.append(Moment(step, given, after))
+        self.now = after
+
+    def breaks(self, name: str) -> Run:
+        """In the end an invariant does not hold."""
+        self.formulas.append(z3.Not(INVARIANTS[name].everywhere(self.now)))
+        return self
+
+    def ends(self, body: Callable[..., Formula]) -> Run:
+        """In the end this holds of some things."""
+        self.formulas.append(self.now.some(lambda *things: body(self.now, *things)))
+        return self

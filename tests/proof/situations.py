@@ -1,0 +1,124 @@
+"""What there has to be, or the proof would be one of nothing: steps that can be taken, a run that announces, faults that are found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import z3
+
+from tests.proof.invariants import PROMISES
+from tests.proof.mutations import BOTH, CAUGHT_UP, JOINED, MUTATIONS, Mutation
+from tests.proof.protocol import STEPS
+from tests.proof.runs import Run
+from tests.proof.story import Story
+
+TIMEOUT_MS = 300_000
+WHOLE_RUN = (
+    f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP} record tell snapshot crash report hear_whole announce"
+)
+"""Every step that there is: a front joins, labels an item, a worker consumes it, and a place is announced, recorded and told; a process crashes, comes
+back, and announces again."""
+
+
+@dataclass(frozen=True)
+class Sought:
+    """A situation to look for. breaks: the invariant that is false in its end; told: whether its story is worth telling."""
+
+    name: str
+    says: str
+    run: Callable[[], Run]
+    breaks: str | None = None
+    told: bool = True
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What came of it."""
+
+    name: str
+    says: str
+    said: str
+    seconds: float
+    story: tuple[str, ...]
+
+    @property
+    def found(self) -> bool:
+        return self.said == "sat"
+
+
+def can_be_taken(step: str) -> Run:
+    return Run().suppose().follow(step)
+
+
+def whole_run() -> Run:
+    """Something is announced behind an item that was there."""
+    run = Run({"report": 5}).begin().follow(WHOLE_RUN)
+    now = run.now
+    run.formulas.append(
+        now.some(
+            lambda p, i: z3.And(
+                now.told(p, now.at(i)),
+                now.published(now.creator(i)),
+                now.by(now.creator(i)) != now.by(now.consumer(i)),
+            )
+        )
+    )
+    return run
+
+
+def promise_alone() -> Run:
+    """Nothing is known but the promises."""
+    return Run().suppose(PROMISES).follow("announce").breaks(PROMISES[0])
+
+
+def mutated(mutation: Mutation) -> Run:
+    run = Run(mutation.sizes, {mutation.step: mutation.plant})
+    return run.begin().follow(mutation.story).breaks(mutation.breaks)
+
+
+SITUATIONS = [
+    *(
+        Sought(
+            step,
+            "It can be taken in a state that the invariants admit.",
+            partial(can_be_taken, step),
+            told=False,
+        )
+        for step in STEPS
+    ),
+    Sought("a whole run", "Something is announced, and told.", whole_run),
+    Sought(
+        "a promise alone",
+        "Without the other invariants promise 1 does not keep itself.",
+        promise_alone,
+        told=False,
+    ),
+    *(
+        Sought(
+            each.name,
+            f"({each.stage}, rule {each.rule}) {each.says}",
+            partial(mutated, each),
+            each.breaks,
+        )
+        for each in MUTATIONS.values()
+    ),
+]
+
+
+def search(sought: Sought) -> Situation:
+    """Has a solver look for a situation. What it finds is checked: a model is held against every formula."""
+    began = time.monotonic()
+    run = sought.run()
+    solver = z3.Solver()
+    solver.set("timeout", TIMEOUT_MS)
+    solver.add(*run.formulas)
+    said = str(solver.check())
+    story: tuple[str, ...] = ()
+    if said == "sat":
+        model = solver.model()
+        assert all(z3.is_true(model.eval(formula, True)) for formula in run.formulas)
+        story = tuple(Story(run, solver).lines(sought.breaks)) if sought.told else ()
+    return Situation(sought.name, sought.says, said, round(time.monotonic() - began, 1), story)

@@ -1,0 +1,172 @@
+"""A run that the solver has found, in plain English: what happened, step by step, and what is false in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import z3
+
+from tests.proof.invariants import INVARIANTS
+from tests.proof.logic import LETTERS, variables
+from tests.proof.protocol import VOCABULARY
+from tests.proof.runs import Moment, Run
+
+HAPPENS = {
+    "publish": "{by} publishes {t}, which {does}",
+    "accept": "{home} accepts {t}",
+    "commit": "{t} is durable at its home, {s}, which applies it",
+    "receive": "{s} receives {t}, and applies it",
+    "grant_front": "{p} grants {f}, and rules out {given}",
+    "report": "{s} makes {r}: {says}",
+    "keep_pin": "the pin of {f} is durable at {s}",
+    "send": "{r} goes out",
+    "send_whole": "{r} goes out once more as {w}",
+    "hear": "{p} takes {r} of {sender}",
+    "hear_whole": "{p} takes {w}, that is {r} of {sender}",
+    "announce": "{p} announces {news}",
+    "record": "{p} has announced {some} durably",
+    "tell": "{p} tells someone that it has announced {b}",
+    "snapshot": "{p} takes a snapshot, which lets go of {some}",
+    "crash": "{p} crashes, and comes back",
+}
+_QUICK_MS = 3_000
+
+
+class Story:
+    """A run, and the model that a solver has found of it."""
+
+    def __init__(self, run: Run, solver: z3.Solver) -> None:
+        self.run, self.universe, self.model = run, run.universe, solver.model()
+        self._numbers: dict[str, list[Any]] = {sort: [] for sort in self.universe.things}
+        """Things of each sort in the order in which the story comes to them."""
+        solver.set("timeout", _QUICK_MS)
+        for name in ("reaches", "promises"):
+            for things in self._members(self.universe.fixed[name], VOCABULARY.fixed[name]):
+                self._try_without(solver, self.universe.fixed[name](*things))
+
+    def _try_without(self, solver: z3.Solver, fact: Any) -> None:
+        solver.push()
+        solver.add(z3.Not(fact))
+        if solver.check() == z3.sat:
+            self.model = solver.model()
+        else:
+            solver.pop()
+
+    def lines(self, breaks: str | None = None) -> Iterator[str]:
+        """The story; breaks: the invariant that is false in the end."""
+        steps = [*map(self._step, self.run.moments)]
+        yield from self._world()
+        for number, step in enumerate(steps, 1):
+            yield f"{number:>3}. {step}"
+        yield from self._pins()
+        if breaks is not None:
+            yield f"False now: {INVARIANTS[breaks].says}"
+            yield f"Here: {self._broken(breaks)}."
+
+    def _world(self) -> Iterator[str]:
+        now = self.run.now
+        for i in self.universe.things["item"]:
+            t, u = now.creator(i), now.consumer(i)
+            if self._is(now.published(t)):
+                labelled = self._is(now.labelled(i))
+                origin = now.labeller(i) if labelled else now.parent(i)
+                yield (
+                    f"{self._said(i)} is at {self._said(now.at(i))} of {self._said(now.owner(now.at(i)))}, created by "
+                    f"{self._said(t)}, {'labelled by' if labelled else 'out of'} {self._said(origin)}, and consumed by "
+                    f"{self._said(u)}{'' if self._is(now.published(u)) else ', which does not come'}"
+                )
+        for a, b in self._members(self.universe.fixed["reaches"], "place place"):
+            if not a.eq(b):
+                yield f"{self._said(a)} reaches {self._said(b)}"
+
+    def _pins(self) -> Iterator[str]:
+        now = self.run.now
+        for s, f, a in self._members(now.pin, VOCABULARY.changing["pin"]):
+            if self._is(now.pinned(s, f)):
+                yield f"The pin of {self._said(f)} at {self._said(s)} rules out {self._said(a)}"
+
+    def _step(self, moment: Moment) -> str:
+        now, given = self.run.now, moment.given
+        words = {
+            name: self._set(thing, moment.step.sets[name])
+            if name in moment.step.sets
+            else self._said(thing)
+            for name, thing in given.items()
+        }
+        if "t" in given:
+            by = now.by(given["t"])
+            words |= {"by": self._said(by), "home": self._said(now.home(by))}
+            words["does"] = self._does(given["t"])
+        if "r" in given:
+            words["sender"] = self._said(now.sender(given["r"]))
+            words["says"] = self._says(given["r"])
+        return HAPPENS[moment.step.name].format(**words)
+
+    def _does(self, t: Any) -> str:
+        now, fixed = self.run.now, self.universe.fixed
+        items, fronts = self.universe.things["item"], self.universe.things["front"]
+        told = {
+            "creates": [i for i in items if self._is(now.creator(i) == t)],
+            "consumes": [i for i in items if self._is(now.consumer(i) == t)],
+            "joins": [f for f in fronts if self._is(now.joins(f) == t)],
+            "leaves": [f for f in fronts if self._is(now.leaves(f) == t)],
+            "promises to label no more at": [
+                a for u, _, a in self._members(fixed["promises"], "tick front place") if self._is(u == t)
+            ],
+        }  # fmt: skip
+        return self._listed(told, "is empty")
+
+    def _says(self, r: Any) -> str:
+        fixed, now = self.universe.fixed, self.run.now
+
+        def about(name: str) -> list[Any]:
+            rows = self._members(fixed[name], VOCABULARY.fixed[name])
+            return [row[-1] for row in rows if self._is(row[0] == r)]
+
+        mine = [i for i in about("says_open") if self._is(now.owner(now.at(i)) == now.sender(r))]
+        says = {
+            "has applied": about("says_applied"),
+            "has in its cells": mine,
+            "tells as touched": about("says_touched"),
+            "has pinned": about("says_pinned"),
+        }
+        return self._listed(says, "nothing has happened")
+
+    def _broken(self, name: str) -> str:
+        body = INVARIANTS[name].body
+        names = variables(body, 1)
+        for things in product(*(self.universe.things[LETTERS[each[0]]] for each in names)):
+            if not self._is(body(self.run.now, *things)):
+                return ", ".join(map(self._said, things))
+        raise AssertionError(f"{name!r} holds in the end")
+
+    def _is(self, formula: Any) -> bool:
+        return z3.is_true(self.model.eval(formula, True))
+
+    def _members(self, relation: Any, kind: str) -> list[tuple[Any, ...]]:
+        every = product(*(self.universe.things[sort] for sort in kind.split()))
+        return [things for things in every if self._is(relation(*things))]
+
+    def _said(self, thing: Any) -> str:
+        value = self.model.eval(thing, True)
+        (sort,) = [sort for sort, each in self.universe.sorts.items() if each == value.sort()]
+        known = self._numbers[sort]
+        known += [] if any(each.eq(value) for each in known) else [value]
+        number = [each.eq(value) for each in known].index(True) + 1
+        return f"{'whole report' if sort == 'whole' else sort} {number}"
+
+    def _set(self, relation: Any, kind: str) -> str:
+        return (
+            ", ".join(self._said(things[-1]) for things in self._members(relation, kind))
+            or "nothing"
+        )
+
+    def _listed(self, told: Mapping[str, list[Any]], nothing: str) -> str:
+        said = [
+            f"{verb} {', '.join(map(self._said, things))}"
+            for verb, things in told.items()
+            if things
+        ]
+        return "; ".join(said) or nothing
