@@ -1,13 +1,13 @@
 """Runs one tracker process with a planted fault: for showing that what is wrong does not pass.
 
-    python -m tests.sabotage early|lost|double|lifted|halved|open|undeclared -- serve --shard 0 --peers ... --store ...
+    python -m tests.sabotage early|lost|double|lifted|halved|open|undeclared|renamed -- serve --shard 0 --peers ... --store ...
 
 early: every min time that is read, of a segment or of a whole pipeline, is a slot further than what was announced,
 until it is complete.
 lost: one acknowledged tick with items is forgotten, with those that are applied at once with it.
 double: the same are applied twice. lifted: messages have no limits but the largest. halved: this process reckons without the
 edges that a pipeline got while it ran, where others reckon with them. open: every token sees everything over HTTP.
-undeclared: answers over HTTP have a field that their document has not. What follows `--` is the normal
+undeclared: answers over HTTP have a field that their document has not. renamed: a metric has another name. What follows `--` is the normal
 command line, in the same process; production code knows nothing of this.
 """
 
@@ -137,13 +137,27 @@ def answer_what_is_not_declared() -> None:
     Answer.model_dump_json = more  # type: ignore[method-assign,assignment]
 
 
+def rename_a_metric() -> None:
+    """What is scraped has the lag of segments by another name."""
+    from tracker.service.http import metrics
+
+    def render_otherwise(families: Any) -> bytes:
+        return rendered(families).replace(
+            b"lowmark_segment_lag_seconds", b"lowmark_segment_late_by_seconds"
+        )
+
+    rendered = vars(metrics)["render"]
+    vars(metrics)["render"] = render_otherwise
+
+
 OTHERS: dict[str, Callable[[], None]] = {
     "lifted": lift_limits,
     "halved": forget_new_edges,
     "open": let_every_token_see,
     "undeclared": answer_what_is_not_declared,
+    "renamed": rename_a_metric,
 }
-"""For the siege, for changes and for the API over HTTP: what the others look at is as it should be."""
+"""For the siege, for changes, for the API over HTTP and for dashboards: what the others look at is as it should be."""
 
 
 def main(arguments: list[str]) -> None:

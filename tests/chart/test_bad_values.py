@@ -66,6 +66,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"tls": TLS, "auth": {**AUTH, "clientSecret": "t"}, "dashboard": {"enabled": True}},
         "needs auth.peerSecret",
     ),
+    "dashboards of nothing": (
+        {"metrics": {"dashboards": {"enabled": True}}}, "needs metrics.enabled",
+    ),
     "a monitor of nothing": (
         {"metrics": {"serviceMonitor": {"enabled": True}}}, "needs metrics.enabled",
     ),

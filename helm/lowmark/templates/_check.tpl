@@ -79,6 +79,9 @@
 {{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.enabled: there would be nothing to scrape." -}}
 {{- end -}}
+{{- if and $v.metrics.dashboards.enabled (not $v.metrics.enabled) -}}
+{{- fail "metrics.dashboards.enabled needs metrics.enabled: they would show nothing." -}}
+{{- end -}}
 {{- if and $v.metrics.rules.enabled (not $v.metrics.enabled) -}}
 {{- fail "metrics.rules.enabled needs metrics.enabled: its alerts would never fire." -}}
 {{- end -}}
