@@ -4,6 +4,8 @@ there."""
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from typer.testing import CliRunner, Result
 import tracker
 from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE, MAX_NAMED_PIPELINES
 from tracker.cli.reaching import reach
@@ -40,6 +43,20 @@ def nobody() -> str:
 def test_the_version_is_an_option_too() -> None:
     result = run(nobody(), "--version")
     assert result.exit_code == 0 and result.stdout == f"{tracker.__version__}\n"
+
+
+def test_a_command_is_imported_when_it_is_run_and_no_other() -> None:
+    program = (
+        "import atexit, sys; from tracker.cli import main; sys.argv = ['lowmark', 'wait', '--help']; "
+        "atexit.register(lambda: print(*sys.modules, sep=chr(10))); main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S
+    )
+    assert "Usage: lowmark wait" in done.stdout
+    imported = set(done.stdout.splitlines())
+    assert "tracker.cli.wait" in imported
+    assert not imported & {"tracker.cli.serve", "tracker.cli.watch", "tracker.cli.attach"}
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,11 @@ from scripts.summary import ROOT
 
 IMPORTED = (
     "local_tracker.agent.main", "local_tracker.worker.handle", "fronts.files", "tests.cluster.told", "tests.waits",
-    "tracker.cli.app", "tracker.cli.serve", "tracker.client", "tracker.service.run",
+    "tracker.client", "tracker.service.run",
+    *(f"tracker.cli.{path.stem}" for path in sorted((ROOT / "tracker/cli").glob("[a-z]*.py"))),
 )  # fmt: skip
-"""By the template. None of them may read, while it is imported, what a test sets for a process of its own."""
+"""By the template, every command among them. None of them may read, while it is imported, what a test sets for a process
+of its own."""
 _STATUS_BYTES = 8
 _ASKING = threading.Lock()
 

@@ -1,42 +1,97 @@
-"""All commands put together."""
+"""All commands put together. One is imported when it is run, or shown: most of what the shortest takes is imports."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections import UserDict
+from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tracker.cli import (
-    attach,
-    barrier,
-    credentials,
-    dev,
-    explain,
-    init,
-    nodes,
-    periods,
-    pipelines,
-    query_rescale,
-    retire,
-    security,
-    serve,
-    shards,
-    status,
-    store,
-    wait,
-    watch,
-)
+from tracker.cli import security
 from tracker.cli.common import EXIT_UNAVAILABLE, fail
 from tracker.cli.shared import Asks, Follows, Prints
 from tracker.client import LowmarkError, UnavailableError
 from tracker.store import StoreError
 
+Declared = tuple[str, type[TyperCommand]]
+"""A function in a module of this package, MODULE:NAME, and the kind of command it is."""
+
+VERBS: dict[str, Declared] = {
+    "dev": ("dev:dev", Prints),
+    "init": ("init:init", Prints),
+    "serve": ("serve:serve", Prints),
+    "status": ("status:status", Asks),
+    "watch": ("watch:watch", Asks),
+    "explain": ("explain:explain", Asks),
+    "wait": ("wait:wait", Follows),
+    "shards": ("shards:shards", Asks),
+}
+NOUNS: dict[tuple[str, str], dict[str, Declared]] = {
+    ("pipelines", "Register pipelines, change their limits, and begin them anew."): {
+        "apply": ("pipelines:pipelines_apply", Asks),
+        "restart": ("pipelines:restart", Asks),
+        "delete": ("pipelines:delete", Asks),
+    },
+    ("nodes", "Show the nodes of a pipeline, and look after those that are gone."): {
+        "list": ("nodes:nodes_list", Asks),
+        "retire": ("retire:retire", Asks),
+    },
+    ("store", "Look after the stores of shards whose processes are stopped."): {
+        "copy": ("store:copy_command", Prints),
+        "accept-loss": ("store:accept_loss_command", Prints),
+    },
+    ("periods", "Hours, or other periods, and when they were complete."): {
+        "list": ("periods:periods_list", Asks),
+        "follow": ("periods:periods_follow", Follows),
+    },
+    ("barrier", "Write rows of tracked queries into a sink in the order of time, each once."): {
+        "run": ("barrier:run", Follows),
+        "late": ("barrier:late_command", Prints),
+    },
+    ("credentials", "Make certificates and tokens."): {
+        "create": ("credentials:create", TyperCommand),
+        "token": ("credentials:token", TyperCommand),
+    },
+    ("query", "Spark queries: follow one from outside, give its state more partitions."): {
+        "attach": ("attach:attach", Follows),
+        "rescale": ("query_rescale:query_rescale", Prints),
+    },
+}
+
+
+class _Lazy(UserDict[str, Any]):
+    """Commands by name; one that is declared is made when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        command = super().__getitem__(name)
+        if isinstance(command, tuple):
+            command = self[name] = _made(name, *command)
+        return command
+
+
+def _made(name: str, place: str, kind: type[TyperCommand]) -> Any:
+    module, _, function = place.partition(":")
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, cls=kind)(getattr(import_module(f"tracker.cli.{module}"), function))
+    return typer.main.get_command(alone)
+
+
+def _group(noun: str, text: str, declared: dict[str, Declared]) -> TyperGroup:
+    group = TyperGroup(name=noun, help=text, no_args_is_help=True)
+    group.commands = _Lazy(declared)
+    return group
+
 
 class _Commands(TyperGroup):
     """Errors of the client, of stores and of files become one line and an exit status."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        groups = {noun: _group(noun, text, below) for (noun, text), below in NOUNS.items()}
+        self.commands = _Lazy({**VERBS, **groups, **self.commands})
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -67,57 +122,6 @@ def local_tracker(context: typer.Context) -> None:
     raise typer.Exit(run_agent(context.args))
 
 
-Command = tuple[str, Callable[..., None], type[TyperCommand]]
-
-VERBS: list[Command] = [
-    ("dev", dev.dev, Prints),
-    ("init", init.init, Prints),
-    ("serve", serve.serve, Prints),
-    ("status", status.status, Asks),
-    ("watch", watch.watch, Asks),
-    ("explain", explain.explain, Asks),
-    ("wait", wait.wait, Follows),
-    ("shards", shards.shards, Asks),
-]
-NOUNS: dict[tuple[str, str], list[Command]] = {
-    ("pipelines", "Register pipelines, change their limits, and begin them anew."): [
-        ("apply", pipelines.pipelines_apply, Asks),
-        ("restart", pipelines.restart, Asks),
-        ("delete", pipelines.delete, Asks),
-    ],
-    ("nodes", "Show the nodes of a pipeline, and look after those that are gone."): [
-        ("list", nodes.nodes_list, Asks),
-        ("retire", retire.retire, Asks),
-    ],
-    ("store", "Look after the stores of shards whose processes are stopped."): [
-        ("copy", store.copy_command, Prints),
-        ("accept-loss", store.accept_loss_command, Prints),
-    ],
-    ("periods", "Hours, or other periods, and when they were complete."): [
-        ("list", periods.periods_list, Asks),
-        ("follow", periods.periods_follow, Follows),
-    ],
-    ("barrier", "Write rows of tracked queries into a sink in the order of time, each once."): [
-        ("run", barrier.run, Follows),
-        ("late", barrier.late_command, Prints),
-    ],
-    ("credentials", "Make certificates and tokens."): [
-        ("create", credentials.create, TyperCommand),
-        ("token", credentials.token, TyperCommand),
-    ],
-    ("query", "Spark queries: follow one from outside, give its state more partitions."): [
-        ("attach", attach.attach, Follows),
-        ("rescale", query_rescale.query_rescale, Prints),
-    ],
-}  # fmt: skip
-
-for name, run, kind in VERBS:
-    app.command(name, cls=kind)(run)
-for (noun, text), commands in NOUNS.items():
-    group = typer.Typer(no_args_is_help=True, help=text)
-    for name, run, kind in commands:
-        group.command(name, cls=kind)(run)
-    app.add_typer(group, name=noun)
 app.command(
     "local-tracker",
     context_settings={
