@@ -59,7 +59,7 @@ def kind(schema: Any) -> str:
     least, most = schema.get("minimum"), schema.get("maximum")
     if least is not None:
         return f"{schema['type']}, {least:g} " + ("or more" if most is None else f"to {most}")
-    return str(schema["type"])
+    return str(schema.get("format", schema["type"]))
 
 
 def rows(model: type[Settings], typed: Sequence[str]) -> Iterator[str]:

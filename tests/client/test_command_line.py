@@ -187,10 +187,10 @@ def test_watching_ends_when_the_pipeline_is_complete(running: EmbeddedTracker, f
         joined_front(node)
         done(node.leave_front("front"))
         node.leave(HANG_S)
-    result = run(running, "watch", "-p", "short", "--json", "--interval", "0.05")
+    result = run(running, "watch", "-p", "short", "--json", "--interval", "50ms")
     assert result.exit_code == 0
     assert json.loads(result.stdout.splitlines()[-1])["state"]["complete"]
-    live = run(running, "watch", "-p", "short", "--interval", "0.05")
+    live = run(running, "watch", "-p", "short", "--interval", "50ms")
     assert live.exit_code == 0 and "complete: everything is processed" in live.stdout
     assert run(running, "wait", "-p", "short", "--until", "now").stdout == "complete\n"
 
@@ -226,9 +226,9 @@ def test_waiting_prints_min_time(running: EmbeddedTracker, node: NodeClient) -> 
 def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeClient) -> None:
     base = Subscriber(running.target, "two").min_time()
     words = ["wait", "-p", "two", "--until"]
-    late = run(running, *words, f"slot:{base + 100}", "--timeout", "0.05")
+    late = run(running, *words, f"slot:{base + 100}", "--timeout", "50ms")
     assert late.exit_code == EXIT_TIMED_OUT and "was not reached within 0.05 s" in late.stderr
-    as_json = run(running, *words, f"slot:{base + 100}", "--timeout", "0.05", "--json")
+    as_json = run(running, *words, f"slot:{base + 100}", "--timeout", "50ms", "--json")
     assert as_json.exit_code == EXIT_TIMED_OUT
     assert json.loads(as_json.stdout)["reached"] is False
     result: list[Result] = []
@@ -239,13 +239,13 @@ def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeCl
     done(node.commit(promise(base + 100)))
     waiting.join(HANG_S)
     assert result[0].exit_code == 0
-    assert run(running, *words, "1970-01-01", "--timeout", str(HANG_S)).exit_code == 0
-    assert run(running, *words, "now", "--timeout", "0.05").exit_code == EXIT_TIMED_OUT
+    assert run(running, *words, "1970-01-01", "--timeout", f"{HANG_S}s").exit_code == 0
+    assert run(running, *words, "now", "--timeout", "50ms").exit_code == EXIT_TIMED_OUT
     bad = run(running, *words, "yesterday")
     assert bad.exit_code == WRONG_USAGE and "not a moment" in bad.stderr
     unknown = run(running, "wait", "-p", "nowhere", "--until", "now")
     assert unknown.exit_code == EXIT_REFUSED and "'nowhere' is not registered" in unknown.stderr
-    nobody = run_at(f"127.0.0.1:{free_ports(1)}", *words, "now", "--timeout", "0.05")
+    nobody = run_at(f"127.0.0.1:{free_ports(1)}", *words, "now", "--timeout", "50ms")
     assert nobody.exit_code == EXIT_UNAVAILABLE and "can be reached" in nobody.stderr
 
 

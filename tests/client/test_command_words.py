@@ -3,14 +3,17 @@ there."""
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 import tracker
@@ -65,6 +68,44 @@ def test_a_command_is_imported_when_it_is_run_and_no_other() -> None:
 def test_help_has_a_short_word_everywhere(words: list[str]) -> None:
     short, long = run(nobody(), *words, "-h"), run(nobody(), *words, "--help")
     assert short.exit_code == 0 and short.stdout == long.stdout and "Usage" in short.stdout
+
+
+DURATIONS = [
+    ["wait", "--until", "now", "--timeout"], ["wait", "--until", "now", "--silent-after"],
+    ["explain", "--silent-after"], ["watch", "--interval"], ["status", "--freshness", "-p", "two", "--within"],
+    ["shards", "1", "--timeout"], ["nodes", "retire", "--yes", "--silent-for"],
+    ["periods", "list", "--every"], ["periods", "follow", "--record", "record", "--every"],
+    ["periods", "follow", "--record", "record", "--timeout"],
+    ["credentials", "create", "--out", "credentials", "--valid-for"],
+]  # fmt: skip
+"""Commands, up to an option that takes a duration."""
+
+
+@pytest.mark.parametrize("words", DURATIONS, ids=lambda words: f"{words[0]} {words[-1]}")
+def test_every_duration_is_a_number_and_its_unit(
+    running: EmbeddedTracker, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    running.register(TWO_SEGMENTS)
+    for given in ("2", "soon"):
+        refused = run(running.target, *words, given)
+        assert refused.exit_code == WRONG_USAGE, refused.output
+        told = " ".join(refused.output.replace("│", " ").split())
+        assert f"'{given}' is not a duration; write a number and ns, us, ms, s, m, h or d" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_option_is_left_that_counts_in_seconds_or_days() -> None:
+    options = _options(typer.main.get_command(app))
+    assert len(options) > 100
+    for option in options:
+        assert not re.search(r"\b(seconds|days) ", option.help or ""), option.opts
+
+
+def _options(command: Any) -> list[Any]:
+    """Of a command and of those below it."""
+    below = getattr(command, "commands", {}).values()
+    return [*command.params, *(each for one in below for each in _options(one))]
 
 
 def test_what_every_command_takes_counts_before_it_and_behind_it(running: EmbeddedTracker) -> None:

@@ -82,7 +82,7 @@ def test_asking_for_what_is_there_changes_nothing(running: EmbeddedTracker) -> N
 
 
 def test_more_shards_than_processes_are_refused_with_what_to_do(running: EmbeddedTracker) -> None:
-    refused = run(running, "shards", "3", "--timeout", "0")
+    refused = run(running, "shards", "3", "--timeout", "0s")
     assert refused.exit_code == EXIT_REFUSED
     assert "3 shards are asked for, and 2 processes are there" in refused.stderr
     assert f"lowmark serve --join {running.addresses[0]}" in refused.stderr
@@ -124,7 +124,7 @@ def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTr
     node = joined_front(running.node("two", "n"))
     done(node.commit(create(OPEN_SLOT, 7)))
     done(node.commit(promise(OPEN_SLOT + 1)))
-    waits = run(running, "shards", "1", "--timeout", "1")
+    waits = run(running, "shards", "1", "--timeout", "1s")
     assert waits.exit_code == EXIT_UNAVAILABLE
     assert "shard 1 drains: 1 slots are open there" in waits.stderr
     assert "goes on by itself" in waits.stderr

@@ -202,10 +202,10 @@ def test_commands_say_the_round_and_wait_for_it(
         FIRST,
         3,
     )
-    words = [*words[:-1], "3", "--timeout", "0.05"]
+    words = [*words[:-1], "3", "--timeout", "50ms"]
     assert run(*words).exit_code == EXIT_TIMED_OUT
     assert "its rounds are 0 to 63" in run(*words, "--round", "64").stderr
-    assert run("wait", "--until", f"time:{FIRST}", "--timeout", str(HANG_S)).exit_code == 0
+    assert run("wait", "--until", f"time:{FIRST}", "--timeout", f"{HANG_S}s").exit_code == 0
 
 
 def test_a_front_labels_and_promises_whole_times(running: EmbeddedTracker) -> None:

@@ -39,7 +39,7 @@ def a_script_is_told(running: EmbeddedTracker, pipeline: str, slot: int, why: st
     words = ["wait", "-p", pipeline, "--until", f"slot:{slot}", "--silent-after"]
     held = cli(running, *words, "200ms")
     assert held.exit_code == EXIT_HELD and why in held.stderr
-    assert cli(running, *words, "never", "--timeout", "1.5").exit_code == EXIT_TIMED_OUT
+    assert cli(running, *words, "never", "--timeout", "1500ms").exit_code == EXIT_TIMED_OUT
 
 
 def test_a_declared_front_that_has_not_joined_is_named() -> None:

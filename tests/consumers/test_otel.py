@@ -218,7 +218,7 @@ def test_it_goes_on_when_the_receiver_is_back_and_ends_when_it_is_told(
     with receiving() as (receiver, url):
         receiver.status = 400
         exporting = Running(
-            "tracker.cli", "watch", "--otlp", url, "-p", "held", "--interval", "1",
+            "tracker.cli", "watch", "--otlp", url, "-p", "held", "--interval", "1s",
             "--target", running.target, errors=tmp_path / "export.log",
         )  # fmt: skip
         exporting.start()
@@ -242,7 +242,7 @@ def test_what_is_no_endpoint_is_refused(running: EmbeddedTracker) -> None:
     for words in (
         ["--otlp", "collector:4318"],
         ["--otlp", "http://"],
-        ["--otlp", "env", "--interval", "0.5"],
+        ["--otlp", "env", "--interval", "500ms"],
         ["--otlp", "env", "--interval", "soon"],
     ):
         assert export(running, *words).exit_code == WRONG_USAGE, words

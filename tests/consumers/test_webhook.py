@@ -264,7 +264,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
             app,
             ["periods", "follow", "-p", "two", "-s", "first", "--webhook", receiver.url, "--since",
              "2026-03-02T10:00", "--secret-file", str(secret_file), "--record",
-             str(tmp_path / "record"), "--timeout", str(limit_s), "--target", running.target,
+             str(tmp_path / "record"), "--timeout", f"{limit_s}s", "--target", running.target,
              *more],
         )  # fmt: skip
         assert secret not in ran.output and "hidden" not in ran.output

@@ -263,6 +263,6 @@ def test_a_terminal_is_watched_until_all_are_complete() -> None:
         for name in ("one", "two"):
             running.register(replace(TWO_SEGMENTS, name=name))
             done(joined_front(running.node(name, "n", "front")).leave_front("front"))
-        assert "2 complete" in watch(running, "--interval", "0.05")
+        assert "2 complete" in watch(running, "--interval", "50ms")
         lines = [json.loads(line) for line in watch(running, "--json").splitlines()]
         assert lines[-1]["states"]["complete"] == 2

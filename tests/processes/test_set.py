@@ -59,7 +59,7 @@ class Set:
         self, size: int, when: str, *, timeout_s: float = HANG_S
     ) -> subprocess.CompletedProcess[str]:
         return lowmark(
-            "shards", "--members", self.target(size), "--when", when, "--timeout", str(timeout_s),
+            "shards", "--members", self.target(size), "--when", when, "--timeout", f"{timeout_s}s",
             environment={"LOWMARK_TARGET": self.target(1)},
         )  # fmt: skip
 

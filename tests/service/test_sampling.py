@@ -95,8 +95,8 @@ def test_levels_are_shown_and_told_to_scripts() -> None:
         done(node.commit(promise(20)))
         whole = until_sampled(running)
         assert whole["lag_ms"] == 0 and whole["windows"][0]["lag"]["p99_ms"] >= 0
-        shown = run(running, "status", "--freshness", "-p", "two", "--within", "1").stdout
-        assert "the whole pipeline" in shown and "within 1 s" in shown
+        shown = run(running, "status", "--freshness", "-p", "two", "--within", "1s").stdout
+        assert "the whole pipeline" in shown and "within 1s" in shown
 
 
 def test_where_slots_are_numbers_they_are_shown_as_such() -> None:
@@ -119,7 +119,7 @@ def until_sampled(running: EmbeddedTracker) -> dict[str, Any]:
     """Waits for the first sample with a promise, which comes within a second or two."""
 
     def sampled() -> dict[str, Any]:
-        told = run_json(running, "status", "--freshness", "-p", "two", "--within", "1")["segments"]
+        told = run_json(running, "status", "--freshness", "-p", "two", "--within", "1s")["segments"]
         assert [segment["segment"] for segment in told] == ["first", "second", None]
         return dict(told[-1]) if told[-1]["lag_ms"] is not None else {}
 

@@ -74,8 +74,10 @@ class _Lazy(UserDict[str, Any]):
 
 def _made(name: str, place: str, kind: type[TyperCommand]) -> Any:
     module, _, function = place.partition(":")
+    run = getattr(import_module(f"tracker.cli.{module}"), function)
+    paragraphs = (run.__doc__ or "").split("\n\n")  # a terminal has other lines than the code
     alone = typer.Typer(add_completion=False)
-    alone.command(name, cls=kind)(getattr(import_module(f"tracker.cli.{module}"), function))
+    alone.command(name, cls=kind, help="\n\n".join(" ".join(p.split()) for p in paragraphs))(run)
     return typer.main.get_command(alone)
 
 

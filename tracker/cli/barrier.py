@@ -18,7 +18,7 @@ from tracker.cli.common import (
 )
 from tracker.cli.declared import by_settings
 from tracker.cli.shared import Shared
-from tracker.client.settings import Settings
+from tracker.client.settings import Duration, Settings, seconds
 from tracker.consumers.barrier.barrier import (
     MAX_BYTES,
     MAX_ROWS,
@@ -72,7 +72,7 @@ class BarrierSettings(Settings):
     )
     max_rows: int = Field(MAX_ROWS, ge=1, description="rows that may wait before it pushes back")
     max_bytes: int = Field(MAX_BYTES, ge=1, description="bytes that may wait before it pushes back")
-    timeout: float | None = Field(None, ge=0, description="end after so many seconds")
+    timeout: Duration | None = Field(None, description="end after so long")
 
 
 @by_settings(BarrierSettings, TYPED, VARIABLES)
@@ -107,7 +107,7 @@ def run(context: typer.Context, settings: BarrierSettings) -> None:
             ),
         )
     with barrier:
-        barrier.run(s.timeout)
+        barrier.run(seconds(s.timeout) if s.timeout else None)
         counts = barrier.counts
         print_json(
             {"units": counts.units, "rows": counts.rows, "released": counts.released,

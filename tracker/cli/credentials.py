@@ -9,7 +9,13 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import EXIT_REFUSED, fail, say, write_secret, wrong_usage
+from tracker.cli.durations import lasting
 from tracker.consumers.periods.signing import new_secret
+
+DAY_S = 86_400
+VALID_DAYS = 730
+MAX_VALID_DAYS = 3650
+"""Certificates that are asked for longer are refused: their authority does not last much longer."""
 
 
 def create(
@@ -28,13 +34,19 @@ def create(
     secrets: Annotated[
         str, typer.Option(help="with --kubernetes: Secrets named PREFIX-..., which are there")
     ] = "",
-    days: Annotated[int, typer.Option(min=1, max=3650, help="that certificates are valid")] = 730,
+    valid_s: Annotated[
+        float,
+        lasting(
+            "--valid-for", least_s=DAY_S, show_default=f"{VALID_DAYS}d",
+            help=f"how long certificates are valid: whole days, to {MAX_VALID_DAYS}d",
+        ),
+    ] = VALID_DAYS * DAY_S,
     certificates: Annotated[bool, typer.Option(help="whether to make certificates")] = True,
     tokens: Annotated[bool, typer.Option(help="whether to make tokens")] = True,
     peer: Annotated[
         bool, typer.Option("--peer", help="processes know each other by their token")
     ] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Make an authority, certificates of the processes and of clients, tokens and the file of their hashes,
     where they are missing. What is there stays, but for certificates that end soon or are for other hosts."""
     try:
@@ -51,7 +63,7 @@ def create(
         raise typer.BadParameter("give --out DIRECTORY, or --kubernetes DIRECTORY --secrets PREFIX")
     named = dict.fromkeys(host for given in hosts or [] for host in given.split(",") if host)
     with wrong_usage():
-        wanted = Wanted(tuple(named), days, certificates, tokens, peer)
+        wanted = Wanted(tuple(named), _days(valid_s), certificates, tokens, peer)
     try:
         place: Place = (
             Directories(out) if out is not None else Secrets(Path(kubernetes or ""), secrets)
@@ -60,6 +72,14 @@ def create(
             say(f"{name}: {said}")
     except OSError as error:
         fail(error)
+
+
+def _days(valid_s: float) -> int:
+    """Raises ValueError."""
+    days = int(valid_s // DAY_S)
+    if days > MAX_VALID_DAYS:
+        raise ValueError(f"--valid-for {days}d is longer than the most, {MAX_VALID_DAYS}d")
+    return days
 
 
 def token(

@@ -94,7 +94,10 @@ def _kind(annotation: Any) -> Any:
     inner = [each for each in get_args(annotation) if each is not type(None)]
     if get_origin(annotation) is list or not inner:
         return annotation
-    return type(inner[0]) if get_origin(annotation) is Literal else inner[0]
+    first = inner[0]
+    if get_origin(first) is Annotated:
+        first = get_args(first)[0]
+    return type(first) if get_origin(annotation) is Literal else first
 
 
 def parameter(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:

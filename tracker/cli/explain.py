@@ -13,6 +13,7 @@ from tracker.cli.common import (
     show,
     wrong_usage,
 )
+from tracker.cli.durations import lasting
 from tracker.cli.slots import parse_slots
 from tracker.client.moments import parse_slot
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
@@ -41,13 +42,14 @@ def explain(
             "given, what keeps it from moving"
         ),
     ] = None,
-    silent_after: Annotated[
+    silent_after_s: Annotated[
         float,
-        typer.Option(
-            min=0, help="seconds: a node that sends nothing for longer is taken to be stuck"
+        lasting(
+            "--silent-after", show_default=f"{SILENT_AFTER_MS / 1000:g}s",
+            help="a node that sends nothing for longer is taken to be stuck",
         ),
     ] = SILENT_AFTER_MS / 1000,
-) -> None:
+) -> None:  # fmt: skip
     """Show why min time is where it is, and what would let it move: the front that has not promised more,
     the node that is gone or stuck, the batch that is not committed, the shard that is behind."""
     from tracker.view.explanations import explanation_json, explanation_text
@@ -66,7 +68,7 @@ def explain(
             pipeline, segment, from_slot=first, to_slot=last + 1,
             max_cells=MAX_EXPLAINED_CELLS if slots else LISTED_CELLS,
             at=asked,
-            silent_after_ms=int(silent_after * 1000),
+            silent_after_ms=int(silent_after_s * 1000),
         )  # fmt: skip
     text = explanation_text(as_printable(explanation))
     show(context, explanation_json(explanation), text)

@@ -27,7 +27,7 @@ from tracker.cli.shared import Shared
 from tracker.client import PipelineInfo
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
-from tracker.client.settings import Settings
+from tracker.client.settings import Duration, Settings, seconds
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.delta import DeltaMark
 from tracker.consumers.periods.folders import (
@@ -198,10 +198,10 @@ class FollowSettings(Settings):
         "",
         description="with webhook: file of secrets, one a line: `lowmark credentials token --webhook` makes one",
     )
-    give_up_after: str = Field(
-        "24h", description="with webhook: end when one period was not taken in so long: 24h, 10m"
+    give_up_after: Duration = Field(
+        "24h", description="with webhook: end when one period was not taken in so long"
     )
-    answer_within: str = Field(
+    answer_within: Duration = Field(
         "10s", description="with webhook: how long one attempt may take, with its answer"
     )
     receiver_ca: str = Field(
@@ -211,9 +211,7 @@ class FollowSettings(Settings):
     plain: bool = Field(
         False, description="with webhook: allow http to another machine, which anybody can read"
     )
-    timeout: float | None = Field(
-        None, ge=0, description="end after so many seconds without a period"
-    )
+    timeout: Duration | None = Field(None, description="end after so long without a period")
 
 
 @by_settings(FollowSettings, TYPED, VARIABLES)
@@ -240,7 +238,7 @@ def periods_follow(context: typer.Context, settings: FollowSettings) -> None:
         with wrong_usage():
             actions = [*_marks(periods.cut, s), *([webhook] if webhook else [])]
         try:
-            periods.run(*actions, Call(_print), timeout_s=s.timeout)
+            periods.run(*actions, Call(_print), timeout_s=seconds(s.timeout) if s.timeout else None)
         except UnavailableError as error:
             if error.code != Code.UNAVAILABLE_RECEIVER:
                 raise
@@ -251,8 +249,8 @@ def _webhook(s: FollowSettings) -> Webhook:
     if not s.secret_file:
         raise typer.BadParameter("--webhook needs --secret-file")
     patience = Patience(
-        attempt_s=parse_duration_ns(s.answer_within) / 1e9,
-        give_up_s=parse_duration_ns(s.give_up_after) / 1e9,
+        attempt_s=seconds(s.answer_within),
+        give_up_s=seconds(s.give_up_after),
     )
     return Webhook(s.webhook, s.secret_file, ca=s.receiver_ca, patience=patience, plain=s.plain)
 

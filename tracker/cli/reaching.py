@@ -11,19 +11,10 @@ import typer
 
 from tracker.client import UnavailableError
 from tracker.client.connection import Backoff, parse_targets
-from tracker.client.moments import parse_duration_ns
 from tracker.core.model.names import printable
 
 REACH_TIMEOUT_S = 1.0
 """How long all processes that are named may take, together, until one of them accepts a connection."""
-
-
-def retry_for_s(given: str) -> float:
-    """Of `--retry-for`: seconds. Raises typer.BadParameter."""
-    try:
-        return parse_duration_ns(given) / 1e9
-    except ValueError as error:
-        raise typer.BadParameter(f"--retry-for {error}") from None
 
 
 def reach(target: str, retry_s: float) -> None:

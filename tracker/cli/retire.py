@@ -16,14 +16,13 @@ from tracker.cli.common import (
     fail,
     say,
     show,
-    wrong_usage,
 )
+from tracker.cli.durations import lasting
 from tracker.cli.render.retired import Retired, Retirement, loss_text, retired_json, retired_text
 from tracker.cli.shared import Shared
 from tracker.cli.slots import Slots, parse_segment_slots
 from tracker.client import Admin, Explanation, LowmarkError, NodeClient, NodeInfo, NodeList
 from tracker.client.admin import as_shown
-from tracker.client.moments import parse_duration_ns
 from tracker.client.node import JOIN_TIMEOUT_S
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell
 from tracker.core.model import PipelineSpec, TickContent
@@ -38,12 +37,13 @@ def retire(
     context: typer.Context,
     pipeline: PipelineName,
     node_id: Annotated[str, typer.Argument(help="id of the node; or give --silent-for")] = "",
-    silent_for: Annotated[
-        str,
-        typer.Option(
-            help="all that have no stream of ticks, and have committed nothing for so long: 1h, 10m"
+    silent_for_s: Annotated[
+        float | None,
+        lasting(
+            "--silent-for",
+            help="all that have no stream of ticks, and have committed nothing for so long",
         ),
-    ] = "",
+    ] = None,
     kind: Annotated[
         str, typer.Option(help="with --silent-for: of this kind alone: front, query, ...")
     ] = "",
@@ -71,7 +71,7 @@ def retire(
     are gone. Each node with its open work, and what is open at the named slots, is shown, and asked for, before.
     """
     as_json = Shared.of(context).as_json
-    silent_ms = _checked_ms(node_id, silent_for, kind, write_off or ())
+    silent_ms = _checked_ms(node_id, silent_for_s, kind, write_off or ())
     if as_json and not (yes or dry_run):
         raise typer.BadParameter("--json cannot ask: add --yes, or --dry-run")
     with connect(context) as admin:
@@ -152,9 +152,11 @@ class _Plan:
         return Retirement(self.spec, would, self.lost, dry_run=dry_run)
 
 
-def _checked_ms(node_id: str, silent_for: str, kind: str, write_off: Sequence[str]) -> int:
+def _checked_ms(
+    node_id: str, silent_for_s: float | None, kind: str, write_off: Sequence[str]
+) -> int:
     """For how long nodes are to be gone. Raises typer.BadParameter."""
-    if bool(node_id) == bool(silent_for):
+    if bool(node_id) == (silent_for_s is not None):
         raise typer.BadParameter("name a NODE_ID, or give --silent-for for all that are gone")
     if node_id and kind:
         raise typer.BadParameter("--kind is for --silent-for")
@@ -162,8 +164,7 @@ def _checked_ms(node_id: str, silent_for: str, kind: str, write_off: Sequence[st
         raise typer.BadParameter("--write-off is for one node: name it")
     for text in write_off:
         parse_segment_slots(text)
-    with wrong_usage():
-        return parse_duration_ns(silent_for) // 10**6 if silent_for else 0
+    return int((silent_for_s or 0) * 1000)
 
 
 def _planned(admin: Admin, pipeline: str, wanted: _Wanted, write_off: Sequence[str]) -> _Plan:

@@ -9,7 +9,7 @@ import typer
 
 from tracker import __version__
 from tracker.cli.common import say
-from tracker.cli.reaching import retry_for_s
+from tracker.cli.durations import lasting
 from tracker.cli.shared import DEFAULT_TARGET, JSON_HELP, TARGET_HELP, Shared
 from tracker.client.credentials import (
     CA_VARIABLE,
@@ -48,20 +48,22 @@ def use_credentials(
     token_file: Annotated[
         str, typer.Option(envvar=TOKEN_VARIABLE, help="file that holds this client's token")
     ] = "",
-    retry_for: Annotated[
-        str,
-        typer.Option(
+    retry_s: Annotated[
+        float,
+        lasting(
+            "--retry-for",
             envvar="LOWMARK_RETRY_FOR",
-            help="how long a command goes on trying where no process of the tracker accepts a connection: 30s, 5m",
+            show_default="0s",
+            help="how long a command goes on trying where no process of the tracker accepts a connection",
         ),
-    ] = "0s",
+    ] = 0.0,
     version: Annotated[
         bool,
         typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """What stands before the command counts for it, and for what it starts."""
-    context.obj = Shared(target, as_json, retry_for_s(retry_for))
+    context.obj = Shared(target, as_json, retry_s)
     Credentials(tls_ca, tls_cert, tls_key, token_file)  # what does not go together is refused here
     variables = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE)
     given = zip(variables, (tls_ca, tls_cert, tls_key, token_file), strict=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import Yes, ask, connect, fail, say, show, show_waiting
+from tracker.cli.durations import lasting
 from tracker.cli.fit import Fitting, Misfit, When
 from tracker.cli.render.shards import lost_json, lost_table, routing_json, routing_table
 from tracker.cli.shared import Shared
@@ -78,10 +79,14 @@ def shards(
     declare_lost: DeclareLost = None,
     write_off: WriteOff = False,
     yes: Yes = False,
-    timeout: Annotated[
-        float, typer.Option(min=0, help="seconds to wait until it is done; it goes on all the same")
+    timeout_s: Annotated[
+        float,
+        lasting(
+            "--timeout", show_default=f"{RESCALE_TIMEOUT_S:g}s",
+            help="how long to wait until it is done; it goes on all the same",
+        ),
     ] = RESCALE_TIMEOUT_S,
-) -> None:
+) -> None:  # fmt: skip
     """Show the shards: which own slots, which are joining, draining or leaving, and by which version of the table
     slots are dealt. With NUMBER: let so many own the slots to come, while ticks flow. Repeating it changes nothing.
 
@@ -97,7 +102,7 @@ def shards(
     if declare_lost:
         if number is not None or members is not None or finish_upgrade:
             raise typer.BadParameter("--declare-lost goes with no other change of the shards")
-        return _declare_lost(context, tuple(declare_lost), write_off, yes, timeout)
+        return _declare_lost(context, tuple(declare_lost), write_off, yes, timeout_s)
     if write_off:
         raise typer.BadParameter("--write-off goes with --declare-lost")
     if (evacuate or without) and number is None:
@@ -106,12 +111,12 @@ def shards(
         )
     with connect(context) as admin:
         if finish_upgrade:
-            return _finish_upgrade(context, admin, timeout)
+            return _finish_upgrade(context, admin, timeout_s)
         if members is not None:
-            routing = _fit(admin, parse_targets(members), when, timeout)
+            routing = _fit(admin, parse_targets(members), when, timeout_s)
         elif number is not None:
             wish = Wish(number, evacuate, tuple(without or ()))
-            routing = _rescale(context, admin, wish, timeout)
+            routing = _rescale(context, admin, wish, timeout_s)
         else:
             routing = admin.routing()
             return show(context, routing_json(routing), routing_table(routing))

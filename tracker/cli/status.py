@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import connect, say, show
+from tracker.cli.common import connect, say, show, wrong_usage
 from tracker.cli.render.freshness import freshness_json, freshness_table, within_ms
 from tracker.cli.render.shards import upgrade_text
 from tracker.cli.render.status import TYPES, Lines, status_rows, status_table
@@ -35,11 +35,10 @@ def status(
         ),
     ] = False,
     within: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            min=0,
-            help="with --freshness: seconds, or slots where these are numbers: show the share of time in which a lag "
-            "was within it",
+            help="with --freshness: 30s, or 50 where slots are numbers: show the share of time in which a lag was "
+            "within it",
         ),
     ] = None,
 ) -> None:
@@ -64,11 +63,13 @@ def status(
     write_table(context, format, status_rows(lines), TYPES, lambda: status_table(lines))
 
 
-def _show_freshness(context: typer.Context, names: list[str], within: float | None) -> None:
+def _show_freshness(context: typer.Context, names: list[str], within: str | None) -> None:
     """Of the named pipelines, or all, one after the other."""
     with connect(context) as admin:
         for spec in [info.spec for info in _infos(admin, names)]:
-            segments = admin.freshness(spec.name, within_ms(within or 0, spec))
+            with wrong_usage():
+                limit_ms = within_ms(within, spec) if within else 0
+            segments = admin.freshness(spec.name, limit_ms)
             document = {
                 "pipeline": spec.name,
                 "segments": [freshness_json(segment, spec) for segment in segments],

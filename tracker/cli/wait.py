@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -17,10 +18,11 @@ from tracker.cli.common import (
     show,
     wrong_usage,
 )
+from tracker.cli.durations import lasting
 from tracker.cli.reaching import reach
 from tracker.cli.shared import Shared
 from tracker.client import Subscriber, UnavailableError
-from tracker.client.moments import parse_duration_ns, parse_slot
+from tracker.client.moments import parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
 from tracker.core.model.slots import FOREVER
 from tracker.view.pipelines import min_time_json
@@ -56,17 +58,17 @@ def wait(
             help="until this round of the time in which the moment lies is over, no more",
         ),
     ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, help="seconds; if not given: for ever")
+    timeout_s: Annotated[
+        float | None, lasting("--timeout", help="how long it waits; if not given: for ever")
     ] = None,
-    silent_after: Annotated[
-        str,
-        typer.Option(
-            help="give up when a front that it depends on has sent nothing for so long (60s, 10m); "
-            "never: wait for it however long"
+    silent_after_s: Annotated[
+        float,
+        lasting(
+            "--silent-after", may_be_never=True, show_default=f"{SILENT_AFTER_S:g}s",
+            help="give up when a front that it depends on has sent nothing for so long; never: wait for it however long",
         ),
-    ] = f"{SILENT_AFTER_S:g}s",
-) -> None:
+    ] = SILENT_AFTER_S,
+) -> None:  # fmt: skip
     """Wait until everything before a moment is processed, and print min time.
 
     Exit status: 0 reached; 3 not within --timeout; 5 it will not be, as things are: a front that it
@@ -75,16 +77,16 @@ def wait(
     """
     with wrong_usage():
         parse_slot(until, 1, 1)
-        silent_s = None if silent_after == "never" else parse_duration_ns(silent_after) / 1e9
     shared = Shared.of(context)
     target = shared.target
-    reach(target, shared.retry_s if timeout is None else timeout)
+    reach(target, shared.retry_s if timeout_s is None else timeout_s)
     with Subscriber(target, pipeline) as subscriber:
-        first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
+        first_s = ANSWER_TIMEOUT_S if timeout_s is None else max(timeout_s, 1.0)
         slot = _awaited(until, after_round, subscriber, first_s)
         waited = wait_complete(
-            target, pipeline, slot, segment, timeout_s=timeout, silent_after_s=silent_s
-        )
+            target, pipeline, slot, segment, timeout_s=timeout_s,
+            silent_after_s=None if math.isinf(silent_after_s) else silent_after_s,
+        )  # fmt: skip
         try:
             now = subscriber.min_time(segment, first_s)
         except UnavailableError:  # it was there before, so this is about time
@@ -93,7 +95,7 @@ def wait(
         more = {"reached": reached, "outcome": waited.outcome.value.replace(" ", "_")}
         _show_min_time(context, pipeline, segment, now, **more)
     if waited.outcome is Outcome.TIMED_OUT:
-        fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
+        fail(f"{until} (slot {slot}) was not reached within {timeout_s:g} s", EXIT_TIMED_OUT)
     if waited.outcome is Outcome.HELD:
         fail(f"{until} (slot {slot}) will not be reached: {waited.why}", EXIT_HELD)
 

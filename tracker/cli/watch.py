@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from tracker.cli.common import connect, pipeline_names, show
+from tracker.cli.durations import lasting
 from tracker.cli.otlp import export
 from tracker.cli.render.overview import overview_json, overview_view
 from tracker.cli.render.pipelines import pipeline_view
@@ -38,9 +39,12 @@ def watch(
         list[str] | None,
         typer.Option("--pipeline", "-p", help="one pipeline; if not given, all, or the only one; with --otlp several"),
     ] = None,
-    interval: Annotated[
+    interval_s: Annotated[
         float | None,
-        typer.Option(min=0.05, help="seconds between looks", show_default=f"{INTERVAL_S:g}, with --otlp {OTLP_INTERVAL_S:g}"),
+        lasting(
+            "--interval", least_s=0.05, help="between looks",
+            show_default=f"{INTERVAL_S:g}s, with --otlp {OTLP_INTERVAL_S:g}s",
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="look once")] = False,
     otlp: Annotated[
@@ -61,8 +65,8 @@ def watch(
     kept: the next export has how things are then. With --once, exit status 3 if the receiver has not taken it.
     """
     if otlp is not None:
-        return export(context, pipeline or [], otlp, interval or OTLP_INTERVAL_S, once)
-    interval_s = interval or INTERVAL_S
+        return export(context, pipeline or [], otlp, interval_s or OTLP_INTERVAL_S, once)
+    interval_s = interval_s or INTERVAL_S
     names = pipeline or pipeline_names(context, 2)
     if pipeline and len(names) > 1:
         raise typer.BadParameter("one --pipeline, or none for all; several are for --otlp")

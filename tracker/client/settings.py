@@ -7,10 +7,11 @@ each place says is checked by itself, so that an error names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, get_origin
+from typing import Annotated, Any, TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, WithJsonSchema
 
+from tracker.client.moments import parse_duration_ns
 from tracker.client.yaml_text import load_mapping, problems, shown
 from tracker.errors import Code, InvalidError
 from tracker.redacting import redacted
@@ -26,6 +27,22 @@ class Settings(BaseModel):
 
 
 Given = TypeVar("Given", bound=Settings)
+
+
+def seconds(duration: str) -> float:
+    """What a setting that is a `Duration` says."""
+    return parse_duration_ns(duration) / 1e9
+
+
+def _is_duration(text: str) -> str:
+    parse_duration_ns(text)
+    return text
+
+
+Duration = Annotated[
+    str, AfterValidator(_is_duration), WithJsonSchema({"type": "string", "format": "duration"})
+]
+"""The type of a setting that is a number and its unit: `2s`, `10m`."""
 
 
 def read_layers(

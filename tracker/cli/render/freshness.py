@@ -7,14 +7,20 @@ from typing import Any
 
 from rich.table import Table
 
+from tracker.client.moments import parse_duration_ns
 from tracker.core.insight.freshness import NONE_MS, SegmentFreshness, WindowLevels
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.view.pipelines import slots_text, span_text
 
 
-def within_ms(within: float, spec: PipelineSpec) -> int:
-    """So many seconds, or slots where the pipeline's are numbers, as the tracker compares them."""
-    return int(within * (spec.slack_ns / 1e6 if spec.time is TimeKind.NUMBER else 1e3))
+def within_ms(within: str, spec: PipelineSpec) -> int:
+    """A duration, or a number of slots where the pipeline's are numbers, as the tracker compares them. Raises
+    ValueError."""
+    if spec.time is not TimeKind.NUMBER:
+        return parse_duration_ns(within) // 10**6
+    if not within.isdecimal():
+        raise ValueError(f"the slots of pipeline {spec.name!r} are numbers: {within!r} is none")
+    return int(within) * spec.slack_ns // 10**6
 
 
 def freshness_json(segment: SegmentFreshness, spec: PipelineSpec) -> dict[str, Any]:
@@ -56,14 +62,14 @@ def _known(milliseconds: int) -> int | None:
 
 
 def freshness_table(
-    segments: tuple[SegmentFreshness, ...], within: float | None, spec: PipelineSpec
+    segments: tuple[SegmentFreshness, ...], within: str | None, spec: PipelineSpec
 ) -> Table:
     """A line for each segment and window. within: seconds, or slots where these are numbers, with the share
     of time in it as a column. by the clock: how far behind it now; the rest is behind the promises."""
     table = Table("segment", "by the clock", "now", "window", "p50", "p95", "p99", "most")
     if within is not None:
         table.add_column(
-            f"within {within:g} {'slots' if spec.time is TimeKind.NUMBER else 's'}", justify="right"
+            f"within {within}{' slots' if spec.time is TimeKind.NUMBER else ''}", justify="right"
         )
     for segment in segments:
         name = segment.segment or "the whole pipeline"

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from tracker.cli.render.narrow import fits
 from tracker.cli.render.pipelines import chart
 from tracker.cli.render.status import STYLES
 from tracker.core.model.names import printable
@@ -17,13 +18,16 @@ from tracker.view.overview import Row, counts
 from tracker.view.pipelines import slots_text, time_text
 
 CHART_CHARACTERS = 20
+COLUMNS = ("pipeline", "state", "min time", "lag", "last hour", "held by")
+SPARED = ("last hour", "lag", "held by")
+"""What is left out first where the screen is too narrow for all columns."""
 
 
 def overview_view(rows: Sequence[Row], more: int, most: int, trouble: str = "") -> RenderableType:
     """How many are in which state, and a line each for the `most` worst. more: pipelines that are not among the rows."""
     told = ", ".join(f"{number:,} {state}" for state, number in counts(rows).items() if number)
     beyond = len(rows) - most + more if len(rows) > most else more
-    parts: list[RenderableType] = [Text(told, "bold"), _table(rows[:most])]
+    parts: list[RenderableType] = [Text(told, "bold"), _Lines(rows[:most])]
     if beyond > 0:
         parts.append(Text(f"and {beyond:,} more"))
     if trouble:
@@ -31,22 +35,41 @@ def overview_view(rows: Sequence[Row], more: int, most: int, trouble: str = "") 
     return Group(*parts)
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table()
-    for heading in ("pipeline", "state", "min time", "lag", "last hour", "held by"):
-        # A row is a line: as many as the screen has room for.
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        progress, spec = row.progress, row.info.spec
-        table.add_row(
-            row.name,
-            Text(progress.state, STYLES[progress.state]),
-            time_text(progress.min_time, spec),
-            "-" if row.lag_slots is None else slots_text(row.lag_slots, spec),
-            Text(chart(_thinned(row.lags_ms)), "cyan"),
-            progress.holds or "-",
+class _Lines:
+    """A row is a line, of as many columns as there is room for: the screen has as many lines as rows were asked for."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        left_out = (SPARED[:count] for count in range(len(SPARED) + 1))
+        tables = (self._table([c for c in COLUMNS if c not in spared]) for spared in left_out)
+        yield next(
+            (table for table in tables if fits(table, console, options)),
+            self._table(["pipeline", "state"]),
         )
-    return table
+
+    def _table(self, headings: Sequence[str]) -> Table:
+        table = Table()
+        for heading in headings:
+            table.add_column(heading)
+        for row in self._rows:
+            cells = _cells(row)
+            table.add_row(*(cells[heading] for heading in headings))
+        return table
+
+
+def _cells(row: Row) -> dict[str, RenderableType]:
+    """By the headings of their columns."""
+    progress, spec = row.progress, row.info.spec
+    return {
+        "pipeline": row.name,
+        "state": Text(progress.state, STYLES[progress.state]),
+        "min time": time_text(progress.min_time, spec),
+        "lag": "-" if row.lag_slots is None else slots_text(row.lag_slots, spec),
+        "last hour": Text(chart(_thinned(row.lags_ms)), "cyan"),
+        "held by": Text(printable(progress.holds or "-"), no_wrap=True, overflow="ellipsis"),
+    }
 
 
 def _thinned(lags_ms: Sequence[int]) -> list[int]:
