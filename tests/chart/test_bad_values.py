@@ -89,9 +89,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "two names of a pipeline": (
         {"pipelines": {"p": {"name": "q", "segments": ["a"]}}}, "make both the same",
     ),
-    "another beginning at each upgrade": (
-        {"pipelines": {"p": {"segments": ["a"], "start": "now"}}}, "write the moment down",
-    ),
     "a secret in the environment": (
         {"tracker": {"extraEnv": [{"name": "REDIS_PASSWORD", "value": "hush"}]}},
         "take it from a secret with valueFrom.secretKeyRef",

@@ -154,6 +154,24 @@ def test_the_command_shows_what_would_change_and_changes_it(
     assert "a name is not given twice" in apply()
 
 
+def test_a_file_that_starts_now_is_the_pipeline_that_has_begun(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    file = tmp_path / "late.yaml"
+    text = "name: late\nsegments: [a]\nfronts: 1\nstart: now\n"
+
+    def apply(text: str) -> tuple[dict[str, object], int]:
+        file.write_text(text)
+        words = ["pipelines", "apply", "-f", str(file), "--json", "--target", running.target]
+        said = json.loads(CliRunner().invoke(app, words).stdout)
+        return said["changes"], said["start_slot"]
+
+    changes, began = apply(text)
+    assert changes == {} and began > 0
+    assert apply(text) == ({}, began)
+    assert apply(text + "max_nodes: 20\n") == ({"max_nodes": [10_000, 20]}, began)
+
+
 def test_a_segment_that_is_removed_is_shown_until_it_is_drained(running: EmbeddedTracker) -> None:
     def said(*words: str) -> str:
         environment = {"LOWMARK_TARGET": running.target, "COLUMNS": "250"}

@@ -127,7 +127,12 @@ def test_a_file_that_cannot_be_is_refused_with_the_place(
     file.write_text(FILE + "frnots: [x]\n")
     result = run(running, "pipelines", "apply", "-f", str(file))
     assert result.exit_code == EXIT_REFUSED
-    assert f"{file}: frnots: there is no such setting; there are name, segments" in result.stderr
+    assert (
+        f"{file}: line 6, column 1: frnots: there is no such setting; there are name, segments"
+        in result.stderr
+    )
+    nobody = run_at(f"127.0.0.1:{free_ports(1)}", "pipelines", "apply", "-f", str(file))
+    assert (nobody.exit_code, nobody.stderr) == (result.exit_code, result.stderr)
     missing = run(running, "pipelines", "apply", "-f", str(file.parent / "none.yaml"))
     assert missing.exit_code == WRONG_USAGE
 

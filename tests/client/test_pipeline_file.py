@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracker.client.moments import parse_duration_ns, parse_slot
-from tracker.client.pipeline_file import load_pipeline
+from tracker.client.pipeline_file import begins_now, load_pipeline
 from tracker.core.model import Edge, PipelineSpec, SilentFront
 from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.errors import InvalidError
@@ -75,6 +75,53 @@ def test_a_start_is_a_moment_however_yaml_reads_it(start: str) -> None:
 def test_what_cannot_be_is_said_with_its_place(text: str, says: str) -> None:
     with pytest.raises(InvalidError, match=f"(?s)^file.yaml.*{says}"):
         load_pipeline(text, "file.yaml")
+
+
+FILE = """\
+name: p
+segments:
+  - a
+  - b
+edges:
+  - a -> b
+  - from: b
+    to: a
+fronts: [f, {name: g, silent_front: hold}]
+"""
+ANOTHER = FILE + "silent_front: evict\nslack: 10ms\n"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "place"),
+    [
+        ("- b", "- 5", "line 4, column 5: segments.1: "),
+        ("a -> b", "a", "line 6, column 5: edges.0: "),
+        ("to: a", "to: 7", "line 8, column 9: edges.1.to: "),
+        ("to: a", "too: a", "line 8, column 5: edges.1.too: "),
+        ("to: a", "to: c", "line 7, column 5: pipeline 'p': edge 'b' -> 'c' names segment 'c'"),
+        ("hold", "shout", "line 9, column 37: fronts.1.silent_front: "),
+        ("name: p", "named: p", "line 1, column 1: named: "),
+        ("name: p\n", "", "line 1, column 1: name: is missing"),
+        ("[f,", "[f, f,", "line 9, column 9: pipeline 'p': "),
+        ("- b", "- a", "line 3, column 3: pipeline 'p': "),
+        ("evict\n", "evict\nevict_after: soon\n", "line 11, column 14: evict_after: "),
+        ("", "", "line 10, column 15: pipeline 'p': silent fronts are to be evicted after 0 ms"),
+        ("evict\nslack: 10ms", "hold\nslack: 10y", "line 11, column 8: slack: '10y' is not"),
+        ("evict\n", "hold\nmax_nodes: -1\n", "line 11, column 12: pipeline 'p': max_nodes"),
+        ("evict\n", "hold\nstart: soon\n", "line 11, column 8: start: 'soon'"),
+        ("- a\n", "- [a\n", "line 3, column 5"),
+    ],
+)
+def test_what_is_wrong_is_found_by_its_line_and_column(right: str, wrong: str, place: str) -> None:
+    with pytest.raises(InvalidError) as error:
+        load_pipeline(ANOTHER.replace(right, wrong, 1) if right else ANOTHER, "p.yaml")
+    assert str(error.value).startswith("p.yaml") and place in str(error.value)
+    assert "Model" not in str(error.value) and "unicode string" not in str(error.value)
+
+
+def test_a_start_of_now_is_the_moment_of_registering() -> None:
+    assert begins_now(SMALL + "start: now\n") and begins_now(SMALL + "start: ' now '\n")
+    assert not begins_now(SMALL) and not begins_now(SMALL + "start: 2026-03-01\n")
 
 
 @pytest.mark.parametrize(

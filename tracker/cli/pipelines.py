@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,9 @@ from tracker.cli.common import (
 )
 from tracker.cli.shared import Shared
 from tracker.cli.slots import slot_named
-from tracker.client import PipelineInfo
-from tracker.client.pipeline_file import load_pipeline
-from tracker.core.model import PipelineSpec
+from tracker.client import Admin, PipelineInfo
+from tracker.client.pipeline_file import begins_now, load_pipeline
+from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.errors import Code, InvalidError, RefusedError
 from tracker.view.explanations import cell_json, ranges_text
 from tracker.view.pipelines import time_and_slot_text
@@ -58,11 +59,17 @@ def pipelines_apply(
     files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
     if not files:
         raise typer.BadParameter(f"{file} has no *.yaml")
-    specs = [load_pipeline(_text(each), str(each)) for each in files]
+    texts = {str(each): _text(each) for each in files}
+    specs = [load_pipeline(text, name) for name, text in texts.items()]
+    of_now = {
+        spec.name for spec, text in zip(specs, texts.values(), strict=True) if begins_now(text)
+    }
     if succeeds is not None and len(specs) > 1:
         raise typer.BadParameter(f"{file} has {len(specs)} pipelines, and one succeeds another")
     with connect(context) as admin:
         for spec in specs:
+            if spec.name in of_now:
+                spec = _as_begun(admin, spec)
             applied = admin.apply(spec, dry_run=dry_run, drop_open=drop_open, succeeds=succeeds)
             changes, start_slot = applied.changes, applied.spec.start_slot
             outcome = "registered" if applied.created else "unchanged"
@@ -84,6 +91,16 @@ def pipelines_apply(
                 "start_slot": start_slot,
             }  # fmt: skip
             show(context, document, f"pipeline {spec.name}: {outcome}")
+
+
+def _as_begun(admin: Admin, spec: PipelineSpec) -> PipelineSpec:
+    """A pipeline that begins now; one that is there goes on where it began."""
+    try:
+        return replace(spec, start_slot=admin.pipeline(spec.name).spec.start_slot)
+    except RefusedError as error:
+        if error.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:
+            raise
+        return spec
 
 
 def _change_text(name: str, values: tuple[Any, Any]) -> str:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from tracker.client.updates import unix_ns
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
+NOW = "now"
 _UNITS_NS = {
     "ns": 1,
     "us": 10**3,
@@ -38,7 +39,7 @@ def parse_duration_ns(value: object) -> int:
 def parse_moment_ns(text: str) -> int:
     """An ISO date or time (UTC unless it has an offset), or `now`, as nanoseconds since 1970. Raises
     ValueError."""
-    if text.strip() == "now":
+    if text.strip() == NOW:
         return time.time_ns()
     try:
         moment = datetime.fromisoformat(text.strip())

@@ -15,12 +15,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import date
+from itertools import islice
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+)
 
-from tracker.client.moments import parse_duration_ns, parse_slot
-from tracker.client.yaml_text import brief, load_mapping, problems, shown
+from tracker.client.moments import NOW, parse_duration_ns, parse_slot
+from tracker.client.yaml_text import brief, load_mapping, position, problems, shown
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.home.registration import check_spec
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
@@ -32,7 +42,7 @@ MAX_EDGE_CHARACTERS = 2 * MAX_NAME_CHARACTERS + 100
 
 
 def load_pipeline(text: str, source: str = "pipeline file") -> PipelineSpec:
-    """A pipeline from YAML text. Raises InvalidError naming `source` and the place."""
+    """A pipeline from YAML text. Raises InvalidError naming `source`, line and column."""
     try:
         document = load_mapping(text, source, MAX_FILE_CHARACTERS, "with name, segments and fronts")
     except ValueError as error:
@@ -41,10 +51,18 @@ def load_pipeline(text: str, source: str = "pipeline file") -> PipelineSpec:
         spec = _spec(_PipelineModel.model_validate(document))
         check_spec(spec)
     except ValidationError as error:
-        raise InvalidError(f"{source}: {problems(error, _place)}", Code.INVALID_PIPELINE) from None
+        wrong = problems(error, lambda problem: _place(problem, text))
     except (ValueError, Refused) as error:
-        raise InvalidError(f"{source}: {brief(error)}", Code.INVALID_PIPELINE) from None
-    return spec
+        wrong = f"{position(text, _path(brief(error), document))[0]}: {brief(error)}"
+    else:
+        return spec
+    raise InvalidError(f"{source}: {wrong}", Code.INVALID_PIPELINE)
+
+
+def begins_now(text: str) -> bool:
+    """Whether the pipeline of a text that is one begins when it is registered: one that is there has begun."""
+    start = load_mapping(text, "it", MAX_FILE_CHARACTERS, "of a pipeline").get("start")
+    return isinstance(start, str) and start.strip() == NOW
 
 
 def _edge(value: Any) -> Any:
@@ -118,11 +136,17 @@ class _FrontModel(_Strict):
     evict_after: _Duration | None = None
 
 
+_Fronts = Annotated[
+    Annotated[list[_FrontModel], Tag("list")] | Annotated[int, Tag("number")],
+    Discriminator(lambda given: "number" if isinstance(given, int) else "list"),
+]
+
+
 class _PipelineModel(_Strict):
     name: str
     segments: list[str]
     edges: list[Annotated[_EdgeModel, BeforeValidator(_edge)]] = []
-    fronts: Annotated[list[_FrontModel] | int, BeforeValidator(_fronts)] = []
+    fronts: Annotated[_Fronts, BeforeValidator(_fronts)] = []
     open: bool = False
     start: Annotated[Any, BeforeValidator(_start)] = "slot:0"
     slack: _Duration = "10ms"
@@ -214,10 +238,34 @@ def _milliseconds(duration: str | None) -> int:
     return parse_duration_ns(duration) // 10**6 if duration else 0
 
 
-def _place(problem: Any) -> str:
-    """One problem that the model found, for people."""
-    where = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "extra_forbidden":
+_FIELDS = {
+    "edge": "edges", "segment": "segments", "front": "fronts", "start_slot": "start", "slack_ns": "slack",
+    "evict_after_ms": "silent_front", "lateness_slots": "lateness",
+}  # fmt: skip
+"""What else judges of a pipeline name, and the setting of a file that it is about."""
+
+
+def _path(message: str, document: dict[Any, Any]) -> tuple[object, ...]:
+    """To the edge, or else to the first setting of a document, that a message is about."""
+    of_pipeline = re.sub(r"^pipeline '.*?': ", "", message)
+    if edge := re.match(r"edge '(.+?)' -> '(.+?)'", of_pipeline):
+        for index, each in enumerate(document.get("edges", ())):
+            given = _edge(each)
+            if (given["from"], given["to"]) == edge.groups():
+                return ("edges", index)
+    words = sorted(re.findall(r"\w+", of_pipeline), key=lambda word: "_" not in word)
+    named = (name for word in words if (name := _FIELDS.get(word, word)) in document)
+    return tuple(islice(named, 1))
+
+
+def _place(problem: Any, text: str) -> str:
+    """One problem that the model found in a text, for people."""
+    path, is_unknown = problem["loc"], problem["type"] == "extra_forbidden"
+    place, steps = position(text, path, of_key=is_unknown)
+    if problem["type"] == "missing":
+        steps = (*steps, path[-1])
+    where = f"{place}: {'.'.join(map(str, steps))}"
+    if is_unknown:
         models: dict[Any, type[BaseModel]] = {"edges": _EdgeModel, "fronts": _FrontModel}
         known = models.get(problem["loc"][0], _PipelineModel)
         names = [field.alias or name for name, field in known.model_fields.items()]

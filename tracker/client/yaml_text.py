@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from reprlib import Repr
 from typing import Any
 
@@ -61,7 +61,7 @@ def load_mapping(
     try:
         document = yaml.load(text, Loader=_Strict)
     except (yaml.YAMLError, *_OF_YAML) as error:
-        why = _line(error) if secret else f": {brief(error)}"
+        why = _line(error) if secret else f": {brief(error).replace(_UNNAMED, '')}"
         raise ValueError(f"{source} is not YAML{why}") from None
     if not isinstance(document, dict):
         held = "something else" if secret else shown(document)
@@ -69,9 +69,34 @@ def load_mapping(
     return document
 
 
+_UNNAMED = 'in "<unicode string>", '
+"""What PyYAML calls a text."""
+
+
 def _line(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     return f" at line {mark.line + 1}" if mark is not None else ""
+
+
+def position(
+    text: str, path: Sequence[object], *, of_key: bool = False
+) -> tuple[str, tuple[object, ...]]:
+    """Where a text that `load_mapping` has read holds what a path of keys and indices leads to: `line 3, column 5`, and
+    the steps of the path that it has. of_key: where the last key stands, not its value."""
+    node: Any = yaml.compose(text, Loader=_Strict)
+    key = node
+    steps = []
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            found = [pair for pair in node.value if getattr(pair[0], "value", None) == str(step)]
+        else:
+            is_index = isinstance(node, yaml.SequenceNode) and isinstance(step, int)
+            found = [(node.value[step],) * 2] if is_index else []
+        if found:
+            key, node = found[0]
+            steps.append(step)
+    mark = (key if of_key else node).start_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}", tuple(steps)
 
 
 def problems(error: ValidationError, place: Callable[[Any], str]) -> str:

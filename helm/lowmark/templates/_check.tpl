@@ -107,9 +107,6 @@
 {{- if and (hasKey $pipeline "name") (ne $pipeline.name $name) -}}
 {{- fail (printf "pipelines.%s names itself %q: leave its name out, or make both the same." $name $pipeline.name) -}}
 {{- end -}}
-{{- if eq (toString $pipeline.start) "now" -}}
-{{- fail (printf "pipelines.%s.start is `now`, which is another moment at each upgrade, and would be refused as another pipeline: write the moment down, such as 2026-03-01T00:00." $name) -}}
-{{- end -}}
 {{- end -}}
 {{- range $v.tracker.extraEnv -}}
 {{- if and (regexMatch "(?i)(password|secret|token|lowmark_store)" .name) (hasKey . "value") (not (hasSuffix "_FILE" .name)) -}}
