@@ -70,6 +70,17 @@ def test_help_has_a_short_word_everywhere(words: list[str]) -> None:
     assert short.exit_code == 0 and short.stdout == long.stdout and "Usage" in short.stdout
 
 
+def test_a_local_tracker_is_run_where_only_the_client_is_installed() -> None:
+    program = (
+        "import sys; sys.modules['typer'] = sys.modules['pydantic'] = None; from tracker.cli import main; "
+        "sys.argv = ['lowmark', 'local-tracker', '--help']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S
+    )
+    assert done.stdout.startswith("usage: lowmark local-tracker")
+
+
 DURATIONS = [
     ["wait", "--until", "now", "--timeout"], ["wait", "--until", "now", "--silent-after"],
     ["explain", "--silent-after"], ["watch", "--interval"], ["status", "--freshness", "-p", "two", "--within"],

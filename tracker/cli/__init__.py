@@ -27,11 +27,16 @@ def _may_check_certificates() -> bool:
 
 
 def main() -> None:
-    """Runs a command line."""
+    """Runs a command line. `lowmark local-tracker` is what a pod beside an executor runs: it needs the client alone, and is
+    none of the commands that people type."""
     # gRPC, which reads this as it is imported, says on standard error that a connection has ended: that is no news to
     # people. But it alone says why somebody with a wrong certificate is not let in, and both as information.
     if not _may_check_certificates():
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    if sys.argv[1:2] == ["local-tracker"]:
+        from local_tracker.agent.main import main as run_local_tracker
+
+        sys.exit(run_local_tracker(sys.argv[2:]))
     try:
         from tracker.cli import app
     except ModuleNotFoundError as missing:  # an executor installs the client alone

@@ -22,6 +22,7 @@ Declared = tuple[str, type[TyperCommand]]
 VERBS: dict[str, Declared] = {
     "dev": ("dev:dev", Prints),
     "init": ("init:init", Prints),
+    "doctor": ("doctor:doctor", Asks),
     "serve": ("serve:serve", Prints),
     "status": ("status:status", Asks),
     "watch": ("watch:watch", Asks),
@@ -93,7 +94,7 @@ class _Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         groups = {noun: _group(noun, text, below) for (noun, text), below in NOUNS.items()}
-        self.commands = _Lazy({**VERBS, **groups, **self.commands})
+        self.commands = _Lazy({**VERBS, **groups})
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -115,23 +116,6 @@ app = typer.Typer(
     help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
 )
 app.callback()(security.use_credentials)
-
-
-def local_tracker(context: typer.Context) -> None:
-    """Run a local tracker (`lowmark local-tracker --help` lists its options)."""
-    from local_tracker.agent.main import main as run_agent
-
-    raise typer.Exit(run_agent(context.args))
-
-
-app.command(
-    "local-tracker",
-    context_settings={
-        "allow_extra_args": True,
-        "ignore_unknown_options": True,
-        "help_option_names": [],
-    },
-)(local_tracker)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from tracker.store.sqlite import SqliteStore, read_lease
 
 __all__ = [
     "GONE", "Fenced", "Held", "Lease", "Leases", "LogShortened", "MemoryStore", "SqliteStore", "Store",
-    "StoreDamaged", "StoreError", "StoreUnavailable", "Stored", "open_leases", "open_store", "shown_store",
+    "StoreDamaged", "StoreError", "StoreUnavailable", "Stored", "check_store", "open_leases", "open_store", "shown_store",
 ]  # fmt: skip
 
 
@@ -66,6 +66,19 @@ def open_leases(url: str) -> Leases:
     from tracker.store.redis import RedisLeases
 
     return RedisLeases(url)
+
+
+def check_store(url: str) -> None:
+    """Raises StoreError for an address of no known kind, and where a server is out of reach or promises less than it
+    must. Nothing is changed."""
+    if _kind(url) == "redis":
+        from tracker.store.redis import RedisStore
+
+        store = RedisStore(url, 0)
+        try:
+            store.check()
+        finally:
+            store.close()
 
 
 def shown_store(url: str) -> str:

@@ -70,13 +70,17 @@ class RedisStore:
         self._weakened: dict[str, str] = {}
         """What the server was found to promise less since it was acquired, by name."""
 
+    def check(self) -> None:
+        """Raises StoreError where the server promises less than it must."""
+        with self._errors("acquired"):
+            check_promises(self._server(), self._url)
+
     # --- owning -----------------------------------------------------------------------------------
 
     def acquire(
         self, owner: str, *, lease_ms: int = 0, replaces: int = 0, least_epoch: int = 1
     ) -> int:
-        with self._errors("acquired"):
-            check_promises(self._server(), self._url)
+        self.check()
         self._weakened = {}
         answer = self._run(scripts.ACQUIRE, [self._meta], [owner, lease_ms, replaces, least_epoch])
         self._known_last = int(answer[1])
