@@ -42,8 +42,8 @@ BESIDE = {
 LAYERS = ("processes", "spark", "connectors", "pure")
 """In the order in which their parts begin: first what takes longest and waits for most of it, last what keeps every core
 busy to the end."""
-AT_ONCE = (os.cpu_count() or 2) + 2
-"""Parts that run beside each other: more than there are cores, since tests wait a good part of their time."""
+AT_ONCE = (os.cpu_count() or 2) + 3
+"""Parts that run beside each other: more than there are cores, since tests wait for more than half of their time."""
 LONG = "long"
 """Marks tests of connectors that `make connectors` runs; here is no time for them."""
 CLASSES = Path(sys.prefix) / f"spark-classes-{crc32(sys.prefix.encode()):08x}.jsa"

@@ -25,6 +25,9 @@ within 25 minutes."""
 PROGRAM_S = 4 * HANG_S
 """The same of a whole program that has waits of its own, which fail before this and say for what they waited."""
 _LOOK_S = 0.02
+_LOOK_SHARE = 0.02
+"""Of the time waited so far, between two looks: what takes long is looked at less often."""
+_LONGEST_LOOK_S = 0.2
 
 
 def until(
@@ -34,10 +37,11 @@ def until(
 ) -> T:
     """Asks until something is so that nobody announces; returns what was said then. Raises AssertionError, with
     `what`, if it never is."""
-    end_s = time.monotonic() + timeout_s
+    began_s = time.monotonic()
     while not (found := is_so()):
-        assert time.monotonic() < end_s, what if isinstance(what, str) else what()
-        time.sleep(_LOOK_S)
+        waited_s = time.monotonic() - began_s
+        assert waited_s < timeout_s, what if isinstance(what, str) else what()
+        time.sleep(_pause_s(waited_s))
     return found
 
 
@@ -45,8 +49,13 @@ async def until_async(
     is_so: Callable[[], T], what: str | Callable[[], str] = "it does not come to be so"
 ) -> T:
     """`until` of what is in the same event loop."""
-    end_s = time.monotonic() + HANG_S
+    began_s = time.monotonic()
     while not (found := is_so()):
-        assert time.monotonic() < end_s, what if isinstance(what, str) else what()
-        await asyncio.sleep(_LOOK_S)
+        waited_s = time.monotonic() - began_s
+        assert waited_s < HANG_S, what if isinstance(what, str) else what()
+        await asyncio.sleep(_pause_s(waited_s))
     return found
+
+
+def _pause_s(waited_s: float) -> float:
+    return min(_LONGEST_LOOK_S, max(_LOOK_S, _LOOK_SHARE * waited_s))

@@ -9,6 +9,7 @@ keeper between both waits for it and writes down how it has ended. The template 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -127,6 +128,9 @@ def serve(asking: socket.socket, imported: Sequence[str]) -> tuple[str, list[str
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are let go
     for name in (*IMPORTED, *imported):
         importlib.import_module(name)
+    # What is there by now stays: whoever is forked would go through it all, and copy its pages, before it ends.
+    gc.collect()
+    gc.freeze()
     while True:
         head, descriptors, _, _ = socket.recv_fds(asking, 4, 4)
         if not head:

@@ -6,6 +6,7 @@ Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `w
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -37,12 +38,15 @@ def main() -> None:
         from local_tracker.agent.main import main as run_local_tracker
 
         sys.exit(run_local_tracker(sys.argv[2:]))
+    gc.disable()  # what is imported stays: it is not gone through while it grows, nor at the end
     try:
         from tracker.cli import app
     except ModuleNotFoundError as missing:  # an executor installs the client alone
         raise SystemExit(
             f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
         ) from None
+    gc.freeze()
+    gc.enable()
     app.main()
 
 
