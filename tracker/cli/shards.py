@@ -47,6 +47,14 @@ WriteOff = Annotated[
         help="with --declare-lost: give up what was open, and go on at once; else pipelines stand until each is restarted",
     ),
 ]
+Timeout = Annotated[
+    float,
+    lasting(
+        "--timeout",
+        show_default=f"{RESCALE_TIMEOUT_S:g}s",
+        help="how long to wait until it is done; it goes on all the same",
+    ),
+]
 
 
 def shards(
@@ -79,14 +87,8 @@ def shards(
     declare_lost: DeclareLost = None,
     write_off: WriteOff = False,
     yes: Yes = False,
-    timeout_s: Annotated[
-        float,
-        lasting(
-            "--timeout", show_default=f"{RESCALE_TIMEOUT_S:g}s",
-            help="how long to wait until it is done; it goes on all the same",
-        ),
-    ] = RESCALE_TIMEOUT_S,
-) -> None:  # fmt: skip
+    timeout_s: Timeout = RESCALE_TIMEOUT_S,
+) -> None:
     """Show the shards: which own slots, which are joining, draining or leaving, and by which version of the table
     slots are dealt. With NUMBER: let so many own the slots to come, while ticks flow. Repeating it changes nothing.
 

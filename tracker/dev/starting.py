@@ -6,6 +6,7 @@ is written down, so that applying the file again is no other pipeline.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from importlib.resources import files
@@ -47,6 +48,12 @@ def write_files(directory: Path, source: Source, start: datetime) -> list[Path]:
         directory / name: _text(template, start)
         for name, template in zip(NAMES, _TEMPLATES[source], strict=True)
     }
+    write_new(directory, texts)
+    return list(texts)
+
+
+def write_new(directory: Path, texts: Mapping[Path, str]) -> None:
+    """Writes files into a directory, made if missing. Raises StateError where one of them is there, OSError."""
     there = [path.name for path in texts if path.exists() or path.is_symlink()]
     if there:
         raise StateError(
@@ -58,7 +65,6 @@ def write_files(directory: Path, source: Source, start: datetime) -> list[Path]:
     for path, text in texts.items():
         with path.open("x", encoding="utf-8") as file:  # not over a file that has come since
             file.write(text)
-    return list(texts)
 
 
 def _text(template: str, start: datetime) -> str:
