@@ -40,9 +40,11 @@ def promise(body: Callable[..., Formula]) -> Invariant:
 
 @promise
 def nothing_below_min_time_is_open(now: State, p: Any, b: Any, i: Any) -> Formula:
-    """Promise 1: an item that is published, at a place that is announced, is consumed by a durable tick. As this holds in every
-    state, and announced stays announced, none can appear there either."""
-    there = And(now.announced(p, b), now.at(i) == b, now.published(now.creator(i)))
+    """Promise 1: an item that is published, and not late, at a place that is announced, is consumed by a durable tick. As this
+    holds in every state, and announced stays announced, none can appear there either."""
+    there = And(
+        now.announced(p, b), now.at(i) == b, now.published(now.creator(i)), Not(now.late(i))
+    )
     return Implies(there, And(now.published(now.consumer(i)), durable(now, now.consumer(i))))
 
 
@@ -56,7 +58,7 @@ def what_was_told_stays(now: State, p: Any, b: Any) -> Formula:
 def nobody_comes_too_late(now: State, p: Any, b: Any, i: Any) -> Formula:
     """Promise 5, for nodes that keep rule 1: what they hand over lies below no min time that any process has announced, so it is
     neither refused for that nor late; and a cell below min time is empty, so a sweep finds nothing."""
-    there = And(now.announced(p, b), now.at(i) == b)
+    there = And(now.announced(p, b), now.at(i) == b, Not(now.late(i)))
     t, u = now.creator(i), now.consumer(i)
     handed_over = Or(
         And(now.published(t), Not(now.accepted(t))), And(now.published(u), Not(now.accepted(u)))
@@ -83,7 +85,8 @@ def publishing_has_an_order(now: State, t: Any, u: Any, u2: Any) -> Formula:
 @invariant
 def items_are_published_before_they_are_consumed(now: State, i: Any) -> Formula:
     """Whatever is consumed was there."""
-    return Implies(now.published(now.consumer(i)), now.earlier(now.creator(i), now.consumer(i)))
+    consumed = And(now.published(now.consumer(i)), Not(now.late(i)))
+    return Implies(consumed, now.earlier(now.creator(i), now.consumer(i)))
 
 
 @invariant
@@ -97,11 +100,12 @@ def items_come_of_something(now: State, i: Any) -> Formula:
         Not(now.earlier(now.consumer(parent), t)),
     )
     comes = And(
+        Not(now.late(parent)),
         now.reaches(now.at(parent), now.at(i)),
         now.earlier(now.creator(parent), t),
         Or(now.consumer(parent) == t, held),
     )
-    return Implies(And(now.published(t), Not(now.labelled(i))), comes)
+    return Implies(And(now.published(t), Not(now.labelled(i)), Not(now.late(i))), comes)
 
 
 @invariant
@@ -109,7 +113,7 @@ def labels_are_granted(now: State, i: Any) -> Formula:
     """Rule 8: a front labels where it feeds, from its grant on, between its joining and its leaving."""
     f, t = now.labeller(i), now.creator(i)
     return Implies(
-        And(now.labelled(i), now.published(t)),
+        And(now.labelled(i), now.published(t), Not(now.late(i))),
         And(
             now.feeds(f, now.at(i)), now.granted(f), Not(now.grant(f, now.at(i))),
             now.by(now.joins(f)) == now.by(t), now.earlier(now.joins(f), t),
@@ -122,7 +126,7 @@ def labels_are_granted(now: State, i: Any) -> Formula:
 def promises_are_kept(now: State, t: Any, f: Any, a: Any, i: Any) -> Formula:
     """Rule 1: where a front has promised to label no more, all that it has labelled is of no later tick."""
     promised = And(now.published(t), now.promises(t, f, a))
-    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a)
+    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)))
     return Implies(
         promised,
         And(
@@ -142,13 +146,13 @@ def promises_are_kept(now: State, t: Any, f: Any, a: Any, i: Any) -> Formula:
 @invariant
 def homes_take_what_is_published(now: State, t: Any) -> Formula:
     """A home accepts what nodes hand over."""
-    return Implies(now.accepted(t), now.published(t))
+    return Implies(now.accepted(t), And(now.published(t), Not(now.abandoned(t))))
 
 
 @invariant
 def homes_keep_the_order_of_nodes(now: State, t: Any, u: Any) -> Formula:
     """Rule 2: an earlier tick of a node stands ahead in its home's log."""
-    earlier = And(now.accepted(u), now.by(t) == now.by(u), now.earlier(t, u))
+    earlier = And(now.accepted(u), now.by(t) == now.by(u), now.earlier(t, u), Not(now.abandoned(t)))
     return Implies(earlier, now.ahead(t, u))
 
 
@@ -175,7 +179,8 @@ def shards_apply_prefixes(now: State, s: Any, t: Any, u: Any) -> Formula:
 def cells_hold_what_was_applied_once(now: State, i: Any) -> Formula:
     """Rule 4: an item is in its cell if its owner has applied its creation or its consumption, and not both."""
     s = owner_of(now, i)
-    return now.open(i) == Xor(now.applied(s, now.creator(i)), now.applied(s, now.consumer(i)))
+    once = Xor(now.applied(s, now.creator(i)), now.applied(s, now.consumer(i)))
+    return Implies(Not(now.late(i)), now.open(i) == once)
 
 
 @invariant
@@ -185,7 +190,7 @@ def promises_come_behind_items(now: State, s: Any, f: Any, a: Any, i: Any) -> Fo
 
 
 def _all_of(now: State, f: Any, a: Any, i: Any, is_in: Callable[[Any], Formula]) -> Formula:
-    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a)
+    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)))
     published = And(labelled, now.published(now.creator(i)))
     return And(now.promised(f, a), Implies(published, is_in(now.creator(i))))
 
@@ -210,7 +215,7 @@ def reports_say_prefixes(now: State, r: Any, t: Any, u: Any) -> Formula:
 def reports_are_of_one_moment(now: State, r: Any, i: Any) -> Formula:
     """Rule 5: what a report says is open fits its vector."""
     xor = Xor(now.says_applied(r, now.creator(i)), now.says_applied(r, now.consumer(i)))
-    own = And(now.made(r), owner_of(now, i) == now.sender(r))
+    own = And(now.made(r), owner_of(now, i) == now.sender(r), Not(now.late(i)))
     return Implies(own, now.says_open(r, i) == xor)
 
 
@@ -310,7 +315,7 @@ def views_are_of_one_moment(now: State, p: Any, i: Any) -> Formula:
     """What a process knows to be open at a shard fits the vector that it knows of it."""
     s = owner_of(now, i)
     xor = Xor(now.seen(p, s, now.creator(i)), now.seen(p, s, now.consumer(i)))
-    return Implies(now.heard(p, s), now.seen_open(p, i) == xor)
+    return Implies(And(now.heard(p, s), Not(now.late(i))), now.seen_open(p, i) == xor)
 
 
 @invariant
@@ -371,7 +376,12 @@ def grants_are_the_largest_pins(now: State, f: Any, s: Any, a: Any) -> Formula:
 @invariant
 def what_reaches_an_announced_place_is_done(now: State, p: Any, b: Any, i: Any, s: Any) -> Formula:
     """Rule 7: an item that is published and reaches an announced place was created and consumed, and every shard has applied that."""
-    reaches = And(now.announced(p, b), now.reaches(now.at(i), b), now.published(now.creator(i)))
+    reaches = And(
+        now.announced(p, b),
+        now.reaches(now.at(i), b),
+        now.published(now.creator(i)),
+        Not(now.late(i)),
+    )
     done = And(now.applied(s, now.creator(i)), now.applied(s, now.consumer(i)))
     return Implies(reaches, done)
 
@@ -409,5 +419,7 @@ def is_inside_the_cut(
     """Lemma for `announce`: whatever is published and reaches a place that is announced now was created inside M. By induction over the order in
     which ticks were published: what a front labelled is inside by its promises, and any other item comes of one that was published
     before, reaches the place as well, and so was created inside; as it is not open at M, its consumer is inside too, and with that what comes of it."""
-    reaches = And(news(b), now.reaches(now.at(i), b), now.published(now.creator(i)))
+    reaches = And(
+        news(b), now.reaches(now.at(i), b), now.published(now.creator(i)), Not(now.late(i))
+    )
     return Implies(reaches, in_cut(now, p, now.creator(i)))

@@ -87,10 +87,10 @@ class Universe:
         bound = self.constants(names, f"!{next(_fresh)}")
         return quantifier(bound, body(*bound)) if bound else body()
 
-    def beginning(self) -> State:
-        """Nothing has happened."""
+    def beginning(self, **there: Relation) -> State:
+        """Nothing has happened, and no relation holds but what is there."""
         nothing = {name: lambda *_: z3.BoolVal(False) for name in self.vocabulary.changing}
-        return State(self, nothing)
+        return State(self, {**nothing, **there})
 
     def state(self, tag: str) -> State:
         """Any state at all."""

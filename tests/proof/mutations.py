@@ -360,3 +360,50 @@ def labelled_below_a_promise(now: State, effect: Effect, given: Mapping[str, Any
         )
     )
     return instead(effect, "its items are labelled as granted", fed)
+
+
+# --- (c) holds, keys that end, and what is late ---------------------------------------------------
+
+
+@mutation("c", 11, "publish", f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP} publish", report=4, tick=5)
+def created_of_a_hold_let_go(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A node creates of a hold that it has let go of."""
+    return _of_any_hold(now, effect, lambda hold: now.by(now.creator(hold)) == now.by(given["t"]))
+
+
+@mutation("c", 11, "publish", f"{JOINED} {BOTH} publish {BOTH} {CAUGHT_UP}", report=4, tick=5)
+def hold_of_another_node(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A node creates of what another node holds."""
+    return _of_any_hold(now, effect, lambda hold: Not(now.published(now.consumer(hold))))
+
+
+def _of_any_hold(now: State, effect: Effect, asked: Callable[[Any], Formula]) -> Effect:
+    """What no front has labelled may come of holds of which this is so."""
+    (name,) = effect.of_items
+
+    def comes_of(i: Any) -> Formula:
+        hold = now.parent(i)
+        there = And(now.is_hold(hold), now.published(now.creator(hold)), Not(now.late(hold)))
+        return Or(
+            effect.of_items[name](i), And(there, now.reaches(now.at(hold), now.at(i)), asked(hold))
+        )
+
+    return replace(effect, of_items={name: comes_of})
+
+
+@mutation("c", 9, "accept", f"{JOINED} publish publish accept commit receive {CAUGHT_UP}", report=4)
+def key_closed_before_its_last_tick(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A home lets a front leave ahead of ticks of its node that it takes later."""
+    return without(effect, "its node's earlier ones are")
+
+
+@mutation("c", 1, "sweep", f"{JOINED} {BOTH} sweep {CAUGHT_UP}", report=4)
+def swept_too_far(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A shard empties a cell that nobody has announced."""
+    return instead(effect, "it is announced", now.owner(given["b"]) == given["s"])
+
+
+@mutation("c", 1, "commit", f"{JOINED} {BOTH} {CAUGHT_UP}", report=4)
+def taken_for_late(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A home moves to the late ledger what is not late."""
+    return without(effect, "what is passed over is late")

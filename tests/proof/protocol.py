@@ -1,4 +1,4 @@
-"""Rules 1 to 8 and 11 as a transition system: what is there, and each step that anything can take.
+"""Rules 1 to 9 and 11 as a transition system: what is there, and each step that anything can take.
 
 A *place* is a segment with a slot of it, and `reaches(a, b)` says that an item at place a can become one at b or at an
 earlier slot of b's segment: the slot of a plus the shortest delay is at most that of b (rule 7). A min time t of a segment
@@ -7,13 +7,18 @@ reaches itself, and whatever is reached by what it reaches; `test_places.py` hol
 
 A *tick* stands for an entry of a home's log. What each tick creates, consumes and promises is fixed from the beginning,
 and may be anything: a proof for all such contents is one for nodes that decide as they go. An item has one creator and one
-consumer; one that is never consumed has a consumer that is never published. A cell is the set of items that it is a checksum of: of
-what was applied once and not twice. (A checksum of XOR takes another set for the empty one with a chance of 2^-64.) A front
-is one joining of it (rule 8).
+consumer; one that is never consumed has a consumer that is never published. A cell is the set of items that it is a
+checksum of: of what was applied once and not twice. (A checksum of XOR takes another set for the empty one with a chance of
+2^-64.) A front is one joining of it (rule 8).
 
-Left out: pipelines that change, restart or end; shards that come and go; nodes that are evicted, retired, or come back in
-another incarnation, and with them whatever is late, vacant or written off; what one shard by itself tells ahead of the record; that a
-pipeline begins when its fronts have joined; limits. Where the model lets more happen than the code does, this is said.
+A *node* is an id. What an older incarnation of it hands over after a newer one has joined is *abandoned*, and so is what
+an evicted or retired node does: no home takes it any more (rule 9). An eviction is a tick by which the node's fronts leave.
+*Late* items come of nothing that counts: they are of abandoned ticks, or made of late items, or of what an operator has
+written off (which is a tick that consumes it). Nothing is asked of them, and nothing is promised.
+
+Left out: pipelines that change or end, and restarts but for how a generation begins; shards that come and go; vacant
+places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
+Where the model lets more happen than the code does, this is said.
 """
 
 from __future__ import annotations
@@ -30,8 +35,9 @@ VOCABULARY = Vocabulary(
         # The world: items, ticks and what they do, places, fronts.
         "at": "item -> place", "creator": "item -> tick", "consumer": "item -> tick", "by": "tick -> node",
         "home": "node -> shard", "owner": "place -> shard", "reaches": "place place",
-        "labelled": "item", "labeller": "item -> front", "parent": "item -> item", "is_hold": "item",
+        "labelled": "item", "labeller": "item -> front", "parent": "item -> item", "is_hold": "item", "late": "item",
         "joins": "front -> tick", "leaves": "front -> tick", "feeds": "front place", "promises": "tick front place",
+        "abandoned": "tick",
         # What reports say, and whole reports of them.
         "sender": "report -> shard", "follows": "report report", "says_applied": "report tick", "says_open": "report item",
         "says_passed": "report front place", "says_touched": "report tick", "says_pinned": "report front",
@@ -129,6 +135,9 @@ def fixed_facts(now: State) -> dict[str, Formula]:
         "an item consumed by its creator cancels out, and is none": now.every(
             lambda i: now.creator(i) != now.consumer(i)
         ),
+        "what no home takes any more creates late items": now.every(
+            lambda i: Implies(now.abandoned(now.creator(i)), now.late(i))
+        ),
         "a hold is let go of by its node": now.every(
             lambda i: Implies(now.is_hold(i), now.by(now.creator(i)) == now.by(now.consumer(i)))
         ),
@@ -152,10 +161,15 @@ def publish(now: State, t: Any) -> Effect:
         when={
             "it is new": Not(now.published(t)),
             "what it consumes was published": now.every(
-                lambda i: Implies(now.consumer(i) == t, now.published(now.creator(i)))
+                lambda i: Implies(
+                    And(now.consumer(i) == t, Not(now.late(i))), now.published(now.creator(i))
+                )
             ),
             "its items are labelled as granted": now.every(
-                lambda i: Implies(And(now.creator(i) == t, now.labelled(i)), _may_label(now, i, t))
+                lambda i: Implies(
+                    And(now.creator(i) == t, now.labelled(i), Not(now.late(i))),
+                    _may_label(now, i, t),
+                )
             ),
             "it promises for fronts of its node": now.every(
                 lambda f, a: Implies(now.promises(t, f, a), now.by(now.joins(f)) == now.by(t))
@@ -191,8 +205,10 @@ def _comes_of(now: State, i: Any, t: Any) -> Formula:
         now.is_hold(parent), now.by(now.creator(parent)) == now.by(t), now.published(now.creator(parent)),
         Not(now.published(now.consumer(parent))),
     )  # fmt: skip
-    comes = And(now.reaches(now.at(parent), now.at(i)), Or(now.consumer(parent) == t, holds))
-    return Implies(And(now.creator(i) == t, Not(now.labelled(i))), comes)
+    comes = And(
+        Not(now.late(parent)), now.reaches(now.at(parent), now.at(i)), Or(now.consumer(parent) == t, holds),
+    )  # fmt: skip
+    return Implies(And(now.creator(i) == t, Not(now.labelled(i)), Not(now.late(i))), comes)
 
 
 # --- homes ----------------------------------------------------------------------------------------
@@ -202,13 +218,17 @@ def _comes_of(now: State, i: Any, t: Any) -> Formula:
 def accept(now: State, t: Any) -> Effect:
     """Rules 2 and 3: the node's home takes its next tick as an entry of its log, not durable yet (`Sessions.submit`,
     `Journal.append_home`). A node hands over again what it has not been told is durable, so a tick that a crash of the home has lost comes
-    again. What the home refuses, no node does that keeps rule 1 (promise 1 for what is published)."""
+    again."""
     return Effect(
         when={
             "it was handed over": now.published(t),
             "it is not there": Not(now.accepted(t)),
+            "its key is the node's newest": Not(now.abandoned(t)),
             "its node's earlier ones are": now.every(
-                lambda u: Implies(And(now.by(u) == now.by(t), now.earlier(u, t)), now.accepted(u))
+                lambda u: Implies(
+                    And(now.by(u) == now.by(t), now.earlier(u, t)),
+                    Or(now.accepted(u), now.abandoned(u)),
+                )
             ),
         },
         then={
@@ -221,11 +241,13 @@ def accept(now: State, t: Any) -> Effect:
     )
 
 
-def _applied(now: State, s: Any, t: Any) -> dict[str, Relation]:
-    """A shard applies an entry: `ShardPipeline.apply_tick`, and `apply_at_once` where it is one of a run."""
+def _applied(now: State, s: Any, t: Any, passed_over: Relation) -> dict[str, Relation]:
+    """A shard applies an entry (`ShardPipeline.apply_tick`, and `apply_at_once` where it is one of a run), but what its home has moved to
+    the late ledger."""
 
     def turned(i: Any) -> Formula:
-        return Xor(now.open(i), And(owner_of(now, i) == s, touches(now, t, i)))
+        own = And(owner_of(now, i) == s, touches(now, t, i), Not(passed_over(i)))
+        return Xor(now.open(i), own)
 
     return {
         "applied": adds(now.applied, s, t),
@@ -235,12 +257,16 @@ def _applied(now: State, s: Any, t: Any) -> dict[str, Relation]:
     }
 
 
+def _late_alone(now: State, passed_over: Relation) -> Formula:
+    return now.every(lambda i: Implies(passed_over(i), now.late(i)))
+
+
 def _in_order(now: State, s: Any, t: Any) -> Formula:
     return now.every(lambda u: Implies(now.ahead(u, t), now.applied(s, u)))
 
 
-@step()
-def commit(now: State, s: Any, t: Any) -> Effect:
+@step(passed_over="item")
+def commit(now: State, s: Any, t: Any, passed_over: Relation) -> Effect:
     """Rule 3: an entry is durable in its home's log, and the home applies its own part (`LogApplier.commit`). Entries become durable
     in their order; one by one here, many at once in the code."""
     return Effect(
@@ -248,13 +274,14 @@ def commit(now: State, s: Any, t: Any) -> Effect:
             "it is accepted": And(now.accepted(t), s == home_of(now, t)),
             "it is not applied": Not(now.applied(s, t)),
             "all ahead of it are": _in_order(now, s, t),
+            "what is passed over is late": _late_alone(now, passed_over),
         },
-        then=_applied(now, s, t),
+        then=_applied(now, s, t, passed_over),
     )
 
 
-@step()
-def receive(now: State, s: Any, t: Any) -> Effect:
+@step(passed_over="item")
+def receive(now: State, s: Any, t: Any, passed_over: Relation) -> Effect:
     """Rules 2 and 3: another shard takes an entry of a home's log, which is durable there, and applies its part (`Receiver._take_entries`,
     `LogApplier.apply`). Frames may be lost, repeated and overtaken: a home sends any entry, at any time, as often as need be. What is
     appended here and not durable has no effect, and is no step."""
@@ -263,8 +290,20 @@ def receive(now: State, s: Any, t: Any) -> Effect:
             "it is durable at its home": And(durable(now, t), s != home_of(now, t)),
             "it is not applied": Not(now.applied(s, t)),
             "all ahead of it are": _in_order(now, s, t),
+            "what is passed over is late": _late_alone(now, passed_over),
         },
-        then=_applied(now, s, t),
+        then=_applied(now, s, t, passed_over),
+    )
+
+
+@step()
+def sweep(now: State, s: Any, p: Any, b: Any) -> Effect:
+    """Rule 1: a shard that has heard of an announcement empties its cell at that place into the late ledger (`Pipeline.new_sweeps`,
+    `ShardPipeline.sweep`)."""
+    swept = And(now.owner(b) == s, now.recorded(p, b))
+    return Effect(
+        when={"it is announced": swept},
+        then={"open": lambda i: And(now.open(i), now.at(i) != b)},
     )
 
 

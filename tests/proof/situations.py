@@ -6,21 +6,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import z3
 
 from tests.proof.invariants import PROMISES
-from tests.proof.mutations import BOTH, CAUGHT_UP, JOINED, MUTATIONS, Mutation
+from tests.proof.mutations import BOTH, CAUGHT_UP, JOINED, MUTATIONS, TICK, Mutation
 from tests.proof.protocol import STEPS
 from tests.proof.runs import Run
 from tests.proof.story import Story
 
 TIMEOUT_MS = 300_000
-WHOLE_RUN = (
-    f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP} record tell snapshot crash report hear_whole announce"
-)
+WHOLE_RUN = f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP} record tell sweep snapshot crash report hear_whole announce"
 """Every step that there is: a front joins, labels an item, a worker consumes it, and a place is announced, recorded and told; a process crashes, comes
 back, and announces again."""
+
+LATE = f"{JOINED} publish {BOTH} {CAUGHT_UP} record {TICK} sweep"
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,35 @@ def can_be_taken(step: str) -> Run:
 
 
 def whole_run() -> Run:
-    """Something is announced behind an item that was there."""
+    """Something is announced behind an item that was there, and that another node has consumed."""
     run = Run({"report": 5}).begin().follow(WHOLE_RUN)
-    now = run.now
-    run.formulas.append(
-        now.some(
-            lambda p, i: z3.And(
-                now.told(p, now.at(i)),
-                now.published(now.creator(i)),
-                now.by(now.creator(i)) != now.by(now.consumer(i)),
-            )
-        )
-    )
+    now, i = run.now, run.universe.things["item"][0]
+    run.formulas += [now.some(lambda p: now.told(p, now.at(i))), *_was_there(run, i)]
+    run.formulas.append(z3.Not(now.late(i)))
+    return run
+
+
+def _was_there(run: Run, i: Any) -> list[Any]:
+    """A front has labelled the item, and another node has consumed it."""
+    now, t, u = run.now, run.now.creator(i), run.now.consumer(i)
+    return [
+        now.labelled(i),
+        now.published(t),
+        now.by(t) != now.by(u),
+        now.by(t) == now.by(now.joins(now.labeller(i))),
+    ]
+
+
+def something_late() -> Run:
+    """What an evicted front has published, and nobody accepts, is consumed behind min time."""
+    run = Run({"report": 4}).begin().follow(LATE)
+    before, now, i = run.moments[-2].after, run.now, run.universe.things["item"][0]
+    run.formulas += [
+        now.abandoned(now.creator(i)),
+        before.open(i),
+        z3.Not(now.open(i)),
+        *_was_there(run, i),
+    ]
     return run
 
 
@@ -90,6 +108,7 @@ SITUATIONS = [
         for step in STEPS
     ),
     Sought("a whole run", "Something is announced, and told.", whole_run),
+    Sought("something late", "A sweep takes what is late out of its cell.", something_late),
     Sought(
         "a promise alone",
         "Without the other invariants promise 1 does not keep itself.",

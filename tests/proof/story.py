@@ -18,6 +18,7 @@ HAPPENS = {
     "accept": "{home} accepts {t}",
     "commit": "{t} is durable at its home, {s}, which applies it",
     "receive": "{s} receives {t}, and applies it",
+    "sweep": "{s} empties its cell at {b}, which {p} has announced",
     "grant_front": "{p} grants {f}, and rules out {given}",
     "report": "{s} makes {r}: {says}",
     "keep_pin": "the pin of {f} is durable at {s}",
@@ -72,8 +73,9 @@ class Story:
             if self._is(now.published(t)):
                 labelled = self._is(now.labelled(i))
                 origin = now.labeller(i) if labelled else now.parent(i)
+                late = "late " if self._is(now.late(i)) else ""
                 yield (
-                    f"{self._said(i)} is at {self._said(now.at(i))} of {self._said(now.owner(now.at(i)))}, created by "
+                    f"{late}{self._said(i)} is at {self._said(now.at(i))} of {self._said(now.owner(now.at(i)))}, created by "
                     f"{self._said(t)}, {'labelled by' if labelled else 'out of'} {self._said(origin)}, and consumed by "
                     f"{self._said(u)}{'' if self._is(now.published(u)) else ', which does not come'}"
                 )
