@@ -30,7 +30,12 @@ WHOLE = {
 """Pages of the project, and where the site has them."""
 SHOWN = {"helm/lowmark/ci": "chart-values.md"}
 """Folders that pages link to, and the page that shows their files."""
-COPIED = ("LICENSE", "helm/lowmark/files/alerts.yaml")
+COPIED = (
+    "LICENSE",
+    "helm/lowmark/files/alerts.yaml",
+    "helm/lowmark/files/grafana/fleet.json",
+    "helm/lowmark/files/grafana/pipeline.json",
+)
 """Files that pages link to, as they are."""
 TITLES = {
     "ci": "Values of the chart, by what they are for",
