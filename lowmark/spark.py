@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from local_tracker.spark.formats.kafka import topic_ranges as topic_ranges
     from local_tracker.spark.formats.ranges import OffsetRanges as OffsetRanges
     from local_tracker.spark.formats.ranges import PublishedRanges as PublishedRanges
+    from local_tracker.spark.progress.frames import progress as progress
+    from local_tracker.spark.progress.registered import register as register
     from local_tracker.spark.query.emits import EventTime as EventTime
     from local_tracker.spark.session.completed import Taken as Taken
     from local_tracker.spark.session.completed import slot_of_timestamp as slot_of_timestamp

@@ -20,6 +20,10 @@ SUPPORTED_PYSPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 
 FIRST_WITH_CONNECT = "4.0"
 """Of Spark Connect; the 3.5 that is on PyPI comes without its server."""
+FIRST_WITH_DATA_SOURCES = "4.0"
+"""Of data sources, and of table functions that are analysed, in Python."""
+FIRST_WITH_PUSHDOWN = "4.1"
+"""Of filters that data sources in Python hear of."""
 FIRST_WITH_REPARTITION = "4.2"
 """Of repartitioning state; PySpark offers it under a private name."""
 
@@ -59,6 +63,22 @@ def check_connect(version: str) -> None:
             f"PySpark {version} in a Spark Connect session is not supported, {FIRST_WITH_CONNECT} is the first: use a "
             f"classic session, in the driver, or follow the query from outside (lowmark query attach)"
         )
+
+
+def check_data_sources(version: str) -> None:
+    """Raises TrackingError for a version of PySpark that has no data sources in Python."""
+    if _minor(version) < _minor(FIRST_WITH_DATA_SOURCES):
+        raise TrackingError(
+            f"PySpark {version} has no data sources in Python, {FIRST_WITH_DATA_SOURCES} is the first: ask by "
+            f"lowmark.spark.progress(spark, target, 'status'), which gives a DataFrame"
+        )
+
+
+def push_filters_down(spark: Any) -> None:
+    """Lets data sources in Python hear of filters, in a session of a version that can; without it one that would
+    listen is refused, and one that does not is as before."""
+    if _minor(spark.version) >= _minor(FIRST_WITH_PUSHDOWN):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
 def can_repartition(spark: Any) -> bool:

@@ -15,7 +15,6 @@ from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
-from tracker.cli.render.nodes import TYPES
 from tracker.client import Admin, NodeClient, NodeInfo, NodeList, NodeState, nodes
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight import explain
@@ -24,6 +23,7 @@ from tracker.core.insight.explain import NodeExplanation
 from tracker.core.model import HoldMove, NodeKey
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.view.tables import NODES
 
 
 @pytest.fixture
@@ -88,11 +88,11 @@ def test_programs_read_the_list_as_columns(running: EmbeddedTracker, format: str
         table = pyarrow.parquet.read_table(io.BytesIO(data))
     else:
         table = pyarrow.ipc.open_stream(data).read_all()
-    assert table.column_names == list(TYPES)
+    assert table.column_names == list(NODES.types)
     found = rows(running)
     for row in table.to_pylist():
         told = found[row["node_id"]]
-        assert set(told) == set(TYPES)
+        assert set(told) == set(NODES.types)
         assert (row["time"] and row["time"].isoformat()) == told["time"]
         for name in ("kind", "state", "home", "slot", "holds", "waits"):
             assert row[name] == told[name]

@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 from tests.client.support import HOUR, various_pipelines
 from tests.waits import until
 from tracker.cli.app import app
-from tracker.cli.render.status import TYPES
 from tracker.client import admin as admin_module
 from tracker.client.embedded import EmbeddedTracker
 from tracker.view import progress
+from tracker.view.tables import STATUS
 
 WRONG_USAGE = 2
 COMPARED = ("time", "min_time", "state", "holds", "lag_slots", "open_items", "complete")
@@ -97,7 +97,7 @@ def test_programs_read_columns(running: EmbeddedTracker, format: str) -> None:
     found = until(columns, "each time something else")
     assert found is not None
     table, told = found
-    assert table.column_names == list(TYPES)
+    assert table.column_names == list(STATUS.types)
     for row in table.to_pylist():
         row["time"] = row["time"] and row["time"].isoformat()
         assert [row[name] for name in COMPARED] == told[row["pipeline"], row["segment"]]

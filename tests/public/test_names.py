@@ -50,8 +50,8 @@ NAMES = {
     "periods": ("Action Notificator Period Run Webhook otel signing write_durably"),
     "spark": (
         "BatchWriter CommittedFiles EventTime HeldFor OffsetRanges ProgressListener "
-        "PublishedRanges ROCKSDB Rescaled TableAsOf Taken TrackingOptions note_commit rescale_query "
-        "slot_of_timestamp topic_ranges"
+        "PublishedRanges ROCKSDB Rescaled TableAsOf Taken TrackingOptions note_commit progress register "
+        "rescale_query slot_of_timestamp topic_ranges"
     ),
     "testing": "EmbeddedTracker free_ports",
 }

@@ -32,6 +32,9 @@ ROWS = {
     "11.1": "a tumbling window holds what it has not emitted",
     "11.4": "windows of windows hold",
     "11.7": "a left outer join holds",
+    "12.1": "periods as a stream: each once, its driver killed",
+    "12.2": "progress in SQL",
+    "12.3": "progress in SQL in a Spark Connect session",
 }
 """What is run of the matrix on each version: its quick half, and what versions differ in."""
 PROFILES = "local,rocksdb"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import typer
 
 from tracker.cli.common import PipelineName, connect, say
-from tracker.cli.render.nodes import TYPES, nodes_table
+from tracker.cli.render.nodes import nodes_table
 from tracker.cli.tables import Format, TableFormat, usable, write_table
 from tracker.view.nodes import left_out, node_row
+from tracker.view.tables import NODES
 
 
 def nodes_list(
@@ -29,6 +30,6 @@ def nodes_list(
         "omitted": found.omitted,
         "silent_shards": {str(shard): why for shard, why in found.silent_shards.items()},
     }
-    write_table(context, format, rows, TYPES, lambda: nodes_table(rows, found.spec), document)
+    write_table(context, format, rows, NODES.types, lambda: nodes_table(rows, found.spec), document)
     for sentence in left_out(found):
         say(sentence, err=True)

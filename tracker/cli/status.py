@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import typer
@@ -10,14 +9,10 @@ import typer
 from tracker.cli.common import connect, say, show, wrong_usage
 from tracker.cli.render.freshness import freshness_json, freshness_table, within_ms
 from tracker.cli.render.shards import upgrade_text
-from tracker.cli.render.status import TYPES, Lines, status_rows, status_table
+from tracker.cli.render.status import status_table
 from tracker.cli.tables import Format, TableFormat, usable, write_table
-from tracker.client import Admin, PipelineInfo
 from tracker.client.finishing import level_to_finish
-from tracker.view.progress import Progress, progress_of
-
-MAX_EXPLAINED_AT_ONCE = 4
-"""Pipelines that shards are asked about at the same time."""
+from tracker.view.tables import STATUS, infos_of, lines_of, status_rows
 
 
 def status(
@@ -60,13 +55,13 @@ def status(
         routing = admin.routing()
     if level_to_finish(routing) > routing.table.level:
         say(upgrade_text(routing), err=True)
-    write_table(context, format, status_rows(lines), TYPES, lambda: status_table(lines))
+    write_table(context, format, status_rows(lines), STATUS.types, lambda: status_table(lines))
 
 
 def _show_freshness(context: typer.Context, names: list[str], within: str | None) -> None:
     """Of the named pipelines, or all, one after the other."""
     with connect(context) as admin:
-        for spec in [info.spec for info in _infos(admin, names)]:
+        for spec in [info.spec for info in infos_of(admin, names)]:
             with wrong_usage():
                 limit_ms = within_ms(within, spec) if within else 0
             segments = admin.freshness(spec.name, limit_ms)
@@ -75,23 +70,3 @@ def _show_freshness(context: typer.Context, names: list[str], within: str | None
                 "segments": [freshness_json(segment, spec) for segment in segments],
             }
             show(context, document, freshness_table(segments, within, spec))
-
-
-def _infos(admin: Admin, names: list[str]) -> list[PipelineInfo]:
-    return [admin.pipeline(name) for name in names] if names else admin.pipelines()
-
-
-def lines_of(admin: Admin, names: list[str]) -> Lines:
-    """The named pipelines, or all, each with why it is where it is. Raises RefusedError, UnavailableError."""
-
-    def told(info: PipelineInfo) -> tuple[PipelineInfo, list[Progress]]:
-        name = info.spec.name
-        if (
-            info.omitted
-        ):  # a list leaves out what is larger than a page, and with it what lag is told by
-            info = admin.pipeline(name)
-        explanation = None if info.state.complete else admin.explain(name, max_cells=0)
-        return info, progress_of(info, explanation)
-
-    with ThreadPoolExecutor(MAX_EXPLAINED_AT_ONCE) as asking:
-        return list(asking.map(told, _infos(admin, names)))

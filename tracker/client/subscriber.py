@@ -193,6 +193,13 @@ class Subscriber(_Hearing[Connection], Closing):
         what this subscriber has told. Raises RefusedError, UnavailableError."""
         return finished(self._min_time(segment, timeout_s))
 
+    def min_times(self, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str | None, int]:
+        """Min times now, as `min_time`, of all segments by name, and of the whole pipeline under None."""
+        finished(self._ask(timeout_s))
+        heard = self._heard
+        found = {segment: heard.get(segment) for segment in (None, *heard.names())}
+        return {segment: slot for segment, slot in found.items() if slot is not None}
+
     def min_moment(
         self, segment: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> datetime | None:

@@ -9,6 +9,7 @@ from tests.spark_matrix.rows import (
     evaluation,
     hosts,
     moods,
+    progress,
     several,
     starting,
     state,
@@ -18,6 +19,6 @@ from tests.spark_matrix.rows import (
 )
 
 __all__ = [
-    "checkpoints", "connected", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several",
+    "checkpoints", "connected", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "progress", "several",
     "starting", "state", "tasks", "visible", "ways",
 ]  # fmt: skip

@@ -17,12 +17,6 @@ STYLES = {
     NodeState.RETIRED: "dim",
 }  # fmt: skip
 """By state, how it stands out."""
-TYPES = {
-    "pipeline": "string", "node_id": "string", "incarnation": "int64", "kind": "string", "state": "string",
-    "home": "int64", "silent_ms": "int64", "node_time": "int64", "batch": "string", "staged": "int64",
-    "slot": "int64", "time": "time", "age_ms": "int64", "holds": "int64", "waits": "string",
-}  # fmt: skip
-"""The columns, and what Arrow calls their types."""
 
 
 def nodes_table(rows: Sequence[Mapping[str, Any]], spec: PipelineSpec) -> Table:

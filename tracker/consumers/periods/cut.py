@@ -11,6 +11,12 @@ from tracker.client.updates import slot_time
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER, add_delay
 
+PERIOD_TYPES = {
+    "pipeline": "string", "segment": "string", "key": "string", "from_slot": "int64", "to_slot": "int64",
+    "start": "time", "end": "time",
+}  # fmt: skip
+"""A period as a row of a table, as `tracker/view/tables.py` declares its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Period:
@@ -43,10 +49,13 @@ class Period:
             "end": self.end.isoformat() if self.end else None,
         }
 
+    def row(self) -> dict[str, Any]:
+        """As a row by PERIOD_TYPES: whose period, and `fields`."""
+        return {"pipeline": self.pipeline, "segment": self.segment, **self.fields()}
+
     def completed(self, at: datetime | None) -> dict[str, Any]:
-        """As JSON shows it to those who wait for it: whose period, `fields`, and when it was complete."""
-        whose = {"pipeline": self.pipeline, "segment": self.segment}
-        return {**whose, **self.fields(), "complete_at": moment_text(at)}
+        """As JSON shows it to those who wait for it: its row, and when it was complete."""
+        return {**self.row(), "complete_at": moment_text(at)}
 
 
 def moment_text(at: datetime | None) -> str | None:

@@ -26,6 +26,9 @@ from tracker.core.model.slots import FOREVER
 
 LOOK_TIMEOUT_S = 15.0
 """How long one look waits for any process of the tracker."""
+MAX_BACKLOG = 100_000
+"""Periods that may lie between a first position and min time; more are a mistake: a pipeline that begins in
+1970, say."""
 PARTITION_FORMAT = "%Y-%m-%dT%H:%M:%S"
 """A period's start in UTC, as a name of its partition."""
 
@@ -83,6 +86,19 @@ class Plan:
     def needed(self, position: int) -> int:
         """The min time by which the period that begins at a position is complete."""
         return self.cut.completes(min(position + self.cut.slots, FOREVER))
+
+    def begun(self, min_time: int) -> int:
+        """The position of who begins at a min time: that of the first period. Raises ValueError where more than
+        MAX_BACKLOG periods are due by then."""
+        begin, slots = self.begin, self.cut.slots
+        due = 0 if min_time == FOREVER else (min_time - begin) // slots
+        if due > MAX_BACKLOG:
+            raise ValueError(
+                f"pipeline {self.pipeline!r}: {due} periods of {slots} slots lie between slot {begin} and "
+                f"min time {min_time}, the limit is {MAX_BACKLOG}; begin later (since), or let the pipeline's start be "
+                "written down"
+            )
+        return begin
 
     def due(self, position: int, min_time: int, passed: Callable[[int], bool], most: int) -> Due:
         """The first `most` periods from a position on that are complete by a min time.

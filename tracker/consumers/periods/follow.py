@@ -28,10 +28,6 @@ from tracker.consumers.periods.once import Action, do_once
 from tracker.consumers.periods.position import Position
 from tracker.core.model.slots import FOREVER
 
-MAX_BACKLOG = 100_000
-"""Periods that may lie between a first position and min time; more are a mistake: a pipeline that begins in
-1970, say."""
-
 
 class Periods(Closing):
     """One consumer's way through the periods of a segment (None: of the whole pipeline)."""
@@ -93,16 +89,7 @@ class Periods(Closing):
         return self._plan.passed(self._target, slot)
 
     def _begin(self) -> int:
-        begin, slots = self._plan.begin, self.cut.slots
-        now = self._subscriber.min_time(self._plan.segment)
-        due = 0 if now == FOREVER else (now - begin) // slots
-        if due > MAX_BACKLOG:
-            raise ValueError(
-                f"pipeline {self._plan.pipeline!r}: {due} periods of {slots} slots lie between slot {begin} and "
-                f"min time {now}, the limit is {MAX_BACKLOG}; begin later (since), or let the pipeline's start be "
-                "written down"
-            )
-        return begin
+        return self._plan.begun(self._subscriber.min_time(self._plan.segment))
 
     def close(self) -> None:
         self._subscriber.close()
