@@ -12,7 +12,7 @@ from scripts.summary import BUILD
 from tests.docs.pages import ROOT
 from tests.waits import PROGRAM_S
 
-BURSTS = 3
+BURSTS = 2
 
 
 def test_the_report_misses_no_hour() -> None:
