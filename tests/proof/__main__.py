@@ -15,12 +15,9 @@ from dataclasses import asdict
 
 from scripts.summary import finish
 from tests.proof.fragment import cycle
-from tests.proof.mutations import MUTATIONS
+from tests.proof.mutations import MUTATIONS, SABOTAGES
 from tests.proof.obligations import Proof, Proven, by_cvc5, by_z3, holds
 from tests.proof.situations import SITUATIONS, Situation, search
-
-SABOTAGES = ("touches-not-held", "announcement-said-before-logged", "smallest-pin-granted")
-"""Mutations that can be planted into the system that is to be proven."""
 
 PLANTED_TIMEOUT_MS = 10_000
 

@@ -38,6 +38,9 @@ BOTH = f"{TICK} receive"
 CAUGHT_UP = "report send hear report announce"
 """A shard hears from the other, and announces something."""
 
+SABOTAGES = ("touches-not-held", "announcement-said-before-logged", "smallest-pin-granted")
+"""Mutations that can be planted into the system that is to be proven."""
+
 
 @dataclass(frozen=True)
 class Mutation:

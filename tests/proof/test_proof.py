@@ -10,10 +10,9 @@ import z3
 
 from scripts.check.registry import read_checks
 from scripts.summary import ROOT
-from tests.proof.__main__ import SABOTAGES
 from tests.proof.fragment import cycle
 from tests.proof.logic import Step
-from tests.proof.mutations import MUTATIONS, Mutation
+from tests.proof.mutations import MUTATIONS, SABOTAGES, Mutation
 from tests.proof.obligations import Obligation, Proof, by_z3
 from tests.proof.protocol import STEPS
 from tests.proof.situations import SITUATIONS, search
