@@ -19,6 +19,8 @@ from tracker.client.embedded import EmbeddedTracker
 
 FRAME = "┏━┳┓┃┡╇┩│└┴┘┻┛┗"
 CUT = "…"
+AT_REST = ["-p", "complete", "-p", "waiting"]
+"""Pipelines of which the same is shown however late it is asked."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def written(width: int | None, *tables: Table) -> str:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
-@pytest.mark.parametrize("words", [["status"], ["shards"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["status", *AT_REST], ["shards"]], ids=" ".join)
 def test_a_narrow_terminal_shows_every_word_that_a_wide_one_does(
     running: EmbeddedTracker, width: int, words: list[str]
 ) -> None:
