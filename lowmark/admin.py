@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tracker.client.admin import Applied as Applied
     from tracker.client.admin import Explanation as Explanation
     from tracker.client.admin import PipelineInfo as PipelineInfo
+    from tracker.client.groups import GroupInfo as GroupInfo
     from tracker.client.nodes import NodeInfo as NodeInfo
     from tracker.client.nodes import NodeList as NodeList
     from tracker.client.nodes import NodeState as NodeState

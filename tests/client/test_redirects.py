@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from acker.v1.pipeline_service_pb2 import GetPipelineRequest
 from tests.waits import HANG_S
 from tracker.client.connection import MAX_REDIRECTS, Connection
 from tracker.core.model import Refusal, RefusalCode
@@ -70,4 +71,41 @@ def test_after_the_time_that_is_given_the_caller_is_told_why() -> None:
     connection = Connection([A, B])
     with pytest.raises(UnavailableError, match="at home there"):
         connection.call(asked(lambda count: B), None, 0.2)
+    connection.close()
+
+
+class Places:
+    """Processes by address, each of which answers for some pipelines, and sends others to another one."""
+
+    def __init__(self, **lives: str) -> None:
+        """lives: by pipeline where it does."""
+        self.lives, self.asked = lives, list[tuple[str, str]]()
+
+    def make(self, channel: grpc.Channel) -> Callable[..., str]:
+        (address,) = [a for a, c in self.channels.items() if c is channel]
+
+        def method(request: GetPipelineRequest, timeout: float) -> str:
+            self.asked.append((address, request.pipeline))
+            if self.lives[request.pipeline] != address:
+                raise NotHome(self.lives[request.pipeline])
+            return address
+
+        return method
+
+    def connect(self, connection: Connection) -> None:
+        self.channels = {address: connection.channel(address) for address in (A, B)}
+
+
+def test_where_a_pipeline_lives_is_remembered_by_its_name() -> None:
+    places = Places(here=A, there=B)
+    connection = Connection(A)
+    places.connect(connection)
+    for _ in range(3):
+        for name in ("here", "there"):
+            connection.call(places.make, GetPipelineRequest(pipeline=name), HANG_S)
+    assert [address for address, name in places.asked if name == "here"] == [A, A, A]
+    assert [address for address, name in places.asked if name == "there"] == [A, B, B, B]
+    places.lives["there"] = A
+    connection.call(places.make, GetPipelineRequest(pipeline="there"), HANG_S)
+    assert places.asked[-2:] == [(B, "there"), (A, "there")], "it has moved"
     connection.close()

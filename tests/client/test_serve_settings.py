@@ -37,7 +37,7 @@ OTHERS: dict[str, Any] = {
     "tls_key": "k.pem", "tls_ca": "a.pem", "tokens": "t.yaml", "max_subscribers": 5,
     "max_streams_per_client": 6, "max_calls_per_s": 7, "max_ticks_per_s": 8,
     "max_connection_age_ms": 9, "log_level": "warning",
-    "log_json": True,
+    "log_json": True, "group": 3, "directory": "z:1",
 }  # fmt: skip
 """Of what all processes of one command share: a value that is not the default."""
 

@@ -18,6 +18,7 @@ from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
 from tests.fuzz.mangling import damaged, sent
 from tests.fuzz.wired import lived
+from tracker.core.log import PartKept
 from tracker.core.model import RefusalCode, Refused
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
@@ -31,6 +32,10 @@ from tracker.wire.storage import (
 
 LIVED = lived(0)
 RECORDS = [data for shard in (0, 1) for _, data in LIVED.log(shard)]
+RECORDS += [
+    record_to_bytes(PartKept("moving", 7, 1, 3, part))
+    for part in LIVED.processes[0].snapshot().pipelines
+]
 SNAPSHOTS = [snapshot_to_bytes(LIVED.processes[shard].snapshot()) for shard in (0, 1)]
 CHECKSUM_BYTES = 4
 

@@ -331,7 +331,9 @@ class Served:
         self.servicer = servicer
 
     def __getattr__(self, method: str) -> Any:
-        return EndRefused(ADDRESSES).ending(lambda said: said, getattr(self.servicer, method))
+        return EndRefused(ADDRESSES).ending(
+            False, lambda said: said, getattr(self.servicer, method)
+        )
 
 
 class Services:
@@ -345,7 +347,7 @@ class Services:
         self.nodes: Any = Served(NodeServicer(engine, units))
         self.pipelines: Any = Served(pipelines)
         self.progress: Any = Served(ProgressServicer(engine, cluster.hubs[shard]))
-        trusting = Peers(ADDRESSES, by_certificate=False, calls=None)
+        trusting = Peers(ADDRESSES.values, by_certificate=False, calls=None)
         self.peers: Any = Served(PeerServicer(engine, Addresses(ADDRESSES), trusting, ""))
 
 

@@ -26,7 +26,7 @@ NAMES = {
         "load_pipeline slot_of wait_complete"
     ),
     "admin": (
-        "Applied CauseKind Explanation FrontPolicy NodeInfo NodeList NodeState PipelineDescription PipelineInfo "
+        "Applied CauseKind Explanation FrontPolicy GroupInfo NodeInfo NodeList NodeState PipelineDescription PipelineInfo "
         "Reached RefusalCode RoutingInfo ShardInfo ShardRole SilentFront TimeKind WaitCause WaitKind"
     ),
     "barrier": (

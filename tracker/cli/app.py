@@ -33,8 +33,14 @@ VERBS: dict[str, Declared] = {
 NOUNS: dict[tuple[str, str], dict[str, Declared]] = {
     ("pipelines", "Register pipelines, change their limits, and begin them anew."): {
         "apply": ("pipelines:pipelines_apply", Asks),
+        "move": ("groups:move", Asks),
         "restart": ("pipelines:restart", Asks),
         "delete": ("pipelines:delete", Asks),
+    },
+    ("groups", "The groups of a deployment, in which pipelines live."): {
+        "list": ("groups:groups_list", Asks),
+        "cordon": ("groups:cordon", Asks),
+        "drain": ("groups:drain", Asks),
     },
     ("nodes", "Show the nodes of a pipeline, and look after those that are gone."): {
         "list": ("nodes:nodes_list", Asks),

@@ -53,6 +53,9 @@ def status(
     with connect(context) as admin:
         lines = lines_of(admin, pipeline or [])
         routing = admin.routing()
+        silent = admin.silent_groups
+    for group, why in silent.items():
+        say(f"group {group} is left out: {why}", err=True)
     if level_to_finish(routing) > routing.table.level:
         say(upgrade_text(routing), err=True)
     write_table(context, format, status_rows(lines), STATUS.types, lambda: status_table(lines))

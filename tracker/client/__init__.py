@@ -5,6 +5,7 @@ from __future__ import annotations
 from tracker.client.admin import Admin, Applied, Explanation, PipelineInfo
 from tracker.client.connection import SecureTarget
 from tracker.client.credentials import Credentials
+from tracker.client.groups import GroupInfo
 from tracker.client.node import NodeClient
 from tracker.client.nodes import NodeInfo, NodeList, NodeState
 from tracker.client.rescaling import RoutingInfo, ShardInfo
@@ -20,6 +21,7 @@ __all__ = [
     "Credentials",
     "Explanation",
     "FencedError",
+    "GroupInfo",
     "LowmarkError",
     "NodeClient",
     "NodeInfo",

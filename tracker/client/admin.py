@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
 
+from acker.v1 import group_service_pb2 as group_pb
+from acker.v1 import group_service_pb2_grpc as group_grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.finishing import Finishing
+from tracker.client.groups import GroupInfo, group_info, move
 from tracker.client.losing import Losing, Lost
 from tracker.client.nodes import NodeList, listed
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo, Wish
@@ -32,7 +37,7 @@ from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell, Pipeline
 from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model import Cells, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
-from tracker.errors import UnavailableError
+from tracker.errors import LowmarkError, UnavailableError
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb
@@ -46,6 +51,8 @@ PAGE_PIPELINES = 200
 """How many are asked for at a time."""
 SHARD_TIMEOUT_S = 5.0
 """How long one shard may take for its part of an explanation."""
+GROUP_TIMEOUT_S = 1.0
+"""How long a group may take to list some of its pipelines, where there are several groups."""
 MAX_DROPS = 1_000
 """How often what is open in a removed segment is listed and written off, up to MAX_EXPLAINED_CELLS of each shard. What
 is open after that stays, until somebody asks again."""
@@ -61,6 +68,8 @@ class PipelineInfo:
     state: PipelineDescription
     omitted: int = 0
     """In a list: how many nodes and fronts are left out of a state that is larger than a page, all of them."""
+    group: int = 0
+    """The number of the group of the deployment in which it lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,8 @@ class Admin(Closing):
         self._connection = Connection(target)
         self._timeout_s = timeout_s
         self._last: str | None = None
+        self.silent_groups: dict[int, str] = {}
+        """By number the groups that did not answer when pipelines were listed last, and why."""
 
     def register(self, spec: PipelineSpec) -> tuple[PipelineSpec, bool]:
         """Registers a pipeline with every shard; returns it as it is now, and whether it is new. One that
@@ -174,22 +185,52 @@ class Admin(Closing):
 
     def pages(self, size: int | None = None) -> Iterator[list[PipelineInfo]]:
         """All pipelines, by name, up to `size` at a time (None: PAGE_PIPELINES): each page is asked for when it is its
-        turn."""
-        request = pipeline_pb.ListPipelinesRequest(page_size=size or PAGE_PIPELINES)
-        while True:
-            answer = self._call(lambda stub: stub.ListPipelines, request)
-            yield [_info(pipeline) for pipeline in answer.pipelines]
-            if not answer.next_page_token:
-                return
-            request.page_token = answer.next_page_token
+        turn. Of a deployment with groups one group's after the other's; one that does not answer is named in `silent_groups`."""
+        size, self.silent_groups = size or PAGE_PIPELINES, {}
+        targets = self._targets_of_groups()
+        if len(targets) < 2:
+            yield from _pages(partial(self._call, lambda stub: stub.ListPipelines), size)
+            return
+        with (
+            ExitStack() as stack,
+            ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(targets))) as asking,
+        ):
+            groups = [
+                (number, _pages(_lists(stack.enter_context(closing(Connection(target)))), size))
+                for number, target in targets.items()
+            ]
+            firsts = asking.map(_first_page, (pages for _, pages in groups))
+            for (number, pages), first in zip(groups, firsts, strict=True):
+                if isinstance(first, LowmarkError):
+                    self.silent_groups[number] = str(first)
+                    continue
+                yield first
+                yield from pages
+
+    def _targets_of_groups(self) -> dict[int, SecureTarget]:
+        """By number where each group is reached; none where the process that is asked knows of no groups."""
+        request = group_pb.ListGroupsRequest(brief=True)
+        try:
+            answer = self._call(lambda stub: stub.ListGroups, request, group_grpc.GroupServiceStub)
+        except UnavailableError:
+            raise
+        except LowmarkError:  # it is of a release before there were groups
+            return {}
+        return {
+            state.group.group: SecureTarget(state.group.addresses, self._connection.credentials)
+            for state in answer.groups
+            if state.group.addresses
+        }
 
     def shards(self) -> list[ShardInfo]:
         """All shards, by number."""
         return list(self.routing().shards)
 
-    def routing(self) -> RoutingInfo:
-        """All shards, what each is for, and by which table slots are dealt to them."""
-        answer = self._call(lambda stub: stub.ListShards, pipeline_pb.ListShardsRequest())
+    def routing(self, pipeline: str = "") -> RoutingInfo:
+        """All shards, what each is for, and by which table slots are dealt to them; of the group in which a pipeline lives, or of
+        whichever group is asked."""
+        request = pipeline_pb.ListShardsRequest(pipeline=pipeline)
+        answer = self._call(lambda stub: stub.ListShards, request)
         return RoutingInfo(
             RoutingDescription(
                 answer.version,
@@ -390,6 +431,27 @@ class Admin(Closing):
         )
         self._call(lambda stub: stub.DeletePipeline, request)
 
+    def groups(self) -> list[GroupInfo]:
+        """The groups of the deployment, by number, and what each has to do; of one that does not answer, why. A tracker that
+        stands alone is group 0."""
+        answer = self._call(
+            lambda stub: stub.ListGroups, group_pb.ListGroupsRequest(), group_grpc.GroupServiceStub
+        )
+        return [*map(group_info, answer.groups)]
+
+    def move(self, pipeline: str, group: int) -> None:
+        """Moves a pipeline to another group while it runs, and returns when it is there. Its nodes wait meanwhile, and go on with
+        what they have. May be repeated. Raises RefusedError where it stays, with the reason; UnavailableError where that is
+        not decided within the timeout of this object: it goes on by itself."""
+        move(
+            partial(self._call, make=group_grpc.GroupServiceStub), pipeline, group, self._timeout_s
+        )
+
+    def cordon(self, group: int, cordoned: bool = True) -> None:
+        """Gives a group no new pipelines from now on, or some again."""
+        request = group_pb.CordonGroupRequest(group=group, cordoned=cordoned)
+        self._call(lambda stub: stub.CordonGroup, request, group_grpc.GroupServiceStub)
+
     def ask_shards(
         self,
         make: Callable[[grpc.Channel], Callable[..., Answer]],
@@ -398,7 +460,8 @@ class Admin(Closing):
     ) -> list[tuple[int, Answer | UnavailableError]]:
         """What each shard answers to a call, by number, or why one did not within the time; but for those
         that join, which hold nothing yet. make: as in `Connection.ask`. Raises RefusedError."""
-        shards = [s for s in self.shards() if s.state.role is not ShardRole.JOINING]
+        routing = self.routing(getattr(request, "pipeline", ""))
+        shards = [s for s in routing.shards if s.state.role is not ShardRole.JOINING]
         timeout_s = min(shard_timeout_s, self._timeout_s)
 
         def ask(shard: ShardInfo) -> tuple[int, Answer | UnavailableError]:
@@ -415,11 +478,12 @@ class Admin(Closing):
 
     def _call(
         self,
-        method: Callable[[pipeline_grpc.PipelineServiceStub], Callable[..., Answer]],
+        method: Callable[[Any], Callable[..., Answer]],
         request: Any,
+        make: Callable[[Any], Any] = pipeline_grpc.PipelineServiceStub,
     ) -> Answer:
         answer, self._last = self._connection.call(
-            lambda channel: method(pipeline_grpc.PipelineServiceStub(channel)),
+            lambda channel: method(make(channel)),
             request,
             self._timeout_s,
             prefer=self._last,
@@ -430,5 +494,34 @@ class Admin(Closing):
         self._connection.close()
 
 
+def _lists(connection: Connection) -> Callable[[Any], Any]:
+    """Lists pipelines of the group that a connection is to."""
+
+    def make(channel: grpc.Channel) -> Callable[..., Any]:
+        return pipeline_grpc.PipelineServiceStub(channel).ListPipelines
+
+    return lambda request: connection.call(make, request, GROUP_TIMEOUT_S)[0]
+
+
+def _pages(call: Callable[[Any], Any], size: int) -> Iterator[list[PipelineInfo]]:
+    """The pipelines of one group, page by page."""
+    request = pipeline_pb.ListPipelinesRequest(page_size=size)
+    while True:
+        answer = call(request)
+        yield [_info(pipeline) for pipeline in answer.pipelines]
+        if not answer.next_page_token:
+            return
+        request.page_token = answer.next_page_token
+
+
+def _first_page(pages: Iterator[list[PipelineInfo]]) -> list[PipelineInfo] | LowmarkError:
+    try:
+        return next(pages)
+    except LowmarkError as error:
+        return error
+
+
 def _info(answer: pipeline_pb.GetPipelineResponse) -> PipelineInfo:
-    return PipelineInfo(spec_from_pb(answer.spec), state_from_pb(answer.state), answer.omitted)
+    return PipelineInfo(
+        spec_from_pb(answer.spec), state_from_pb(answer.state), answer.omitted, answer.group
+    )

@@ -42,6 +42,9 @@ MAX_REDIRECTS = 8
 """Redirects in a row: more say that the processes disagree on who is home, as they may for a while when
 shards have changed hands; then it pauses before it asks again."""
 
+MAX_REMEMBERED = 10_000
+"""Pipelines of which it is remembered where they live."""
+
 _GIVEN_UP = {
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.UNAUTHENTICATED,
@@ -85,6 +88,12 @@ class SecureTarget(tuple[str, ...]):
         made = super().__new__(cls, parse_targets(target))
         made.credentials = credentials
         return made
+
+
+def _pipeline_of(request: Any) -> str:
+    """The pipeline that a request names; nothing where it names none."""
+    spec = getattr(request, "spec", None)
+    return str(getattr(request, "pipeline", "") if spec is None else spec.name)
 
 
 class Backoff:
@@ -141,6 +150,8 @@ class _Processes(ABC):
         self._gone: list[Any] = []
         """To where no process of the tracker is any more; kept for the same."""
         self._lock = threading.Lock()
+        self._lives: dict[str, str] = {}
+        """By pipeline the process that has answered last when another one had named it: it may live in another group."""
         self._others = Targets(self.targets)
         self._process: int | None = None
 
@@ -228,18 +239,21 @@ class _Processes(ABC):
         UnavailableError when no process answered within `timeout_s` seconds, or ClosedError.
         """
         deadline = time.monotonic() + timeout_s
-        backoff, redirects = Backoff(), 0
-        address = prefer or self.next_target()
+        backoff, redirects, pipeline = Backoff(), 0, _pipeline_of(request)
+        address = self._lives.get(pipeline) or prefer or self.next_target()
         while True:
             left_s = max(0.001, deadline - time.monotonic())
             method = make(self.channel(address))
             try:
                 answer = await self.attempt(method, request, min(left_s, call_timeout_s))
                 self.answered(address)
+                if redirects and pipeline:
+                    self._remember(pipeline, address)
                 return answer, address
             except grpc.RpcError as error:
                 failure = error
             refused = refusal_of(failure)
+            self._lives.pop(pipeline, None)
             if refused is not None and refused.refusal.code is RefusalCode.NOT_HOME:
                 redirects += 1
                 if refused.home_address and redirects <= MAX_REDIRECTS:
@@ -265,6 +279,21 @@ class _Processes(ABC):
             if await self.pause(pause_s):
                 raise self._closed_meanwhile()
             address, redirects = self.next_target(), 0
+
+    def _remember(self, pipeline: str, address: str) -> None:
+        with self._lock:
+            self._lives[pipeline] = address
+            if len(self._lives) > MAX_REMEMBERED:
+                del self._lives[next(iter(self._lives))]
+
+    def target_of(self, pipeline: str) -> str:
+        """The process to ask about a pipeline next: where it lives, as far as another one has said so."""
+        return self._lives.pop(pipeline, "") or self.next_target()
+
+    def lives(self, pipeline: str, address: str) -> None:
+        """A pipeline lives in the group of the process that is reached there."""
+        if address:
+            self._remember(pipeline, address)
 
     def _closed_meanwhile(self) -> ClosedError:
         return ClosedError(f"the connection to {', '.join(self.targets)} was closed during a call")

@@ -40,7 +40,9 @@ class ServerConfig:
     before it, so that shards are numbered in the order of the set; and one whose first shard has left
     joins as another one;
     left_file: where it records that its shard has left. From then on it does nothing until it is told to
-    stop, also when it is started again: whoever keeps the processes of a set running is to remove it.
+    stop, also when it is started again: whoever keeps the processes of a set running is to remove it;
+    group: the number of the group of a deployment of which the tracker is; directory: host:port of processes of group
+    0, which keeps the directory, for every other group.
     """
 
     shard: int
@@ -63,6 +65,8 @@ class ServerConfig:
     left_status: int = 0
     members: tuple[str, ...] = ()
     left_file: str = ""
+    group: int = 0
+    directory: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known = self.join or self.standby  # else its shard is one of those from the start

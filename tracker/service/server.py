@@ -12,7 +12,14 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from acker.v1 import node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2
+from acker.v1 import (
+    group_service_pb2,
+    node_service_pb2,
+    peer_service_pb2,
+    pipeline_service_pb2,
+    progress_service_pb2,
+)
+from acker.v1.group_service_pb2_grpc import add_GroupServiceServicer_to_server
 from acker.v1.node_service_pb2_grpc import add_NodeServiceServicer_to_server
 from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
@@ -27,6 +34,9 @@ from tracker.service.cluster.peer_link import GivenUp, PeerLink
 from tracker.service.cluster.peers import PeerServicer
 from tracker.service.config import ServerConfig
 from tracker.service.engine import Engine, Hooks
+from tracker.service.groups.deployment import Deployment
+from tracker.service.groups.mover import Mover
+from tracker.service.groups.servicer import GroupServicer
 from tracker.service.rpc.access import Access, Peers
 from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.limits import CallRate, Quotas
@@ -49,7 +59,9 @@ log = structlog.get_logger(__name__)
 LAST_ANSWERS_S = 0.1
 """How long the answers to calls that are over may be on their way when a process stops."""
 
-_CONTRACT = (node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2)
+_CONTRACT = (
+    node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2, group_service_pb2,
+)  # fmt: skip
 SERVICES = [
     service for module in _CONTRACT for service in module.DESCRIPTOR.services_by_name.values()
 ]
@@ -96,8 +108,9 @@ class TrackerServer:
         self.sampler: Sampler
 
     def _end_pipeline(self, effect: PipelineEnded) -> None:
-        """A pipeline was deleted: whoever listens to it or samples it lets go of it."""
-        self._hub.ended(effect.pipeline)
+        """A pipeline was deleted, or has gone to another group: whoever listens to it or samples it lets go of it."""
+        self._deployment.forget([effect.pipeline])
+        self._hub.ended(effect.pipeline, moved=effect.moved)
         self._quotas.forget(effect.pipeline)
         self.sampler.forget(effect.pipeline)
 
@@ -133,6 +146,10 @@ class TrackerServer:
                 config.lease_ms, config.snapshot_after_records,
             )  # fmt: skip
             self._links.attach(self.engine, self._leases)
+            self._deployment = Deployment(
+                config.group, config.directory, self.engine, addresses, config.security.to_peers
+            )
+            self._mover = Mover(self._deployment)
         except BaseException:
             store.close()
             raise
@@ -154,6 +171,8 @@ class TrackerServer:
             raise
         self._links.open()
         self.sampler.start()
+        self._deployment.start()
+        self._mover.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         await self._health.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         log.info(
@@ -197,7 +216,7 @@ class TrackerServer:
 
     def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
         limits = self.config.limits
-        refused = EndRefused(self._addresses)
+        refused = EndRefused(self._addresses, self._deployment.locate)
         sizes = RequestSizes(limits)
         rates = [CallRate(limits)] if limits.max_calls_per_s else []
         if not self.config.security.tokens:
@@ -214,7 +233,10 @@ class TrackerServer:
         engine, addresses = self.engine, self._addresses
         quotas = self._quotas
         calls = None if self._access is None else self._access.calls
-        peers = Peers(addresses, by_certificate=bool(self.config.security.tls_ca), calls=calls)
+        by_certificate = bool(self.config.security.tls_ca)
+        peers = Peers(addresses.values, by_certificate=by_certificate, calls=calls)
+        others_too = Peers(self._deployment.reached, by_certificate=by_certificate, calls=calls)
+        groups: Any = GroupServicer(engine, self._deployment, self._mover, others_too)
         self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
         self._peer_servicer.heard_of = self._links.heard_of
         # The types of the stubs know blocking servicers alone.
@@ -226,6 +248,7 @@ class TrackerServer:
             budgets,
             addresses.releases,
             self._peer_servicer.standbys,
+            groups,
         )
         nodes: Any = NodeServicer(engine, self._units, quotas, budgets)
         progress: Any = ProgressServicer(engine, self._hub, quotas)
@@ -235,6 +258,7 @@ class TrackerServer:
         add_ProgressServiceServicer_to_server(progress, server)
         add_subscribing(progress, server)
         add_PeerServiceServicer_to_server(others, server)
+        add_GroupServiceServicer_to_server(groups, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.full_name for service in SERVICES]
         reflection.enable_server_reflection(
@@ -278,6 +302,8 @@ class TrackerServer:
             await self._server.stop(min(self.config.grace_s, LAST_ANSWERS_S))
             await ending
         await end(self._watching_tokens)
+        await self._mover.stop()
+        await self._deployment.stop()
         await self.sampler.stop()
         await self._links.stop()
         # A shard that is to be nobody's keeps its lease until that stands in its store.
@@ -290,6 +316,8 @@ class TrackerServer:
     async def kill(self) -> None:
         """Ends as a crash would: nothing more is written, nobody is told. For tests."""
         self.engine.fail(ConnectionAbortedError("killed"))
+        await self._mover.stop()
+        await self._deployment.stop()
         await self.sampler.stop()
         await self._links.stop()
         if self._server is not None:

@@ -22,7 +22,7 @@ DEFAULT_LISTEN = "127.0.0.1:7070"
 CONFIG_VARIABLE = "LOWMARK_SERVE_CONFIG"
 TYPED = (
     "store", "listen", "shards", "shard", "peers", "standby", "join", "address", "metrics_listen", "dashboard_listen",
-    "tls_cert", "tls_key", "tls_ca", "tokens",
+    "tls_cert", "tls_key", "tls_ca", "tokens", "group", "directory",
 )  # fmt: skip
 """The settings that are options as well: what one types by hand."""
 
@@ -80,6 +80,18 @@ class ServeSettings(Settings):
         "",
         description="become one more shard of the tracker at host:port (or several with ,); with "
         "listen (docs/elasticity.md)",
+    )
+    group: int = Field(
+        0,
+        ge=0,
+        le=255,
+        description="number of the group of a deployment that the tracker is; with directory, but for 0 "
+        "(docs/groups.md)",
+    )
+    directory: _Addresses = Field(
+        "",
+        description="host:port of processes of group 0, which records where each pipeline lives (several "
+        "with ,)",
     )
     join_timeout_ms: int = Field(
         60_000,
@@ -263,6 +275,8 @@ def _wrong(s: ServeSettings) -> Iterator[str]:
         yield "--standby needs an address of its own: --listen or --address"
     if not s.standby and (s.shard is None) != (not s.peers):
         yield "--shard and --peers go together: one process of several"
+    if bool(s.group) != bool(s.directory):
+        yield "--group and --directory go together, but for group 0, which keeps the directory"
     if s.peers and s.shards != 1:
         yield "--peers is for one process; --shards runs all of them"
 
@@ -297,6 +311,7 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
         join=parse_targets(s.join) if s.join else (), left_status=s.left_status,
         members=parse_targets(s.members) if s.members else (), left_file=s.left_file,
         lease_ms=s.lease_ms, snapshot_after_records=s.snapshot_after_records,
+        group=s.group, directory=parse_targets(s.directory) if s.directory else (),
         standby=s.standby, address=one(own), health_listen=one(s.health_listen),
         metrics_listen=one(s.metrics_listen), dashboard_listen=one(s.dashboard_listen),
         security=Security(s.tls_cert, s.tls_key, s.tls_ca, s.tokens, Credentials.from_environment()),

@@ -9,9 +9,10 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from tracker.core import log as m
 from tracker.core.model import Cells, Heartbeat, NodeKey, Tick
 from tracker.wire.cells import CELLS, cells_from_pb, write_cells
-from tracker.wire.codec import Codec, choice, derived
+from tracker.wire.codec import Codec, bare, choice, derived
 from tracker.wire.framing import mark_of, number_bytes
 from tracker.wire.pipelines import SPEC
+from tracker.wire.placements import GROUP, PLACEMENT
 from tracker.wire.shards import RESTART, STEP
 from tracker.wire.ticks import KEY, content_from_pb, key_from_pb, key_to_pb, write_content
 
@@ -142,6 +143,8 @@ _ARMS: dict[str, Codec[Any, Any]] = {
     "completed": derived(m.PipelineCompleted, peer_pb.PipelineCompleted),
     "deleted": derived(m.PipelineDeleted, peer_pb.PipelineDeleted, RESTART),
     "over": derived(m.PipelinesOver, peer_pb.PipelinesOver),
+    "placed": bare(m.Placed, PLACEMENT),
+    "group_known": bare(m.GroupKnown, GROUP),
 }
 ENTRY: Codec[m.Entry, peer_pb.Entry] = choice(m.Entry, peer_pb.Entry, "entry", _EMPTY, **_ARMS)
 """Of a process's own log."""

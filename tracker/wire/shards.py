@@ -106,8 +106,9 @@ DROPPED = derived(DroppedCells, pb.DroppedSnapshot)
 HELD_BY_LOSS = derived(Held, pb.HeldSnapshot, DROPPED)
 _DECLARED = derived(x.LossDeclared, pb.LossDeclared)
 _KNOWN = derived(x.PipelineKnown, pb.PipelineKnown, SPEC, RESTART, DROPPED)
-_SHARDS_KNOWN = derived(x.ShardsKnown, pb.ShardsKnown)
-_WITHOUT_LOST = derived(x.WithoutLost, pb.WithoutLost, TABLE)
+_MOVE = derived(x.Move, pb.Move)
+_SHARDS_KNOWN = derived(x.ShardsKnown, pb.ShardsKnown, _MOVE)
+_WITHOUT_LOST = derived(x.WithoutLost, pb.WithoutLost, TABLE, _MOVE)
 _SUMMARY = derived(r.DepartureSummary, pb.LastWords, RESTART, LATE, announced="said")
 _ASKED = derived(r.RescaleProposed, pb.SlotsAsked)
 _HIGHEST = derived(r.SlotBounds, pb.HighestSlots)
@@ -136,6 +137,9 @@ STEP = choice(
     loss_declared=_DECLARED,
     loss_heard=derived(x.LossHeard, pb.LossHeard, _KNOWN, _SHARDS_KNOWN),
     lost=derived(x.ShardLost, pb.ShardLost, _KNOWN, _WITHOUT_LOST),
+    move_begun=derived(r.MoveBegun, pb.MoveBegun),
+    move_ready=derived(r.MoveReady, pb.MoveReady),
+    move_ended=derived(r.MoveEnded, pb.MoveEnded),
 )
 
 # --- what a process has heard ---------------------------------------------------------------------
@@ -180,6 +184,8 @@ def _membership_to_pb(known: Membership) -> pb.Membership:
         begun=known.begun,
         level=known.level if known.level > OLDEST_LEVEL else 0,
         loss=None if known.loss is None else _loss_to_pb(known.loss),
+        moving=map(_MOVE.to_pb, known.moving.values()),
+        moved=known.moved,
     )
     for shard, at_ms in known.lost.items():
         message.lost.add(shard=shard, at_ms=at_ms)
@@ -219,6 +225,8 @@ def _membership_from_pb(message: pb.Membership) -> Membership:
         level=level_from_pb(message.level),
         lost={each.shard: each.at_ms for each in message.lost},
         loss=_loss_from_pb(message.loss) if message.HasField("loss") else None,
+        moved=message.moved,
+        moving={each.pipeline: _MOVE.from_pb(each) for each in message.moving},
     )
     for told in message.adopted:
         known.adopted.setdefault(told.version, {})[told.home] = told.number

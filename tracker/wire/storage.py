@@ -18,6 +18,7 @@ from acker.v1 import storage_pb2 as storage_pb
 from tracker.core import log as m
 from tracker.core.cut.history import HistorySnapshot
 from tracker.core.model import Dropped, Vacancy
+from tracker.core.model.durable import Snapshot
 from tracker.core.pipeline.pipelines import Ended
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.process.snapshot import ProcessSnapshot
@@ -28,6 +29,7 @@ from tracker.wire.entries import ENTRY, TOLD, told_entry, write_entry
 from tracker.wire.frames import RUN
 from tracker.wire.framing import mark_of, number_bytes
 from tracker.wire.pipelines import EDGE, SPEC
+from tracker.wire.placements import GROUP, PLACEMENT
 from tracker.wire.refusals import invalid
 from tracker.wire.shards import (
     DROPPED,
@@ -63,66 +65,7 @@ def _unsealed(message_type: Any, stored: bytes, what: str) -> Any:
         raise invalid(f"{what} of {len(stored)} bytes cannot be read: {error}") from None
 
 
-# --- records ---------------------------------------------------------------------------------------
-
-_RECORD = choice(
-    m.Record,
-    storage_pb.Record,
-    "record",
-    "a stored record says nothing that this version knows; was the store written by a newer one?",
-    home=derived(m.HomeEntry, storage_pb.HomeRecord, ENTRY),
-    received=derived(m.ReceivedEntries, storage_pb.ReceivedRecord, TOLD),
-    pinned=derived(m.Pinned, storage_pb.PinnedRecord, PIN),
-    granted=derived(m.FrontsGranted, storage_pb.PinnedRecord, PIN, grants="pins"),
-    announcement=derived(m.Announcement, storage_pb.AnnouncementRecord),
-    staged=derived(m.Staged, storage_pb.StagedRecord, CONTRIBUTION),
-    swept=derived(m.Swept, storage_pb.SweptRecord),
-)
-
-
-_HOME = mark_of(storage_pb.Record, "home")
-_NUMBER, _ENTRY = (mark_of(storage_pb.HomeRecord, field) for field in ("number", "entry"))
-
-
-def _told_record(number: int, entry: bytes) -> bytes:
-    """An entry of the own home log that is bytes already, as it is stored."""
-    count, length = number_bytes(number), number_bytes(len(entry))
-    size = len(_NUMBER) + len(count) + len(_ENTRY) + len(length) + len(entry)
-    head = b"".join((_HOME, number_bytes(size), _NUMBER, count, _ENTRY, length))
-    checksum = zlib.crc32(entry, zlib.crc32(head))
-    return b"".join((head, entry, checksum.to_bytes(_CHECKSUM_BYTES, "little")))
-
-
-def record_to_bytes(record: m.Record) -> bytes:
-    """A record of a shard's log as it is stored."""
-    if isinstance(record, m.HomeEntry):
-        told = told_entry(record.entry)
-        if told is not None:
-            return _told_record(record.number, told)
-    message = storage_pb.Record()
-    match record:
-        case m.HomeEntry():  # ticks are written without a copy in between
-            message.home.number = record.number
-            write_entry(record.entry, message.home.entry)
-        case m.ReceivedEntries():
-            message.received.shard = record.shard
-            message.received.first = record.first
-            for entry in record.entries:
-                write_entry(entry, message.received.entries.add())
-        case _:
-            message = _RECORD.to_pb(record)
-    return _sealed(message)
-
-
-def record_from_bytes(data: bytes) -> m.Record:
-    """Raises Refused(INVALID) for bytes that are no record of this version."""
-    record: m.Record = _RECORD.from_pb(_unsealed(storage_pb.Record, data, "a stored record"))
-    if isinstance(record, m.HomeEntry) and record.number < 1:
-        raise invalid(f"a stored record is entry {record.number} of a home log; they count from 1")
-    return record
-
-
-# --- snapshots ------------------------------------------------------------------------------------
+# --- pipelines ------------------------------------------------------------------------------------
 
 
 def _second_differences(values: array[int]) -> list[int]:
@@ -182,9 +125,79 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> PipelineSnapshot:
     return _PIPELINE.from_pb(message)
 
 
+PIPELINE = Codec(PipelineSnapshot, storage_pb.PipelineSnapshot, _PIPELINE.to_pb, _pipeline_from_pb)
+"""A pipeline at a shard, or what another group has sent of it."""
+PART = derived(
+    m.PartKept,
+    storage_pb.PartRecord,
+    Codec(Snapshot, storage_pb.PipelineSnapshot, _PIPELINE.to_pb, _pipeline_from_pb),
+)
+
+# --- records ---------------------------------------------------------------------------------------
+
+_RECORD = choice(
+    m.Record,
+    storage_pb.Record,
+    "record",
+    "a stored record says nothing that this version knows; was the store written by a newer one?",
+    home=derived(m.HomeEntry, storage_pb.HomeRecord, ENTRY),
+    received=derived(m.ReceivedEntries, storage_pb.ReceivedRecord, TOLD),
+    pinned=derived(m.Pinned, storage_pb.PinnedRecord, PIN),
+    granted=derived(m.FrontsGranted, storage_pb.PinnedRecord, PIN, grants="pins"),
+    announcement=derived(m.Announcement, storage_pb.AnnouncementRecord),
+    staged=derived(m.Staged, storage_pb.StagedRecord, CONTRIBUTION),
+    swept=derived(m.Swept, storage_pb.SweptRecord),
+    part=PART,
+)
+
+
+_HOME = mark_of(storage_pb.Record, "home")
+_NUMBER, _ENTRY = (mark_of(storage_pb.HomeRecord, field) for field in ("number", "entry"))
+
+
+def _told_record(number: int, entry: bytes) -> bytes:
+    """An entry of the own home log that is bytes already, as it is stored."""
+    count, length = number_bytes(number), number_bytes(len(entry))
+    size = len(_NUMBER) + len(count) + len(_ENTRY) + len(length) + len(entry)
+    head = b"".join((_HOME, number_bytes(size), _NUMBER, count, _ENTRY, length))
+    checksum = zlib.crc32(entry, zlib.crc32(head))
+    return b"".join((head, entry, checksum.to_bytes(_CHECKSUM_BYTES, "little")))
+
+
+def record_to_bytes(record: m.Record) -> bytes:
+    """A record of a shard's log as it is stored."""
+    if isinstance(record, m.HomeEntry):
+        told = told_entry(record.entry)
+        if told is not None:
+            return _told_record(record.number, told)
+    message = storage_pb.Record()
+    match record:
+        case m.HomeEntry():  # ticks are written without a copy in between
+            message.home.number = record.number
+            write_entry(record.entry, message.home.entry)
+        case m.ReceivedEntries():
+            message.received.shard = record.shard
+            message.received.first = record.first
+            for entry in record.entries:
+                write_entry(entry, message.received.entries.add())
+        case _:
+            message = _RECORD.to_pb(record)
+    return _sealed(message)
+
+
+def record_from_bytes(data: bytes) -> m.Record:
+    """Raises Refused(INVALID) for bytes that are no record of this version."""
+    record: m.Record = _RECORD.from_pb(_unsealed(storage_pb.Record, data, "a stored record"))
+    if isinstance(record, m.HomeEntry) and record.number < 1:
+        raise invalid(f"a stored record is entry {record.number} of a home log; they count from 1")
+    return record
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
 _SNAPSHOT = derived(
     ProcessSnapshot, storage_pb.Snapshot, ENTRY, KEY, MEMBERSHIP, TABLE,
-    Codec(PipelineSnapshot, storage_pb.PipelineSnapshot, _PIPELINE.to_pb, _pipeline_from_pb),
+    PIPELINE, PLACEMENT, GROUP, PART,
     derived(Ended, storage_pb.EndedPipeline),
 )  # fmt: skip
 

@@ -351,6 +351,8 @@ class Entry(_message.Message):
     DELETED_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
+    GROUP_KNOWN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> Global___PipelineRegistered:
         """A pipeline is registered."""
@@ -405,6 +407,14 @@ class Entry(_message.Message):
     def changed(self) -> Global___PipelineChanged:
         """A pipeline becomes another one."""
 
+    @_builtins.property
+    def placed(self) -> _types_pb2.Placement:
+        """The directory: a name belongs to a group."""
+
+    @_builtins.property
+    def group_known(self) -> _types_pb2.Group:
+        """The directory: a group is there."""
+
     def __init__(
         self,
         *,
@@ -421,12 +431,14 @@ class Entry(_message.Message):
         deleted: Global___PipelineDeleted | None = ...,
         over: Global___PipelinesOver | None = ...,
         changed: Global___PipelineChanged | None = ...,
+        placed: _types_pb2.Placement | None = ...,
+        group_known: _types_pb2.Group | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "group_known", b"group_known", "opened", b"opened", "over", b"over", "placed", b"placed", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "over", b"over", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "closed", b"closed", "completed", b"completed", "deleted", b"deleted", "dropped", b"dropped", "entry", b"entry", "group_known", b"group_known", "opened", b"opened", "over", b"over", "placed", b"placed", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "completed", "run", "deleted", "over", "changed"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "completed", "run", "deleted", "over", "changed", "placed", "group_known"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -714,6 +726,9 @@ class PipelineRegistered(_message.Message):
 
     SPEC_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
+    placed: _builtins.int
+    """The version of its placement; 0 where it needs none."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """What it is."""
@@ -727,10 +742,11 @@ class PipelineRegistered(_message.Message):
         *,
         spec: _types_pb2.PipelineSpec | None = ...,
         restart: _shards_pb2.Restart | None = ...,
+        placed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["placed", b"placed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

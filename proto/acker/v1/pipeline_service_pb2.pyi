@@ -289,12 +289,15 @@ class RegisterPipelineRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     CHANGE_FIELD_NUMBER: _builtins.int
     CHECK_ONLY_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     change: _builtins.bool
     """If it is there: it becomes this one, as far as it can while it runs. If this is not said, whatever differs is
     a conflict, but for a pipeline registered again as it was at first.
     """
     check_only: _builtins.bool
     """Nothing changes: the answer is what would be."""
+    group: _builtins.int
+    """Where it is new: the group in which it is to live; not given: the one that has the least to do."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """The pipeline; limits that are 0 take their defaults."""
@@ -305,12 +308,15 @@ class RegisterPipelineRequest(_message.Message):
         spec: _types_pb2.PipelineSpec | None = ...,
         change: _builtins.bool = ...,
         check_only: _builtins.bool = ...,
+        group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "check_only", b"check_only", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "change", b"change", "check_only", b"check_only", "group", b"group", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___RegisterPipelineRequest: _TypeAlias = RegisterPipelineRequest  # noqa: Y015
 
@@ -379,10 +385,13 @@ class GetPipelineResponse(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     OMITTED_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     omitted: _builtins.int
     """On a page of a list: how many nodes and fronts `state` leaves out, all of them, where they would be larger
     than a page; 0 where it has them all.
     """
+    group: _builtins.int
+    """The number of the group in which it lives."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As registered."""
@@ -397,10 +406,11 @@ class GetPipelineResponse(_message.Message):
         spec: _types_pb2.PipelineSpec | None = ...,
         state: Global___PipelineState | None = ...,
         omitted: _builtins.int = ...,
+        group: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["omitted", b"omitted", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "omitted", b"omitted", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,12 +476,17 @@ class ListShardsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Of the group in which this pipeline lives; not given: of the group of whichever process is asked."""
     def __init__(
         self,
+        *,
+        pipeline: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -428,6 +428,9 @@ class ShardStep(_message.Message):
     LOSS_DECLARED_FIELD_NUMBER: _builtins.int
     LOSS_HEARD_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    MOVE_BEGUN_FIELD_NUMBER: _builtins.int
+    MOVE_READY_FIELD_NUMBER: _builtins.int
+    MOVE_ENDED_FIELD_NUMBER: _builtins.int
     joined: _builtins.int
     """A shard counts from here on; its number."""
     removed: _builtins.int
@@ -496,6 +499,18 @@ class ShardStep(_message.Message):
     def lost(self) -> Global___ShardLost:
         """How all go on without them; several entries, the last of which says so of the shards."""
 
+    @_builtins.property
+    def move_begun(self) -> Global___MoveBegun:
+        """A pipeline goes to another group, or comes from one."""
+
+    @_builtins.property
+    def move_ready(self) -> Global___MoveReady:
+        """A shard has done its part of a move."""
+
+    @_builtins.property
+    def move_ended(self) -> Global___MoveEnded:
+        """It is decided where that pipeline is."""
+
     def __init__(
         self,
         *,
@@ -518,16 +533,167 @@ class ShardStep(_message.Message):
         loss_declared: Global___LossDeclared | None = ...,
         loss_heard: Global___LossHeard | None = ...,
         lost: Global___ShardLost | None = ...,
+        move_begun: Global___MoveBegun | None = ...,
+        move_ready: Global___MoveReady | None = ...,
+        move_ended: Global___MoveEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "loss_declared", b"loss_declared", "loss_heard", b"loss_heard", "lost", b"lost", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "loss_declared", b"loss_declared", "loss_heard", b"loss_heard", "lost", b"lost", "move_begun", b"move_begun", "move_ended", b"move_ended", "move_ready", b"move_ready", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "loss_declared", b"loss_declared", "loss_heard", b"loss_heard", "lost", b"lost", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "level_raised", b"level_raised", "loss_declared", b"loss_declared", "loss_heard", b"loss_heard", "lost", b"lost", "move_begun", b"move_begun", "move_ended", b"move_ended", "move_ready", b"move_ready", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "sequencer_begun", b"sequencer_begun", "sequencer_moved", b"sequencer_moved", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said", "sequencer_moved", "sequencer_begun", "level_raised", "loss_declared", "loss_heard", "lost"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said", "sequencer_moved", "sequencer_begun", "level_raised", "loss_declared", "loss_heard", "lost", "move_begun", "move_ready", "move_ended"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
 Global___ShardStep: _TypeAlias = ShardStep  # noqa: Y015
+
+@_typing.final
+class MoveBegun(_message.Message):
+    """A pipeline goes to another group, or comes from one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    ARRIVES_FIELD_NUMBER: _builtins.int
+    NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Which move of the tracker this is, from 1."""
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    version: _builtins.int
+    """Of its placement in the group that it leaves."""
+    group: _builtins.int
+    """The other group."""
+    arrives: _builtins.bool
+    """Whether it comes."""
+    next_incarnation: _builtins.int
+    """Incarnations below were given where it comes from."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        pipeline: _builtins.str = ...,
+        version: _builtins.int = ...,
+        group: _builtins.int = ...,
+        arrives: _builtins.bool = ...,
+        next_incarnation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrives", b"arrives", "group", b"group", "next_incarnation", b"next_incarnation", "number", b"number", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveBegun: _TypeAlias = MoveBegun  # noqa: Y015
+
+@_typing.final
+class MoveReady(_message.Message):
+    """A home has logged its last of the pipeline that goes, or the shard has its part of the one that comes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Which move it is."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveReady: _TypeAlias = MoveReady  # noqa: Y015
+
+@_typing.final
+class MoveEnded(_message.Message):
+    """It is decided where a pipeline is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    HERE_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Which move is over."""
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    version: _builtins.int
+    """Of the placement by which that is decided."""
+    here: _builtins.bool
+    """Whether it is here."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        pipeline: _builtins.str = ...,
+        version: _builtins.int = ...,
+        here: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["here", b"here", "number", b"number", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveEnded: _TypeAlias = MoveEnded  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    """A move that is under way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    ARRIVES_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    number: _builtins.int
+    """Which move it is."""
+    version: _builtins.int
+    """Of the pipeline's placement in the group that it leaves."""
+    group: _builtins.int
+    """The other group."""
+    arrives: _builtins.bool
+    """Whether it comes."""
+    @_builtins.property
+    def ready(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The shards that have done their part."""
+
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of one that comes: shards that were declared lost with their parts."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        number: _builtins.int = ...,
+        version: _builtins.int = ...,
+        group: _builtins.int = ...,
+        arrives: _builtins.bool = ...,
+        ready: _abc.Iterable[_builtins.int] | None = ...,
+        lost: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrives", b"arrives", "group", b"group", "lost", b"lost", "number", b"number", "pipeline", b"pipeline", "ready", b"ready", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
 
 @_typing.final
 class FeatureLevelRaised(_message.Message):
@@ -644,12 +810,15 @@ class PipelineKnown(_message.Message):
     LEAST_FIELD_NUMBER: _builtins.int
     BOUND_FIELD_NUMBER: _builtins.int
     OPEN_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     changes: _builtins.int
     """How often it was changed."""
     least: _builtins.int
     """The largest min time of the whole pipeline that is known to be announced."""
     bound: _builtins.int
     """What no lost shard can have announced more than, if that is known."""
+    placed: _builtins.int
+    """The version of its placement; 0 where it needs none."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
@@ -676,10 +845,11 @@ class PipelineKnown(_message.Message):
         least: _builtins.int = ...,
         bound: _builtins.int | None = ...,
         open: _abc.Iterable[Global___DroppedSnapshot] | None = ...,
+        placed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "bound", b"bound", "changed", b"changed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "bound", b"bound", "changed", b"changed", "changes", b"changes", "least", b"least", "open", b"open", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "bound", b"bound", "changed", b"changed", "changes", b"changes", "least", b"least", "open", b"open", "placed", b"placed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
     _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015
@@ -845,6 +1015,8 @@ class ShardsKnown(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
     NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
+    MOVING_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     next_shard: _builtins.int
     """The number that the next shard gets."""
     version: _builtins.int
@@ -853,6 +1025,8 @@ class ShardsKnown(_message.Message):
     """How often the role of the sequencer has moved."""
     next_incarnation: _builtins.int
     """The next incarnation to give."""
+    moved: _builtins.int
+    """The number of the last one that has begun."""
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Those that count."""
@@ -860,6 +1034,10 @@ class ShardsKnown(_message.Message):
     @_builtins.property
     def former(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
         """Shards that have left, or are lost, with how much of their logs is known."""
+
+    @_builtins.property
+    def moving(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """Moves that are under way."""
 
     def __init__(
         self,
@@ -870,10 +1048,12 @@ class ShardsKnown(_message.Message):
         version: _builtins.int = ...,
         moves: _builtins.int = ...,
         next_incarnation: _builtins.int = ...,
+        moving: _abc.Iterable[Global___Move] | None = ...,
+        moved: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "members", b"members", "moves", b"moves", "next_incarnation", b"next_incarnation", "next_shard", b"next_shard", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "members", b"members", "moved", b"moved", "moves", b"moves", "moving", b"moving", "next_incarnation", b"next_incarnation", "next_shard", b"next_shard", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -936,12 +1116,16 @@ class WithoutLost(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
+    MOVING_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     next_shard: _builtins.int
     """The number that the next shard gets."""
     move: _builtins.int
     """By which the home that logs this is the sequencer."""
     next_incarnation: _builtins.int
     """Incarnations below were given, or may have been."""
+    moved: _builtins.int
+    """The number of the last one that has begun."""
     @_builtins.property
     def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Those of which nothing more is taken."""
@@ -966,6 +1150,10 @@ class WithoutLost(_message.Message):
     def heard(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
         """By home, the entry up to which whoever applies this has applied its log."""
 
+    @_builtins.property
+    def moving(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """Moves that are under way."""
+
     def __init__(
         self,
         *,
@@ -978,10 +1166,12 @@ class WithoutLost(_message.Message):
         move: _builtins.int = ...,
         next_incarnation: _builtins.int = ...,
         heard: _abc.Iterable[Global___HomePosition] | None = ...,
+        moving: _abc.Iterable[Global___Move] | None = ...,
+        moved: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "former", b"former", "heard", b"heard", "lost", b"lost", "members", b"members", "move", b"move", "next_incarnation", b"next_incarnation", "next_shard", b"next_shard", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "former", b"former", "heard", b"heard", "lost", b"lost", "members", b"members", "move", b"move", "moved", b"moved", "moving", b"moving", "next_incarnation", b"next_incarnation", "next_shard", b"next_shard", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1494,6 +1684,8 @@ class Membership(_message.Message):
     LEVEL_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
+    MOVING_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     next_shard: _builtins.int
     """The number that the next shard gets."""
     leaving: _builtins.int
@@ -1506,6 +1698,8 @@ class Membership(_message.Message):
     """By which of the moves it has begun to decide."""
     level: _builtins.int
     """The feature level by which the process records; 0 stands for 1."""
+    moved: _builtins.int
+    """The number of the last one that has begun."""
     @_builtins.property
     def table(self) -> Global___RoutingTable:
         """By which slots are dealt now."""
@@ -1558,6 +1752,10 @@ class Membership(_message.Message):
     def loss(self) -> Global___Loss:
         """The declaration that is under way, if one is."""
 
+    @_builtins.property
+    def moving(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """Moves that are under way."""
+
     def __init__(
         self,
         *,
@@ -1580,10 +1778,12 @@ class Membership(_message.Message):
         level: _builtins.int = ...,
         lost: _abc.Iterable[Global___LostShard] | None = ...,
         loss: Global___Loss | None = ...,
+        moving: _abc.Iterable[Global___Move] | None = ...,
+        moved: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "asked", b"asked", "leaving", b"leaving", "loss", b"loss", "previous", b"previous", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "begun", b"begun", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "level", b"level", "loss", b"loss", "lost", b"lost", "members", b"members", "moves", b"moves", "next_shard", b"next_shard", "previous", b"previous", "sequencer", b"sequencer", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving", b"_leaving", "addresses", b"addresses", "adopted", b"adopted", "asked", b"asked", "begun", b"begun", "done", b"done", "draining", b"draining", "former", b"former", "highest", b"highest", "joining", b"joining", "leaving", b"leaving", "level", b"level", "loss", b"loss", "lost", b"lost", "members", b"members", "moved", b"moved", "moves", b"moves", "moving", b"moving", "next_shard", b"next_shard", "previous", b"previous", "sequencer", b"sequencer", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leaving: _TypeAlias = _typing.Literal["leaving"]  # noqa: Y015
     _WhichOneofArgType__leaving: _TypeAlias = _typing.Literal["_leaving", b"_leaving"]  # noqa: Y015

@@ -34,6 +34,7 @@ class Record(_message.Message):
     STAGED_FIELD_NUMBER: _builtins.int
     SWEPT_FIELD_NUMBER: _builtins.int
     GRANTED_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def home(self) -> Global___HomeRecord:
         """An entry of the shard's own home log."""
@@ -62,6 +63,10 @@ class Record(_message.Message):
     def granted(self) -> Global___PinnedRecord:
         """Fronts of nodes at home at the shard were granted, by this slot."""
 
+    @_builtins.property
+    def part(self) -> Global___PartRecord:
+        """A piece of a pipeline that comes from another group is kept."""
+
     def __init__(
         self,
         *,
@@ -72,16 +77,57 @@ class Record(_message.Message):
         staged: Global___StagedRecord | None = ...,
         swept: Global___SweptRecord | None = ...,
         granted: Global___PinnedRecord | None = ...,
+        part: Global___PartRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "granted", b"granted", "home", b"home", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "granted", b"granted", "home", b"home", "part", b"part", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "granted", b"granted", "home", b"home", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "granted", b"granted", "home", b"home", "part", b"part", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["home", "received", "pinned", "announcement", "staged", "swept", "granted"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["home", "received", "pinned", "announcement", "staged", "swept", "granted", "part"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
 Global___Record: _TypeAlias = Record  # noqa: Y015
+
+@_typing.final
+class PartRecord(_message.Message):
+    """A piece of a shard's part of a pipeline that comes from another group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    version: _builtins.int
+    """Of its placement in the group that it leaves."""
+    number: _builtins.int
+    """Which piece it is, from 0."""
+    pieces: _builtins.int
+    """How many there are."""
+    @_builtins.property
+    def part(self) -> Global___PipelineSnapshot:
+        """The piece."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        version: _builtins.int = ...,
+        number: _builtins.int = ...,
+        pieces: _builtins.int = ...,
+        part: Global___PipelineSnapshot | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "part", b"part", "pieces", b"pieces", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartRecord: _TypeAlias = PartRecord  # noqa: Y015
 
 @_typing.final
 class HomeRecord(_message.Message):
@@ -300,6 +346,10 @@ class Snapshot(_message.Message):
     TABLES_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     ENDED_BEFORE_FIELD_NUMBER: _builtins.int
+    COMING_FIELD_NUMBER: _builtins.int
+    PLACEMENTS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    LAST_PLACEMENT_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Position of the last record that it stands for."""
     home_last: _builtins.int
@@ -308,6 +358,8 @@ class Snapshot(_message.Message):
     """The next incarnation to give."""
     ended_before: _builtins.int
     """The largest generation that ended one which is not listed any more."""
+    last_placement: _builtins.int
+    """The directory: the largest version that any placement had."""
     @_builtins.property
     def outbox(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.Entry]:
         """The last entries of the home log, which some shard has not confirmed."""
@@ -344,6 +396,18 @@ class Snapshot(_message.Message):
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedPipeline]:
         """The last pipelines that were deleted: what others still log of them is passed over."""
 
+    @_builtins.property
+    def coming(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartRecord]:
+        """Pieces of pipelines that come from other groups."""
+
+    @_builtins.property
+    def placements(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Placement]:
+        """The directory: where names belong."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Group]:
+        """The directory: the groups that there are."""
+
     def __init__(
         self,
         *,
@@ -360,10 +424,14 @@ class Snapshot(_message.Message):
         tables: _abc.Iterable[_shards_pb2.SplitTable] | None = ...,
         ended: _abc.Iterable[Global___EndedPipeline] | None = ...,
         ended_before: _builtins.int = ...,
+        coming: _abc.Iterable[Global___PartRecord] | None = ...,
+        placements: _abc.Iterable[_types_pb2.Placement] | None = ...,
+        groups: _abc.Iterable[_types_pb2.Group] | None = ...,
+        last_placement: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "confirmed", b"confirmed", "cut", b"cut", "ended", b"ended", "ended_before", b"ended_before", "home_last", b"home_last", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "coming", b"coming", "confirmed", b"confirmed", "cut", b"cut", "ended", b"ended", "ended_before", b"ended_before", "groups", b"groups", "home_last", b"home_last", "last_placement", b"last_placement", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "placements", b"placements", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -378,10 +446,13 @@ class EndedPipeline(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     OVER_AT_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     generation: _builtins.int
     """The generation that ended it."""
+    moved: _builtins.bool
+    """Whether it has gone to another group."""
     @_builtins.property
     def over_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The homes that have logged their last of it."""
@@ -392,10 +463,11 @@ class EndedPipeline(_message.Message):
         pipeline: _builtins.str = ...,
         generation: _builtins.int = ...,
         over_at: _abc.Iterable[_builtins.int] | None = ...,
+        moved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "over_at", b"over_at", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "moved", b"moved", "over_at", b"over_at", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -467,12 +539,15 @@ class PipelineSnapshot(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     GONE_EDGES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
     """Which change of its segments and edges was the last; 0 if there was none."""
     changes: _builtins.int
     """How often it was changed."""
+    placed: _builtins.int
+    """The version of its placement; 0 where it needs none."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
@@ -604,10 +679,11 @@ class PipelineSnapshot(_message.Message):
         changes: _builtins.int = ...,
         gone_edges: _abc.Iterable[_types_pb2.Edge] | None = ...,
         held: _shards_pb2.HeldSnapshot | None = ...,
+        placed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "held", b"held", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

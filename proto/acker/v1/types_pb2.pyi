@@ -726,3 +726,69 @@ class Refusal(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
+
+@_typing.final
+class Placement(_message.Message):
+    """Where the name of a pipeline belongs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    CAME_FROM_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """The name."""
+    group: _builtins.int
+    """The number of the group; -1 for none."""
+    version: _builtins.int
+    """Larger than that of every placement that the name had before."""
+    came_from: _builtins.int
+    """The version of the placement from which the pipeline was moved; 0 where it was not."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        group: _builtins.int = ...,
+        version: _builtins.int = ...,
+        came_from: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["came_from", b"came_from", "group", b"group", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
+
+@_typing.final
+class Group(_message.Message):
+    """A group of a deployment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    CORDONED_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    """Its number."""
+    cordoned: _builtins.bool
+    """Whether it is given no new pipelines."""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where its processes are reached, as host:port."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.int = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+        cordoned: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "cordoned", b"cordoned", "group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Group: _TypeAlias = Group  # noqa: Y015

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tracker.core.log import (
     Answer,
     Effect,
+    MoveTerms,
     PipelineChanged,
     PipelineDeleted,
     PipelineRegistered,
@@ -18,8 +19,12 @@ from tracker.core.log import (
 from tracker.core.log.journal import Journal
 from tracker.core.model import Refusal
 from tracker.core.model import durable as d
+from tracker.core.model.placements import Placement
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
+
+Reply = Restart | ShardNumber | MoveTerms | Placement | None
+"""What is answered when every shard has an entry."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +37,7 @@ class Confirmations:
     _effects: list[Effect]
     registrations: dict[str, tuple[int, list[Hashable]]] = d.forgotten(d.ASKS_AGAIN, dict)
     """Registrations that some shard has not confirmed: by pipeline the entry, and who waits for it."""
-    _requests: deque[tuple[int, Hashable, Restart | ShardNumber | None]] = d.forgotten(
-        d.ASKS_AGAIN, deque
-    )
+    _requests: deque[tuple[int, Hashable, Reply]] = d.forgotten(d.ASKS_AGAIN, deque)
     """Requests to answer when every shard has this entry of the home log, and with what."""
 
     @property
@@ -64,7 +67,7 @@ class Confirmations:
             _, request, result = self._requests.popleft()
             self._effects.append(Answer(request, result))
 
-    def answer(self, request: Hashable, result: Restart | ShardNumber | None) -> None:
+    def answer(self, request: Hashable, result: Reply) -> None:
         """Answers when every shard has applied all that this home has logged so far."""
         if self._replication.confirmed_everywhere() >= self._journal.home_appended:
             self._effects.append(Answer(request, result))

@@ -27,7 +27,7 @@ from tracker.core.model import DroppedCells, Held, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.change import is_less_patient
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import Pipelines, deleted
+from tracker.core.pipeline.pipelines import Pipelines, deleted, gone
 from tracker.core.reporting.reporter import Reporter
 
 
@@ -53,6 +53,7 @@ class Generations:
         if spec.name in self._pipelines:
             return
         pipeline = Pipeline(spec, self._cut.vectors, self._shards.own)
+        pipeline.placed = entry.placed
         if entry.restart is not None:
             pipeline.begin_generation(entry.restart)
         pipeline.shard.expect_names(self._shards.membership.hands_over)
@@ -93,18 +94,38 @@ class Generations:
             self._silence.begin_anew(now_ns)
         self._pipelines.mark(name)
 
-    def end_pipeline(self, name: str, restart: Restart) -> None:
-        """A pipeline was deleted: its nodes and subscribers hear of it, and nothing more is taken of it. A repeated
-        deletion, or one of an older generation, is nothing."""
+    def take_up(self, pipeline: Pipeline, now_ns: int) -> None:
+        """A pipeline has come back from what is durable, or has come from another group: its nodes, where they are at home here,
+        and all that there is to report of it."""
+        name = pipeline.spec.name
+        closed = {key for _, of, key in self._nodes.closed_keys if of == name}
+        claims = pipeline.claims()
+        # One that was moved here may have left since, or have been granted what it waited for.
+        pipeline.home.newest.clear()
+        pipeline.home.waiting.clear()
+        for node in pipeline.home.nodes.values():
+            node.pending.clear()
+            node.heard(now_ns)
+            pipeline.home.take_up(node, claims.get(node.key.node_id, {}))
+            if node.key not in closed and not node.evicted:
+                pipeline.home.newest[node.key.node_id] = node.key
+        pipeline.moved_ns = [now_ns] * len(pipeline.published)
+        pipeline.shard.mark_all_changed()
+        pipeline.unreported.update(enumerate(pipeline.durable))
+        self._pipelines.mark(name)
+
+    def end_pipeline(self, name: str, restart: Restart, *, moved: bool = False) -> None:
+        """A pipeline was deleted, or has gone to another group: its nodes and subscribers hear of it, and nothing more is taken of
+        it. A repeated deletion, or one of an older generation, is nothing."""
         pipeline = self._pipelines.get(name)
         if pipeline is None or restart.generation <= pipeline.generation:
             return
-        refusal = deleted(name)
+        refusal = gone(name) if moved else deleted(name)
         self._sessions.end_all(name, refusal)
-        self._pipelines.end(name, restart, self._shards.membership.with_newcomers)
+        self._pipelines.end(name, restart, self._shards.membership.with_newcomers, moved=moved)
         self._reporter.forget_pipeline(name)
         self._confirmations.forget_pipeline(name, refusal)
-        self._effects.append(PipelineEnded(name))
+        self._effects.append(PipelineEnded(name, moved))
 
     def end_before(self, name: str, generation: int) -> None:
         """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one."""
@@ -120,8 +141,9 @@ class Generations:
         already stays there. What was open at the lost ones is listed by the leader alone."""
         name = known.spec.name
         given_up = known.open if leader == self._shards.own else ()
-        self.begin_pipeline(PipelineRegistered(known.spec, known.restart), now_ns)
+        self.begin_pipeline(PipelineRegistered(known.spec, known.restart, known.placed), now_ns)
         pipeline = self._pipelines[name]
+        pipeline.placed = known.placed
         if known.changed is not None:
             self._pipelines.change(known.changes, known.changed)
         if known.restart is not None:
@@ -173,6 +195,7 @@ class Generations:
             (each.pipeline, each.generation)
             for each in map(known.ended.__getitem__, known.unfinished)
             if known.has_ended(each)
+            and each.pipeline not in self._shards.membership.moving
             and (each.pipeline, each.generation) not in said
             and not self._nodes.has_closed_keys(each.pipeline)
         )

@@ -177,7 +177,8 @@ class Registrar:
                 return
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
-            self._journal.append_home(PipelineRegistered(spec, self._first_generation(spec)))
+            restart = self._first_generation(spec)
+            self._journal.append_home(PipelineRegistered(spec, restart, event.placed))
             return
         if known != spec and event.change:
             raise Refused(

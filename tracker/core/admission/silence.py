@@ -76,7 +76,9 @@ class Silence:
         could_hear = before_ns is not None and self._deaf_until_ns <= before_ns
         for name in self._pipelines.evicting:
             pipeline = self._pipelines[name]
-            if pipeline.held is not None or name in self._pipelines.changing:
+            if pipeline.held is not None or name in self._shards.membership.moving:
+                continue
+            if name in self._pipelines.changing:
                 continue  # whoever changes it is answered before an eviction would be durable
             policies = {policy.front: policy for policy in pipeline.spec.front_policies}
             for node in list(pipeline.home.nodes.values()):

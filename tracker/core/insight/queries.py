@@ -56,6 +56,20 @@ class Queries:
         """A pipeline as it is now; raises Refused(UNKNOWN_PIPELINE) if there is none."""
         return self._pipelines.named(pipeline).spec
 
+    def has_heard_of(self, pipeline: str) -> bool:
+        """Whether a pipeline is registered, or about to be."""
+        return pipeline in self._pipelines or pipeline in self._pipelines.registering
+
+    def placed(self, pipeline: str) -> int:
+        """The version of the placement by which a pipeline is here; 0 where it needs none, or is not here."""
+        known = self._pipelines.get(pipeline)
+        return 0 if known is None else known.placed
+
+    @property
+    def open_cells(self) -> int:
+        """Open cells at this shard, of all pipelines."""
+        return sum(len(pipeline.shard.cells.open_cells()) for pipeline in self._pipelines.values())
+
     def nodes_at_home(self) -> dict[str, int]:
         """By pipeline, how many nodes have their home here, or are about to."""
         return {name: len(pipeline.home.newest) for name, pipeline in self._pipelines.items()}

@@ -9,6 +9,7 @@ from tracker.core.log.frames import Frame
 from tracker.core.log.losses import LossReport
 from tracker.core.log.records import Record
 from tracker.core.model import Batch, HeldSlot, NodeKey, PipelineSpec, Refusal, Restart
+from tracker.core.model.placements import Placement
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import LOWEST_SLOT
 
@@ -67,6 +68,14 @@ class ShardNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveTerms:
+    """The answer to `MovePipeline`: the shards that have to do their part, and the table by which what comes is dealt to them."""
+
+    table: RoutingTable
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MembersChanged:
     """A shard has come, at an address, or (None) has gone: open a link to it, or close it."""
 
@@ -85,7 +94,16 @@ class Answer:
 
     request: Hashable
     result: (
-        PipelineSpec | Joined | Restart | RoutingTable | LossReport | ShardNumber | Refusal | None
+        PipelineSpec
+        | Joined
+        | Restart
+        | RoutingTable
+        | LossReport
+        | ShardNumber
+        | Placement
+        | MoveTerms
+        | Refusal
+        | None
     )
 
 
@@ -142,9 +160,10 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class PipelineEnded:
-    """A pipeline was deleted, durably: nobody will hear more of it."""
+    """A pipeline was deleted, or (moved) has gone to another group, durably: nobody will hear more of it here."""
 
     pipeline: str
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 from tracker.core.log.steps import MembershipStep
 from tracker.core.model import Cells, NodeKey, PipelineSpec, Restart, Tick
+from tracker.core.model.placements import Group, Placement
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRegistered:
     """A pipeline exists from here on. restart: where one of its name was deleted before, the generation that it begins
-    in, which is above all of that one; None for the first."""
+    in, which is above all of that one; None for the first. placed: the version of its placement; 0 where there is none."""
 
     spec: PipelineSpec
     restart: Restart | None = None
+    placed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,20 @@ class PipelineCompleted:
     pipeline: str
     generation: int
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The directory: a name belongs to a group, or (NOWHERE) to none."""
+
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKnown:
+    """The directory: a group is there, as said."""
+
+    group: Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,8 @@ Entry = (
     | PipelineDeleted
     | PipelinesOver
     | PipelineCompleted
+    | Placed
+    | GroupKnown
     | KeyOpened
     | KeyTick
     | KeyClosed
@@ -154,6 +172,6 @@ def pipeline_of(entry: Entry) -> str | None:
     """The pipeline that an entry is of, which is there already; None if it is of none, or begins one."""
     if isinstance(entry, KeyTick):
         return entry.tick.pipeline
-    if isinstance(entry, PipelineRegistered | PipelinesOver | MembershipStep):
+    if isinstance(entry, PipelineRegistered | PipelinesOver | Placed | GroupKnown | MembershipStep):
         return None
     return entry.pipeline

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from tracker.core.log.frames import Frame
 from tracker.core.model import Cells, NodeKey, PipelineSpec, StagedContribution, TickContent
+from tracker.core.model import durable as d
 from tracker.core.model.levels import NEWEST_LEVEL
+from tracker.core.model.placements import Group
 from tracker.core.model.waits import WaitCause
 
 
@@ -25,6 +27,8 @@ class RegisterPipeline:
     spec: PipelineSpec
     change: bool = False
     check_only: bool = False
+    placed: int = 0
+    """The version of its placement in this group, where it is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,66 @@ class DeclareLost:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacePipeline:
+    """Asked of the directory, at the shard that registers the name. expected: None, where `group` claims the name: it gets it
+    if that is free, or its own already, each time by a new version. Else the version of the placement that is to be replaced by
+    one at `group`, NOWHERE to give the name back. May be repeated. Answered by `Answer(request, Placement)`: where the name belongs
+    now, whatever was asked for."""
+
+    request: Hashable
+    pipeline: str
+    group: int
+    expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnowGroup:
+    """Asked of the directory, at its sequencer: a group is there, as said. May be repeated. Answered by `Answer(request, None)`."""
+
+    request: Hashable
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class MovePipeline:
+    """Asked of the sequencer: a pipeline is to go to `group`, by the placement `version` by which it is here; or (arrives) to come
+    from there, by the placement by which it is there. segments, next_incarnation: of one that comes. May be repeated. Answered by
+    `Answer(request, MoveTerms)` when every shard has heard of it."""
+
+    request: Hashable
+    pipeline: str
+    version: int
+    group: int
+    arrives: bool = False
+    segments: int = 0
+    next_incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeepPart:
+    """Asked of each shard of the group to which a pipeline moves: piece `number`, from 0, of `pieces`, of its part. May be repeated.
+    Answered by `Answer(request, None)` when durable."""
+
+    request: Hashable
+    pipeline: str
+    version: int
+    number: int
+    pieces: int
+    part: d.Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class EndMove:
+    """Asked of the sequencer: what the directory has decided, by a placement of `version`. May be repeated. Answered by
+    `Answer(request, None)` when every shard has applied it."""
+
+    request: Hashable
+    pipeline: str
+    version: int
+    here: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AttachSession:
     """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
     of the key silences the older one, which gets `SessionRefused`."""
@@ -248,6 +312,11 @@ Event = (
     | RescaleShards
     | FinishUpgrade
     | DeclareLost
+    | PlacePipeline
+    | KnowGroup
+    | MovePipeline
+    | KeepPart
+    | EndMove
     | AttachSession
     | DetachSession
     | SubmitTick

@@ -31,7 +31,7 @@ def generation_after(generation: int, lost: Collection[int]) -> int:
 class PipelineKnown:
     """What a shard knows of a pipeline when others are declared lost.
 
-    restart: how its generation began. least: min time of the whole pipeline, the largest that it has announced, or
+    restart: how its generation began. placed: the version of its placement. least: min time of the whole pipeline, the largest that it has announced, or
     heard that anyone has. bound: what no lost shard can have announced more than; None where it cannot tell. open: what
     lost shards have reported to be open, added up by segment; their `highest` is not known, and is the lowest.
     """
@@ -43,6 +43,7 @@ class PipelineKnown:
     least: int
     bound: int | None
     open: tuple[DroppedCells, ...] = ()
+    placed: int = 0
 
     @property
     def generation(self) -> int:
@@ -50,9 +51,24 @@ class PipelineKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A pipeline that goes to another group, or comes from one, by the sequencer's move `number`. version: of its placement; ready:
+    the shards that have done their part; lost: of one that comes, shards that were declared lost with what they had of it."""
+
+    pipeline: str
+    number: int
+    version: int
+    group: int
+    arrives: bool
+    ready: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ShardsKnown:
     """What a shard knows of the shards when some are declared lost. former: of those that have left, and of all others,
-    how much of their logs it has; version: of the newest table."""
+    how much of their logs it has; version: of the newest table; moving, moved: of moves, those under way, and the number of the
+    last that has begun."""
 
     members: tuple[int, ...]
     former: tuple[tuple[int, int], ...]
@@ -60,6 +76,8 @@ class ShardsKnown:
     version: int
     moves: int
     next_incarnation: int
+    moving: tuple[Move, ...] = ()
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +117,8 @@ class WithoutLost:
     move: int
     next_incarnation: int
     heard: tuple[tuple[int, int], ...]
+    moving: tuple[Move, ...] = ()
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.core.log.entries import Entry, PipelineRegistered, pipeline_of
+from tracker.core.log.entries import Entry, GroupKnown, PipelineRegistered, Placed, pipeline_of
 from tracker.core.log.losses import LossDeclared
 from tracker.core.log.runs import Told, last_of
 from tracker.core.log.steps import FeatureLevelRaised, MembershipStep
 from tracker.core.model import FrontPin, StagedContribution
+from tracker.core.model import durable as d
 from tracker.core.model.levels import LOSSES
 
 
@@ -89,14 +90,27 @@ class Swept:
     generation: int = 0
 
 
-Record = HomeEntry | ReceivedEntries | Pinned | FrontsGranted | Announcement | Staged | Swept
+@dataclass(frozen=True, slots=True, eq=False)
+class PartKept:
+    """Piece `number` of `pieces`, of this shard's part of a pipeline that moves here by this placement."""
+
+    pipeline: str
+    version: int
+    number: int
+    pieces: int
+    part: d.Snapshot
+
+
+Record = (
+    HomeEntry | ReceivedEntries | Pinned | FrontsGranted | Announcement | Staged | Swept | PartKept
+)
 
 
 def may_change_min_times(record: Record, pipeline: str) -> bool:
     """Whether a record, when it takes effect, may change what can be announced of a pipeline: what is open, who
     holds time, the generation, or the shards. What was announced, granted or staged does not."""
     match record:
-        case Announcement() | FrontsGranted() | Staged():
+        case Announcement() | FrontsGranted() | Staged() | PartKept():
             return False
         case Pinned() | Swept():
             return record.pipeline == pipeline
@@ -131,4 +145,6 @@ def _raised_to(entry: Told) -> int:
 def _concerns(entry: Entry, pipeline: str) -> bool:
     if isinstance(entry, PipelineRegistered):
         return entry.spec.name == pipeline
+    if isinstance(entry, Placed | GroupKnown):
+        return False
     return isinstance(entry, MembershipStep) or pipeline_of(entry) == pipeline

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from tracker.core.log.columns import TickColumns
-from tracker.core.log.entries import Entry, KeyTick
+from tracker.core.log.entries import Entry, GroupKnown, KeyTick, Placed
+from tracker.core.log.steps import MoveBegun, MoveEnded, MoveReady
 from tracker.core.model import Heartbeat, NodeKey
-from tracker.core.model.levels import OLDEST_LEVEL, RUNS
+from tracker.core.model.levels import MOVES, OLDEST_LEVEL, RUNS
 
 MAX_ENTRIES_PER_RUN = 65_536
 
@@ -85,7 +86,12 @@ Told = Entry | TickRun
 def level_of(told: Told) -> int:
     """The feature level from which on it may be recorded and sent. That of `FeatureLevelRaised` is the oldest: it is what
     raises it."""
-    return RUNS if type(told) is TickRun else OLDEST_LEVEL
+    return _LEVELS.get(type(told), OLDEST_LEVEL)
+
+
+_LEVELS: dict[type, int] = {
+    TickRun: RUNS, Placed: MOVES, GroupKnown: MOVES, MoveBegun: MOVES, MoveReady: MOVES, MoveEnded: MOVES,
+}  # fmt: skip
 
 
 def count_of(told: Told) -> int:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from tracker.core.log import (
+    GroupKnown,
     KeyProgress,
     KeyTick,
     PipelineChanged,
     PipelineRegistered,
+    Placed,
     TickColumns,
     TickRun,
     Told,
@@ -164,6 +166,10 @@ def _long_bytes(entry: Told) -> int:
             return sum(map(known_bytes, entry.pipelines)) + ended + _shards_bytes(entry.shards)
         case losses.LossDeclared():
             return _NUMBER_BYTES * len(entry.lost)
+        case Placed():
+            return text_bytes(entry.placement.pipeline)
+        case GroupKnown():
+            return sum(map(text_bytes, entry.group.addresses))
         case steps.SlotBounds():
             return sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.slots)
         case steps.RoutingChanged():
@@ -176,6 +182,9 @@ def _long_bytes(entry: Told) -> int:
 def _shards_bytes(shards: ShardsKnown | WithoutLost | None) -> int:
     """Of numbers by shard, in each of which there are no more than of shards that have ever been."""
     most = 0 if shards is None else 4 * (shards.next_shard + 1) * (_PART_BYTES + 2 * _NUMBER_BYTES)
+    for move in () if shards is None else shards.moving:
+        numbers = 5 + len(move.ready) + len(move.lost)
+        most += text_bytes(move.pipeline) + _PART_BYTES + numbers * _NUMBER_BYTES
     return most + (_table_bytes(shards.table) if isinstance(shards, WithoutLost) else 0)
 
 

@@ -103,7 +103,43 @@ class FeatureLevelRaised:
     level: int
 
 
+# --- steps by which a pipeline goes to another group, or comes from one -------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MoveBegun:
+    """The sequencer's move `number`, from 1: a pipeline goes to `group`, or comes from there, by the placement `version` of the
+    directory. Until the move has ended, its homes take nothing of it, and no shard comes or goes. next_incarnation: of a pipeline
+    that comes; none below is given here any more."""
+
+    number: int
+    pipeline: str
+    version: int
+    group: int
+    arrives: bool = False
+    next_incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEnded:
+    """The sequencer: the directory has decided, by a later placement, of which this is the version. here: whether the pipeline is
+    here from now on, and goes on; or has gone, or does not come."""
+
+    number: int
+    pipeline: str
+    version: int
+    here: bool
+
+
 # --- what the others log --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReady:
+    """This home has logged its last of the pipeline that goes by this move, but for word of changes that it judges by; or this
+    shard keeps its part of the one that comes."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +254,9 @@ MembershipStep = (
     | SequencerMoved
     | SequencerBegun
     | FeatureLevelRaised
+    | MoveBegun
+    | MoveEnded
+    | MoveReady
     | SlotBounds
     | NodesMoved
     | RoutingActivated

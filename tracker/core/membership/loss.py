@@ -66,7 +66,7 @@ def _together(one: PipelineKnown, other: PipelineKnown) -> PipelineKnown:
     changed = max(one, other, key=lambda known: known.changes)
     return PipelineKnown(
         begun.spec, begun.restart, changed.changed, changed.changes, max(one.least, other.least),
-        min(bounds, default=None), _most(one.open + other.open),
+        min(bounds, default=None), _most(one.open + other.open), max(one.placed, other.placed),
     )  # fmt: skip
 
 

@@ -54,6 +54,10 @@ class Membership:
     nothing more is taken, and each of the others has as much of them as it had heard."""
     loss: Loss | None = None
     """A declaration that is under way: nothing is decided or announced before it is over."""
+    moved: int = 0
+    """How many moves of pipelines have begun."""
+    moving: dict[str, losses.Move] = field(default_factory=dict)
+    """By name, pipelines that go to other groups, or come from them. While any does, no shard comes or goes, but by a loss."""
 
     @classmethod
     def first(cls, table: RoutingTable, level: int) -> Membership:
@@ -75,6 +79,7 @@ class Membership:
             draining=set(self.draining),
             lost=dict(self.lost),
             loss=None if self.loss is None else self.loss.copy(),
+            moving=dict(self.moving),
         )
 
     def apply(self, entry: steps.MembershipStep, home: int, number: int) -> None:
@@ -116,6 +121,18 @@ class Membership:
                 self.begun = entry.move
             case steps.FeatureLevelRaised():
                 self.level = max(self.level, entry.level)
+            case steps.MoveBegun():
+                self.moved = entry.number
+                self.moving[entry.pipeline] = losses.Move(
+                    entry.pipeline, entry.number, entry.version, entry.group, entry.arrives
+                )
+            case steps.MoveReady():
+                for move in [*self.moving.values()]:
+                    if move.number == entry.number:
+                        ready = tuple(sorted({*move.ready, home}))
+                        self.moving[move.pipeline] = replace(move, ready=ready)
+            case steps.MoveEnded():
+                self.moving.pop(entry.pipeline, None)
             case steps.ShardLeft():
                 self.members.discard(home)
                 self.draining.discard(home)
@@ -147,6 +164,14 @@ class Membership:
             self.former.pop(shard, None)
         for shard in self.former.keys() | gone:
             self.addresses.pop(shard, None)
+        without = tuple(sorted(gone & self.members))
+        self.moved, self.moving = (
+            left.moved,
+            {
+                move.pipeline: replace(move, lost=(*move.lost, *without)) if move.arrives else move
+                for move in left.moving
+            },
+        )
         self.members, self.draining = set(left.members), set(left.draining)
         self.joining, self.next_shard = {}, left.next_shard
         self.table, self.previous, self.asked, self.highest = left.table, None, None, {}
@@ -208,8 +233,13 @@ class Membership:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no change of the table is under way. Shards may be joining, or draining."""
-        return self.asked is None and self.leaving is None and self.is_done
+        """Whether no change of the table is under way, nor a move of a pipeline, which waits for every shard that there is.
+        Shards may be joining, or draining."""
+        return self.asked is None and self.leaving is None and self.is_done and not self.moving
+
+    def is_ready(self, pipeline: str) -> bool:
+        """Whether every shard has done its part of the move of a pipeline, which is under way."""
+        return self.members <= {*self.moving[pipeline].ready}
 
     @property
     def hands_over(self) -> bool:

@@ -20,7 +20,7 @@ MAX_ADDRESS_CHARACTERS = 300
 
 _OF_THE_SEQUENCER = (
     steps.ShardJoining, steps.ShardJoined, steps.ShardRemoved, steps.RescaleProposed, steps.RoutingChanged, steps.ShardLeaving,
-    steps.SequencerMoved, steps.SequencerBegun, steps.FeatureLevelRaised,
+    steps.SequencerMoved, steps.SequencerBegun, steps.FeatureLevelRaised, steps.MoveBegun, steps.MoveEnded,
 )  # fmt: skip
 
 
@@ -100,6 +100,20 @@ def _check_led(known: Membership, step: steps.MembershipStep, home: int) -> None
                 raise _refused(
                     step, home, f"move {known.moves + 1} is next, to one of {sorted(known.members)}"
                 )
+        case steps.MoveBegun():
+            if step.number != known.moved + 1 or step.pipeline in known.moving:
+                raise _refused(
+                    step,
+                    home,
+                    f"move {known.moved + 1} is next, and moving are {sorted(known.moving)[:20]}",
+                )
+            _check_number(step, home, "placement", step.version)
+            _check_number(step, home, "next incarnation", step.next_incarnation)
+        case steps.MoveEnded():
+            move = known.moving.get(step.pipeline)
+            if move is None or move.number != step.number:
+                raise _refused(step, home, f"moving are {sorted(known.moving)[:20]}")
+            _check_number(step, home, "placement", step.version)
         case steps.FeatureLevelRaised():
             if step.level < known.level:
                 raise _refused(step, home, f"all record by feature level {known.level} already")

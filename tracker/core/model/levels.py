@@ -16,5 +16,7 @@ RUNS = 2
 LOSSES = 2
 """From this level on shards can be declared lost. The declaration raises it, where all that are left speak it: finishing an
 upgrade would wait for those that are lost."""
+MOVES = 2
+"""From this level on pipelines move between groups."""
 NEWEST_LEVEL = RUNS
 """The highest level that this release speaks, by which a tracker that it begins records from its first record on."""

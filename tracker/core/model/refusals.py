@@ -32,13 +32,16 @@ class Refusal:
     """A refusal: the code for programs, the message for people (names the value, the limit and what
     to do). `home` is the shard to ask instead, for NOT_HOME, else -1; `expected` the number of the
     tick that is due, for OUT_OF_ORDER, else 0; `min_times`, for a tick that is BELOW_MIN_TIME, by segment
-    number the slots below which its home takes nothing, else ()."""
+    number the slots below which its home takes nothing, else (); `pipeline` the one that is not here, for UNKNOWN_PIPELINE;
+    `address` where to ask instead, host:port, where that is no shard of this group."""
 
     code: RefusalCode
     message: str
     home: int = -1
     expected: int = 0
     min_times: tuple[int, ...] = ()
+    pipeline: str = ""
+    address: str = ""
 
 
 class Refused(Exception):

@@ -23,7 +23,7 @@ def known_at_loss(pipeline: Pipeline, lost: Iterable[int]) -> PipelineKnown:
     before = () if pipeline.held is None else pipeline.held.open
     return PipelineKnown(
         pipeline.registered, pipeline.restart, pipeline.changed, pipeline.changes, least,
-        _bound(pipeline, lost), (*before, *_open(pipeline, lost)),
+        _bound(pipeline, lost), (*before, *_open(pipeline, lost)), pipeline.placed,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from tracker.core.cut.stable import StableCut
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Held, Refusal, RefusalCode, Refused
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.pipeline.pipelines import Pipelines, moving
 
 
 @dataclass(slots=True, eq=False)
@@ -33,19 +33,22 @@ class Homes:
             )
         if state.held is not None:
             raise Refused.of(held(pipeline, state.held))
+        self._need_no_move(pipeline)
         before = self._shards.membership.previous
         if before is not None and before.home(pipeline, node_id) != self._shards.own:
             self._need_all_adopted(f"pipeline {pipeline!r}: node {node_id!r}")
         return state
 
-    def need_registrar(self, pipeline: str, what: str) -> None:
-        """Raises Refused unless this shard decides on a pipeline's name."""
+    def need_registrar(self, pipeline: str, what: str, *, moves: bool = False) -> None:
+        """Raises Refused unless this shard decides on a pipeline's name. moves: also while it moves."""
         self.need_no_loss(f"pipeline {pipeline!r}")
         home = self._shards.routing.registrar(pipeline)
         if home != self._shards.own:
             raise Refused(
                 RefusalCode.NOT_HOME, f"pipeline {pipeline!r} is {what} shard {home}", home=home
             )
+        if not moves:
+            self._need_no_move(pipeline)
         before = self._shards.membership.previous
         if before is not None and before.registrar(pipeline) != self._shards.own:
             self._need_all_adopted(f"pipeline {pipeline!r}")
@@ -55,7 +58,7 @@ class Homes:
         had logged."""
         if self._shards.routing.registrar(pipeline) != self._shards.own:
             return False
-        if self._shards.membership.loss is not None:
+        if self._shards.membership.loss is not None or pipeline in self._shards.membership.moving:
             return False
         before = self._shards.membership.previous
         return (
@@ -67,6 +70,12 @@ class Homes:
         logged by then."""
         if self._shards.membership.loss is not None:
             raise Refused.of(losing(whose, self._shards.membership.loss.lost))
+
+    def _need_no_move(self, pipeline: str) -> None:
+        """While a pipeline goes to another group, or comes from one, nothing of it is decided in either."""
+        move = self._shards.membership.moving.get(pipeline)
+        if move is not None:
+            raise Refused.of(moving(pipeline, None if move.arrives else move.group))
 
     def _need_all_adopted(self, whose: str) -> None:
         """What another home has handed over is taken up here when every shard has applied all that the

@@ -69,6 +69,10 @@ class Pipeline:
     """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
     restart: Restart | None = d.follows("the last of `restarts`", default=None)
     """How this generation began; None in the first."""
+    placed: int = d.survives(default=0)
+    """The version of its placement, by which it is in this group; 0 where it needs none."""
+    rests: bool = d.follows("the membership", default=False)
+    """Whether every home has logged its last of it, since it moves: nothing more of it is decided here."""
     held: Held | None = d.survives(default=None)
     """Since when it stands because shards are lost; then nothing of it is taken or announced in this generation."""
     published: list[int] = d.survives(d.SEQUENCE)
@@ -112,6 +116,7 @@ class Pipeline:
         self.activates, self.change_unreported = True, False
         self._vectors, self._own = vectors, own
         self.restarts, self.restart = [], None
+        self.placed, self.rests = 0, False
         self.published = [spec.start_slot] * len(spec.segments)
         self.history = [History(spec.start_slot, self._history_width_ns) for _ in spec.segments]
         self._begin(spec.start_slot)
@@ -298,7 +303,9 @@ class Pipeline:
 
     def new_pins(self) -> tuple[FrontPin, ...]:
         """Pins for the fronts that have joined and are not pinned, by what has been announced."""
-        pins = []
+        pins: list[FrontPin] = []
+        if self.rests:
+            return ()
         for name in self.shard.unpinned:
             state = self.shard.fronts[name]
             slot = self.graph.pin(self.announced, state.segment)
@@ -316,7 +323,7 @@ class Pipeline:
     def new_announcements(self, is_open: bool) -> tuple[tuple[int, int], ...]:
         """(segment, min time) that the reports allow and that is beyond what was announced. is_open: whether it is, or will
         be when what is announced is durable."""
-        if not self.shard.begun or self.held is not None:
+        if not self.shard.begun or self.held is not None or self.rests:
             return ()
         allowed = self.combiner.allowed_min_times(self.vacant())
         if is_open:
@@ -365,6 +372,8 @@ class Pipeline:
     def new_sweeps(self) -> list[tuple[int, int]]:
         """(segment, slot) below which this shard has open cells though some process has announced
         that everything there is complete."""
+        if self.rests:
+            return []
         return [
             (segment, floor)
             for segment, floor in enumerate(self.floors())
@@ -377,7 +386,7 @@ class Pipeline:
         by now. Not while a change is under way: a shard that has left may have announced more behind edges that are
         gone."""
         grants: list[FrontPin] = []
-        if self.graph_change.is_under_way:
+        if self.graph_change.is_under_way or self.rests:
             return ()
         for node_id, front in [*self.home.waiting]:
             node = self.home.nodes.get(node_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Restart
 from tracker.core.model import durable as d
@@ -15,11 +15,13 @@ MAX_ENDED = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A pipeline that was deleted: by which generation, and the homes that have logged their last of it."""
+    """A pipeline that was deleted, or (moved) has gone to another group: by which generation it ended here, and the homes that
+    have logged their last of it."""
 
     pipeline: str
     generation: int
     over_at: tuple[int, ...] = ()
+    moved: bool = False
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -28,6 +30,8 @@ class Pipelines(dict[str, Pipeline]):
 
     evicting: dict[str, None] = d.follows("the pipelines")
     """Those that evict silent fronts, in the order in which they were registered."""
+    coming: frozenset[str] = d.follows("the membership", default=frozenset())
+    """Names of those that come from other groups."""
     segments: int = d.follows("the pipelines")
     """Of all of them together."""
     registering: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
@@ -52,7 +56,7 @@ class Pipelines(dict[str, Pipeline]):
         super().__init__()
         self._shard, self.segments = shard, 0
         self.evicting, self.registering, self._dirty = {}, {}, {}
-        self.changing, self.unactivated = {}, {}
+        self.changing, self.unactivated, self.coming = {}, {}, frozenset()
         self.ended, self.unfinished, self.ended_before = {}, {}, 0
 
     def derive(self) -> None:
@@ -123,8 +127,8 @@ class Pipelines(dict[str, Pipeline]):
         self.changing.pop(name, None)
         self._look_at(self[name])
 
-    def end(self, name: str, restart: Restart, shards: Set[int]) -> None:
-        """A pipeline was deleted, and is gone. shards: those that may still have to hear of it."""
+    def end(self, name: str, restart: Restart, shards: Set[int], *, moved: bool = False) -> None:
+        """A pipeline was deleted, or has gone to another group, and is gone. shards: those that may still have to hear of it."""
         pipeline = self.pop(name)
         self.segments -= len(pipeline.spec.segments)
         self.evicting.pop(name, None)
@@ -134,7 +138,7 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)
-        self._keep(known)
+        self._keep(replace(known, moved=moved))
         if len(self.ended) > MAX_ENDED:
             over = (each for each in self.ended.values() if shards <= {*each.over_at})
             if (oldest := next(over, None)) is not None:
@@ -155,8 +159,15 @@ class Pipelines(dict[str, Pipeline]):
         if known is None or known.generation < generation:
             known = Ended(name, generation)
         if known.generation == generation and home not in known.over_at:
-            over_at = tuple(sorted((*known.over_at, home)))
-            self._keep(Ended(name, generation, over_at))
+            self._keep(replace(known, over_at=tuple(sorted((*known.over_at, home)))))
+
+    def forget_ended(self, name: str) -> None:
+        """A pipeline of this name comes, and every shard has let go of the one that ended here: what is said of it from here on is
+        of the one that comes."""
+        ended = self.ended.pop(name, None)
+        self.unfinished.pop(name, None)
+        if ended is not None:
+            self.ended_before = max(self.ended_before, ended.generation)
 
     def has_ended(self, ended: Ended) -> bool:
         """Whether the deletion is applied here; there may be another pipeline of that name by now. It is not where another
@@ -185,13 +196,17 @@ class Pipelines(dict[str, Pipeline]):
     def named(self, name: str) -> Pipeline:
         """The pipeline of this name; raises Refused(UNKNOWN_PIPELINE) if there is none."""
         pipeline = self.get(name)
+        if pipeline is None and name in self.coming:
+            raise Refused.of(moving(name, None))
         if pipeline is None and name in self.ended:
-            raise Refused.of(deleted(name))
+            raise Refused.of(gone(name) if self.ended[name].moved else deleted(name))
         if pipeline is None:
-            raise Refused(
-                RefusalCode.UNKNOWN_PIPELINE,
-                f"pipeline {name!r} is not registered (shard {self._shard} knows "
-                f"{len(self)} pipelines); register it first",
+            raise Refused.of(
+                Refusal(
+                    RefusalCode.UNKNOWN_PIPELINE,
+                    f"pipeline {name!r} is not registered (shard {self._shard} knows {len(self)} pipelines); register it first",
+                    pipeline=name,
+                )
             )
         return pipeline
 
@@ -219,9 +234,28 @@ class Pipelines(dict[str, Pipeline]):
         return marked
 
 
+def moving(pipeline: str, group: int | None) -> Refusal:
+    """Why nothing is taken of a pipeline that is on its way. group: to which it goes; None where it comes here."""
+    where = "here" if group is None else f"to group {group}"
+    return Refusal(
+        RefusalCode.NOT_READY,
+        f"pipeline {pipeline!r} is on its way {where}, and nothing of it is taken meanwhile; ask again",
+    )
+
+
+def gone(pipeline: str) -> Refusal:
+    """Why nothing is taken of a pipeline that has gone to another group."""
+    return Refusal(
+        RefusalCode.UNKNOWN_PIPELINE,
+        f"pipeline {pipeline!r} has gone to another group of the deployment; ask any process of it where that is",
+        pipeline=pipeline,
+    )
+
+
 def deleted(pipeline: str) -> Refusal:
     """Why nothing is taken of a pipeline that was deleted."""
     return Refusal(
         RefusalCode.UNKNOWN_PIPELINE,
         f"pipeline {pipeline!r} was deleted; to track its input again, register it anew",
+        pipeline=pipeline,
     )

@@ -16,12 +16,14 @@ from tracker.core.log import (
     Entry,
     FrontGranted,
     FrontsGranted,
+    GroupKnown,
     HomeEntry,
     Joined,
     KeyClosed,
     KeyDropped,
     KeyOpened,
     KeyTick,
+    PartKept,
     Pinned,
     PipelineChanged,
     PipelineCompleted,
@@ -29,6 +31,7 @@ from tracker.core.log import (
     PipelineRegistered,
     PipelineRestarted,
     PipelinesOver,
+    Placed,
     ReceivedEntries,
     Record,
     Staged,
@@ -44,6 +47,8 @@ from tracker.core.log.steps import MembershipStep
 from tracker.core.membership.shards import Shards
 from tracker.core.model import FrontPin, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER
+from tracker.core.moving.directory import Directory
+from tracker.core.moving.moves import Moves
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.process.progress import Progress
@@ -67,6 +72,8 @@ class LogApplier:
     _generations: Generations
     _progress: Progress
     _rescaling: Rescaling
+    _moves: Moves
+    _directory: Directory
     _effects: list[Effect]
 
     def commit(self, position: int, now_ns: int) -> None:
@@ -140,6 +147,8 @@ class LogApplier:
                 self._received(record.shard, record.last)
             case Announcement():
                 self._reporter.publish(record, now_ns)
+            case PartKept():
+                self._moves.take_piece(record)
             case _:
                 pipeline = self._pipelines.get(record.pipeline)
                 if pipeline is not None and record.generation == pipeline.generation:
@@ -338,6 +347,8 @@ class LogApplier:
                 self._generations.begin_pipeline(entry, now_ns)
             case PipelineDeleted():
                 self._generations.end_pipeline(entry.pipeline, entry.restart)
+            case Placed() | GroupKnown():
+                self._directory.apply(entry)
             case PipelinesOver():
                 for pipeline_name, generation in entry.pipelines:
                     self._pipelines.over(pipeline_name, generation, home)

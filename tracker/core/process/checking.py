@@ -21,6 +21,7 @@ from tracker.core.log import (
     Entries,
     Entry,
     Frame,
+    GroupKnown,
     KeyClosed,
     KeyOpened,
     KeyTick,
@@ -30,6 +31,7 @@ from tracker.core.log import (
     PipelineRegistered,
     PipelineRestarted,
     PipelinesOver,
+    Placed,
     Restart,
     ShardReport,
     TickColumns,
@@ -47,6 +49,7 @@ from tracker.core.log.runs import MAX_ENTRIES_PER_RUN
 from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
 from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
+from tracker.core.model.placements import MAX_GROUPS, NOWHERE
 from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.links import Link
@@ -146,6 +149,7 @@ class EntryJudge:
             return self._sender not in self._known.joining and not self._goes_on(entry)
         return (
             level_of(entry) <= self._known.level
+            and not (isinstance(entry, steps.MoveReady) and entry.number > self._known.moved)
             and not self._known.awaits(self._sender, entry)
             and all(home < self._known.next_shard for home, _ in applied)
             and all(self._is_known(name, generation) for name, generation in _named_by(entry))
@@ -204,9 +208,13 @@ class EntryJudge:
 
     def _comes_too_early(self, entry: Told) -> bool:
         """Whether it registers a pipeline anew while entries of the one that was deleted may still come here."""
-        if not isinstance(entry, PipelineRegistered) or entry.restart is None:
+        if not isinstance(entry, PipelineRegistered):
             return False
         name = entry.spec.name
+        if name in self._known.moving:
+            return True
+        if entry.restart is None:
+            return False
         known = self._pipelines.get(name)
         if known is not None:
             return known.generation < entry.restart.generation
@@ -249,6 +257,8 @@ class EntryJudge:
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
             _check_restart(entry.spec, entry.restart)
+        elif isinstance(entry, Placed | GroupKnown):
+            _check_directory(entry)
         elif isinstance(entry, PipelinesOver):
             for name, generation in entry.pipelines:
                 if not 1 <= generation <= MAX_NUMBER:
@@ -370,6 +380,13 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
             return ((entry.pipeline, entry.restart.generation),)
     name = pipeline_of(entry)
     return () if name is None else ((name, getattr(entry, "generation", None)),)
+
+
+def _check_directory(entry: Placed | GroupKnown) -> None:
+    said = entry.placement if isinstance(entry, Placed) else entry.group
+    version = entry.placement.version if isinstance(entry, Placed) else 1
+    if not (NOWHERE <= said.group < MAX_GROUPS and 1 <= version <= MAX_NUMBER):
+        raise Refused(RefusalCode.INVALID, f"a frame has {said}; groups are 0 to {MAX_GROUPS - 1}")
 
 
 def _check_spoken(entry: steps.FeatureLevelRaised, speaks: int) -> None:

@@ -11,7 +11,7 @@ The process holds the components, in the order in which they build on one anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.generations import Generations
@@ -31,16 +31,21 @@ from tracker.core.log import (
     DeletePipeline,
     DetachSession,
     Effect,
+    EndMove,
     Event,
     FinishUpgrade,
     Frame,
     FrameArrived,
     JoinNode,
     JoinShard,
+    KeepPart,
+    KnowGroup,
     LeaveNode,
+    MovePipeline,
     NodeAlive,
     PeerConnected,
     PeerDisconnected,
+    PlacePipeline,
     Record,
     RegisterPipeline,
     ReportWaits,
@@ -58,9 +63,13 @@ from tracker.core.membership.membership import Membership
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refused
 from tracker.core.model.levels import NEWEST_LEVEL
+from tracker.core.model.placements import Group, Placement
 from tracker.core.model.routing import RoutingTable
+from tracker.core.moving.directory import Directory
+from tracker.core.moving.moves import Moves
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.process.applier import LogApplier
 from tracker.core.process.checking import FrameCheck
 from tracker.core.process.progress import Progress
@@ -117,18 +126,24 @@ class Process(Queries):
             journal, shards, pipelines, cut, replication, reporter, nodes, sessions, generations,
             config, effects,
         )  # fmt: skip
+        directory = Directory(journal, pipelines, homes, confirmations)
+        moves = Moves(
+            journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
+            generations, config, effects,
+        )  # fmt: skip
         rescaling = Rescaling(
             journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
-            hand_over, losing, config, effects,
+            hand_over, losing, moves, directory, config, effects,
         )  # fmt: skip
         progress = Progress(replication, nodes, confirmations)
         applier = LogApplier(
             journal, shards, pipelines, replication, reporter, nodes, sessions, generations,
-            progress, rescaling, effects,
+            progress, rescaling, moves, directory, effects,
         )  # fmt: skip
         self._reporter, self._confirmations, self._nodes = reporter, confirmations, nodes
         self._sessions, self._rescaling, self._progress = sessions, rescaling, progress
         self._hand_over, self._applier = hand_over, applier
+        self._moves, self._directory = moves, directory
         self._generations = generations
         self._registrar = Registrar(
             journal, shards, pipelines, homes, confirmations, config, effects
@@ -138,7 +153,7 @@ class Process(Queries):
         self._frame_check = FrameCheck(shards, pipelines, replication)
         self._recovery = Recovery(
             journal, shards, pipelines, cut, replication, confirmations, nodes, sessions,
-            rescaling, applier, effects,
+            rescaling, generations, moves, directory, applier, effects,
         )  # fmt: skip
 
     # --- what the shell goes by -------------------------------------------------------------------
@@ -185,6 +200,26 @@ class Process(Queries):
     def counts(self) -> bool:
         """Whether this shard has joined, and has not left."""
         return self._shards.counts
+
+    def part(self, pipeline: str, version: int) -> tuple[PipelineSnapshot, int]:
+        """This shard's part of a pipeline that goes to another group by this placement, and the incarnations that its home has given
+        are below. Raises Refused while it is not at rest here."""
+        return self._moves.part(pipeline, version)
+
+    def placement(self, pipeline: str) -> Placement | None:
+        """The directory: where a name belongs, durably, as far as this shard has heard; None where it is free. Raises Refused where
+        another shard decides on that."""
+        return self._directory.placement(pipeline)
+
+    @property
+    def placements(self) -> Mapping[str, Placement]:
+        """The directory: by name where it belongs, durably. None of those that have never moved out of the directory's group."""
+        return self._directory.placements
+
+    @property
+    def groups(self) -> Mapping[int, Group]:
+        """The directory: the groups that there are, by number."""
+        return self._directory.groups
 
     @property
     def moved_cells(self) -> int:
@@ -259,7 +294,15 @@ class Process(Queries):
             case PeerDisconnected():
                 if event.shard in self.links:
                     self.links[event.shard].connected = False
-            case JoinShard() | RescaleShards() | FinishUpgrade() | DeclareLost():
+            case (
+                JoinShard()
+                | RescaleShards()
+                | FinishUpgrade()
+                | DeclareLost()
+                | MovePipeline()
+                | EndMove()
+                | KnowGroup()
+            ):
                 self._rescaling.request(event)
             case (
                 RegisterPipeline()
@@ -269,10 +312,14 @@ class Process(Queries):
                 | RestartPipeline()
                 | DeletePipeline()
                 | StageContributions()
+                | PlacePipeline()
+                | KeepPart()
             ):
                 self._request(event)
         if self._shards.changing:
             self._rescaling.go_on(now_ns)
+        if self._shards.membership.moving:
+            self._moves.go_on()
         if self._pipelines.unfinished:
             self._generations.say_over()
         due_ns = self._reporter.refresh_if_due(now_ns)
@@ -289,12 +336,14 @@ class Process(Queries):
         | RetireNode
         | RestartPipeline
         | DeletePipeline
-        | StageContributions,
+        | StageContributions
+        | PlacePipeline
+        | KeepPart,
     ) -> None:
         try:
             match event:
                 case RegisterPipeline():
-                    self._registrar.register(event)
+                    self._registrar.register(self._directory.registering(event))
                 case RestartPipeline():
                     self._registrar.restart(event)
                 case DeletePipeline():
@@ -307,6 +356,10 @@ class Process(Queries):
                     self._nodes.retire(event)
                 case StageContributions():
                     self._nodes.stage(event)
+                case PlacePipeline():
+                    self._directory.place(event)
+                case KeepPart():
+                    self._moves.keep(event)
         except Refused as refused:
             self._effects.append(Answer(event.request, refused.refusal))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracker.core.admission.confirmations import Confirmations
+from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.cut.stable import StableCut
@@ -15,7 +16,8 @@ from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model import durable as d
-from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.moving.directory import Directory
+from tracker.core.moving.moves import Moves
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.pipeline.snapshot import restore_pipeline, snapshot_pipeline
 from tracker.core.process.applier import LogApplier
@@ -38,6 +40,9 @@ class Recovery:
     _nodes: Nodes
     _sessions: Sessions
     _rescaling: Rescaling
+    _generations: Generations
+    _moves: Moves
+    _directory: Directory
     _applier: LogApplier
     _effects: list[Effect]
 
@@ -79,6 +84,7 @@ class Recovery:
         }
         for component in (
             self._shards, self._journal, self._nodes, self._replication, self._pipelines,
+            self._moves, self._directory,
         ):  # fmt: skip
             durable |= d.saved(component, for_newcomer=for_newcomer)
         return ProcessSnapshot(**(durable | beside))
@@ -115,27 +121,11 @@ class Recovery:
         for link in self._replication.links.values():
             link.accepted = link.received
         for pipeline in self._pipelines.values():
-            self._recover_home(pipeline, now_ns)
-            pipeline.moved_ns = [now_ns] * len(pipeline.published)
-            pipeline.shard.mark_all_changed()
-            pipeline.unreported.update(enumerate(pipeline.durable))
-            self._pipelines.mark(pipeline.spec.name)
+            self._generations.take_up(pipeline, now_ns)
+        self._moves.settle()
         self._sessions.forget_durable_ticks()
         self._rescaling.restored()
         self._effects.clear()
-
-    def _recover_home(self, pipeline: Pipeline, now_ns: int) -> None:
-        closed = {key for _, name, key in self._nodes.closed_keys if name == pipeline.spec.name}
-        claims = pipeline.claims()
-        # One that was moved here may have left since, or have been granted what it waited for.
-        pipeline.home.newest.clear()
-        pipeline.home.waiting.clear()
-        for node in pipeline.home.nodes.values():
-            node.pending.clear()
-            node.heard(now_ns)
-            pipeline.home.take_up(node, claims.get(node.key.node_id, {}))
-            if node.key not in closed and not node.evicted:
-                pipeline.home.newest[node.key.node_id] = node.key
 
     def _restore(self, snapshot: ProcessSnapshot) -> None:
         if snapshot.membership is not None:
@@ -144,7 +134,9 @@ class Recovery:
             self._replication.restore_links(sorted(known.with_newcomers - {self._shards.own}))
             shards = sorted(known.members | {self._shards.own})
             self._cut.restore(shards, known.former, known.lost)
-        for component in (self._journal, self._nodes, self._replication, self._pipelines):
+        for component in (
+            self._journal, self._nodes, self._replication, self._pipelines, self._moves, self._directory,
+        ):  # fmt: skip
             d.restore(component, snapshot)
         self._replication.restore_outbox(snapshot.outbox)
         self._cut.need(snapshot.cut)

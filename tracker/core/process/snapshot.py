@@ -9,13 +9,15 @@ from tracker.core.log import Entry
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import durable as d
+from tracker.core.moving.directory import Directory
+from tracker.core.moving.moves import Moves
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.replication.replication import Replication
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-@d.snapshot_of(Journal, Nodes, Replication, Shards, Pipelines)
+@d.snapshot_of(Journal, Nodes, Replication, Shards, Pipelines, Moves, Directory)
 class ProcessSnapshot(d.Snapshot):
     """A process after the records up to `position`, by what its components declare.
 

@@ -9,8 +9,8 @@ operator restarts them. What a process does next follows from what it has applie
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 
 from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
@@ -25,6 +25,7 @@ from tracker.core.log.losses import (
     LossHeard,
     LossReport,
     LossStep,
+    Move,
     PipelineKnown,
     ShardLost,
     ShardsKnown,
@@ -170,6 +171,8 @@ class Losing:
                 max((known.table.version, *known.adopted)),
                 known.moves,
                 self._nodes.next_incarnation,
+                tuple(known.moving.values()),
+                known.moved,
             ),
         )
 
@@ -212,6 +215,8 @@ class Losing:
                 tuple(
                     (home, number) for home, (number, _) in loss.heard.items() if home in members
                 ),
+                tuple(_moving([*heard.values()], members)),
+                max(s.moved for s in heard.values()),
             ),
         )
 
@@ -282,3 +287,15 @@ class Losing:
         waiting, self._requests = self._requests, []
         for request, _ in waiting:
             self._effects.append(Answer(request, report))
+
+
+def _moving(heard: Sequence[ShardsKnown], members: Set[int]) -> Iterator[Move]:
+    """The moves that are under way, by what all that are left know: one that any knows to have ended is over."""
+    numbers = {move.number for shards in heard for move in shards.moving}
+    for number in sorted(numbers):
+        there = [[m for m in shards.moving if m.number == number] for shards in heard]
+        if any(not m and shards.moved >= number for m, shards in zip(there, heard, strict=True)):
+            continue
+        known = [move for moves in there for move in moves]
+        ready = {shard for move in known for shard in move.ready} & members
+        yield replace(known[0], ready=tuple(sorted(ready)))

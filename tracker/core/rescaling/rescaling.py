@@ -18,10 +18,14 @@ from tracker.core.log import (
     Answer,
     DeclareLost,
     Effect,
+    EndMove,
     FinishUpgrade,
     JoinShard,
+    KnowGroup,
     LeftTracker,
     MembersChanged,
+    MovePipeline,
+    MoveTerms,
     RescaleShards,
     SessionRefused,
     ShardNumber,
@@ -35,6 +39,8 @@ from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
+from tracker.core.moving.directory import Directory
+from tracker.core.moving.moves import Moves
 from tracker.core.pipeline.homes import losing
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
@@ -59,6 +65,8 @@ class Rescaling:
     _sessions: Sessions
     _hand_over: HandOver
     _losing: Losing
+    _moves: Moves
+    _directory: Directory
     _config: ProcessConfig
     _effects: list[Effect]
     _step_appended: int = d.forgotten("it is durable, or lost", default=0)
@@ -70,7 +78,16 @@ class Rescaling:
     _rescales: list[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, list)
     """Requests for a number of shards, and the shards that they wait for."""
 
-    def request(self, event: JoinShard | RescaleShards | FinishUpgrade | DeclareLost) -> None:
+    def request(
+        self,
+        event: JoinShard
+        | RescaleShards
+        | FinishUpgrade
+        | DeclareLost
+        | MovePipeline
+        | EndMove
+        | KnowGroup,
+    ) -> None:
         """Answers or begins what is asked of the sequencer; refuses it elsewhere. That shards are lost, the smallest one
         that is left declares, whatever is under way."""
         try:
@@ -96,10 +113,27 @@ class Rescaling:
                 self._join_shard(event)
             elif isinstance(event, FinishUpgrade):
                 self._raise_level(event)
+            elif isinstance(event, KnowGroup):
+                self._directory.know(event)
+            elif isinstance(event, MovePipeline | EndMove):
+                self._move(event)
             else:
                 self._rescale(event)
         except Refused as refused:
             self._effects.append(Answer(event.request, refused.refusal))
+
+    def _move(self, event: MovePipeline | EndMove) -> None:
+        self._need_no_step(f"pipeline {event.pipeline!r}")
+        known, terms = self._shards.membership, None
+        step: steps.MembershipStep | None
+        if isinstance(event, MovePipeline):
+            step = self._moves.move(event)
+            terms = MoveTerms(known.table, tuple(sorted(known.members)))
+        else:
+            step = self._moves.end(event)
+        if step is not None:
+            self.step(step)
+        self._confirmations.answer(event.request, terms)
 
     def _raise_level(self, event: FinishUpgrade) -> None:
         """Where a shard records by an older level than this one, since it began by itself, the step is logged again."""
@@ -164,8 +198,14 @@ class Rescaling:
                 f"a rescale to {event.shards} shards has to wait: one to "
                 f"{len(known.asked.shards if known.asked else now)} is under way; ask again",
             )
+        if known.moving and now != target:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"a rescale to {event.shards} shards has to wait: pipelines {sorted(known.moving)[:10]} are on their way between "
+                "groups; ask again",
+            )
         owning = known.draining & {*known.table.owning}
-        if now == target and event.evacuate and owning and not known.joining:
+        if now == target and event.evacuate and owning and not (known.joining or known.moving):
             self.step(steps.RoutingChanged(known.table.without(known.draining)))
             self._rescales.append((event.request, target))
         elif now == target:
@@ -374,6 +414,8 @@ class Rescaling:
         loss = known.loss
         if isinstance(entry, LossStep):
             self._losing.before(entry, now_ns)
+        elif isinstance(entry, steps.MoveEnded):
+            self._moves.before(entry, now_ns)
         match entry:
             case steps.ShardJoining() if entry.shard != self._shards.own:
                 held = self._replication.held_everywhere()
@@ -413,6 +455,7 @@ class Rescaling:
             case LossDeclared() | LossHeard() | ShardLost():
                 self._losing.after(entry, loss, home, number)
                 self._refuse_rescales()
+        self._moves.after(entry)
         for pipeline in self._pipelines.values():
             pipeline.shard.expect_names(known.hands_over)
         self._shards.record_change()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -40,14 +40,15 @@ TOKEN: ContextVar[Token | None] = ContextVar("lowmark_token", default=None)
 
 _OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Probes have no tokens, and the contract is no secret."""
-_PEER = "/acker.v1.PeerService/"
+_PEER = ("/acker.v1.PeerService/", "/acker.v1.GroupService/Ask")
 ANY_TOKEN = {
     "/acker.v1.PipelineService/ListPipelines", "/acker.v1.PipelineService/ListShards",
+    "/acker.v1.GroupService/ListGroups",
 }  # fmt: skip
 """A list of pipelines has those that the caller knows."""
 WHOLE_TRACKER = {
     "/acker.v1.PipelineService/RescaleShards", "/acker.v1.PipelineService/FinishUpgrade",
-    "/acker.v1.PipelineService/DeclareLost",
+    "/acker.v1.PipelineService/DeclareLost", "/acker.v1.GroupService/CordonGroup",
 }  # fmt: skip
 """They concern every pipeline: for those who may administer all of them."""
 _LOST = "the call's token has lost its right"
@@ -62,6 +63,7 @@ CALLS: dict[str, tuple[Right | None, Callable[[Any], str]]] = {
     "/acker.v1.PipelineService/RetireNode": (Right.ADMINISTER, lambda r: r.pipeline),
     "/acker.v1.PipelineService/RestartPipeline": (Right.ADMINISTER, lambda r: r.pipeline),
     "/acker.v1.PipelineService/DeletePipeline": (Right.ADMINISTER, lambda r: r.pipeline),
+    "/acker.v1.GroupService/MovePipeline": (Right.ADMINISTER, lambda r: r.pipeline),
     "/acker.v1.NodeService/JoinNode": (Right.COMMIT, lambda r: r.pipeline),
     "/acker.v1.NodeService/LeaveNode": (Right.COMMIT, lambda r: r.pipeline),
     "/acker.v1.NodeService/StageContributions": (Right.COMMIT, lambda r: r.pipeline),
@@ -88,7 +90,7 @@ def caller_knows(pipeline: str) -> bool:
 
 def is_open(method: str) -> bool:
     """Whether a method is not for clients, but for probes or other processes."""
-    return method.startswith((*_OPEN, _PEER))
+    return method.startswith((*_OPEN, *_PEER))
 
 
 class Denied(Exception):
@@ -290,11 +292,15 @@ class Peers:
     that says so. With neither certificates nor tokens: everybody."""
 
     def __init__(
-        self, addresses: Mapping[int, str], *, by_certificate: bool, calls: CallsUnderWay | None
+        self,
+        reached: Callable[[], Iterable[str]],
+        *,
+        by_certificate: bool,
+        calls: CallsUnderWay | None,
     ) -> None:
-        """`addresses`: where the shards are, also those that come later; calls: of those who have tokens, where
+        """`reached`: where the shards are, also those that come later; calls: of those who have tokens, where
         there are any."""
-        self._addresses = addresses
+        self._reached = reached
         self._by_certificate, self._calls = by_certificate, calls
 
     async def serve(self, context: Context, method: str, serving: Coroutine[Any, Any, T]) -> T:
@@ -338,7 +344,7 @@ class Peers:
 
     def _is_valid_for_a_shard(self, name: str) -> bool:
         name = name.lower()
-        hosts = {a.rpartition(":")[0].strip("[]").lower() for a in self._addresses.values()}
+        hosts = {a.rpartition(":")[0].strip("[]").lower() for a in self._reached()}
         if name.startswith("*."):
             return any(host.partition(".")[2] == name[2:] for host in hosts)
         return name in hosts

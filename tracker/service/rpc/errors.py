@@ -42,7 +42,7 @@ through. Longer ones, by the names that they quote, are cut."""
 async def abort(context: Context, refusal: Refusal, addresses: Mapping[int, str]) -> NoReturn:
     """Ends a call with a refusal. `addresses`: where each shard listens, by number."""
     CALLS_REFUSED[refusal.code.value] += 1
-    home = addresses.get(refusal.home, "")
+    home = refusal.address or addresses.get(refusal.home, "")
     refusal = replace(refusal, message=brief(refusal.message))
     detail = refusal_to_pb(refusal, home).SerializeToString()
     await context.abort(STATUS[refusal.code], refusal.message, ((REFUSAL_KEY, detail),))

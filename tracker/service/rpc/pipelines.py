@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
@@ -35,6 +35,21 @@ MAX_PAGE_BYTES = 4 * 1024 * 1024
 """Of the pipelines of a page, unless one by itself, without nodes and fronts, is larger."""
 
 
+class Groups(Protocol):
+    """Where names of pipelines belong."""
+
+    @property
+    def group(self) -> int:
+        """The number of the own group."""
+
+    async def place(self, name: str, asked: int | None, *, check_only: bool) -> int:
+        """The version of the placement by which a pipeline may be registered here. Raises Refused where it may not be."""
+
+    async def give_back(self, name: str, placed: int) -> None:
+        """A pipeline that was here by this placement was deleted: its name is free for every group, as far as nobody has
+        claimed it since."""
+
+
 class PipelineServicer:
     """Registers at the shard that decides on a pipeline's name; tells what this process sees."""
 
@@ -46,8 +61,11 @@ class PipelineServicer:
         budgets: Budgets | None = None,
         releases: Mapping[int, str] | None = None,
         standbys: Standbys | None = None,
+        groups: Groups | None = None,
     ) -> None:
-        """releases: of the processes of shards, as far as they are known, for people; standbys: who waits for a shard."""
+        """releases: of the processes of shards, as far as they are known, for people; standbys: who waits for a shard; groups: the
+        other ones of the deployment."""
+        self._groups = groups
         self._standbys = Standbys() if standbys is None else standbys
         self._releases = {} if releases is None else releases
         self._budgets = budgets or Budgets(engine.process, ProcessConfig())
@@ -67,9 +85,13 @@ class PipelineServicer:
             )
         spec = spec_from_pb(request.spec)
         known = {spec.name: spec for spec in self._engine.process.pipelines()}
+        placed = 0
+        if self._groups is not None:
+            wanted = request.group if request.HasField("group") else None
+            placed = await self._groups.place(spec.name, wanted, check_only=request.check_only)
         with self._budgets.registers(spec, change=request.change):
             registered = await self._engine.ask(
-                m.RegisterPipeline(object(), spec, request.change, request.check_only)
+                m.RegisterPipeline(object(), spec, request.change, request.check_only, placed)
             )
         before = known.get(spec.name)
         changed = before is not None and before != registered
@@ -117,12 +139,15 @@ class PipelineServicer:
         return pipeline_pb.GetPipelineResponse(
             spec=spec_to_pb(process.spec(name)),
             state=state_to_pb(process.describe(name, time.monotonic_ns())),
+            group=0 if self._groups is None else self._groups.group,
         )
 
     async def ListShards(
         self, request: pipeline_pb.ListShardsRequest, context: Context
     ) -> pipeline_pb.ListShardsResponse:
         process = self._engine.process
+        if request.pipeline and caller_knows(request.pipeline):
+            process.spec(request.pipeline)  # raises where it lives in another group
         routing = process.describe_routing()
         return pipeline_pb.ListShardsResponse(
             version=routing.version,
@@ -234,9 +259,12 @@ class PipelineServicer:
         self, request: pipeline_pb.DeletePipelineRequest, context: Context
     ) -> pipeline_pb.DeletePipelineResponse:
         name, at_ms = request.pipeline, time.time_ns() // 1_000_000
+        placed = self._engine.process.placed(name)
         await self._engine.ask(
             m.DeletePipeline(object(), name, request.generation, request.drop_open, at_ms)
         )
+        if placed and self._groups is not None:
+            await self._groups.give_back(name, placed)
         return pipeline_pb.DeletePipelineResponse()
 
 

@@ -15,8 +15,9 @@ import grpc
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
-from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.pipelines import gone
 from tracker.core.process import Process
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
@@ -189,13 +190,13 @@ class Hub:
                 subscriber.mark(pipeline, now_s)
         self.waiting.news(pipeline)
 
-    def ended(self, pipeline: str) -> None:
-        """A pipeline was deleted: streams that subscribe to it end, and so do those who wait for it."""
+    def ended(self, pipeline: str, *, moved: bool = False) -> None:
+        """A pipeline was deleted, or has gone to another group: streams that subscribe to it end, and so do those who wait for
+        it."""
+        told = f"pipeline {pipeline!r} was deleted; nothing more is announced of it"
+        refusal = gone(pipeline) if moved else Refusal(RefusalCode.UNKNOWN_PIPELINE, told)
         for subscriber in self._subscribers.get(pipeline, {}):
-            subscriber.refused = Refused(
-                RefusalCode.UNKNOWN_PIPELINE,
-                f"pipeline {pipeline!r} was deleted; nothing more is announced of it",
-            )
+            subscriber.refused = Refused.of(refusal)
             subscriber.waiter.wake()
         self.waiting.news(pipeline)
 

@@ -29,12 +29,13 @@ LARGE = {
     "/acker.v1.NodeService/StageContributions", "/acker.v1.NodeService/ResolveUnits",
 }  # fmt: skip
 """Calls that carry something: as much as a tick."""
+_BETWEEN_GROUPS = "/acker.v1.GroupService/Ask"
 _PROBES = "/grpc.health.v1.Health/"
 
 
 def most_bytes(method: str) -> int:
     """How large a request of a method may be."""
-    if method in LARGE:
+    if method in LARGE or method == _BETWEEN_GROUPS:
         return MAX_TICK_BYTES
     return MAX_PROBE_BYTES if method.startswith(_PROBES) else MAX_REQUEST_BYTES
 

@@ -1,0 +1,170 @@
+"""Several groups, each of them a cluster that is driven by hand, and pipelines that move between them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+from tests import inside
+from tests.core.driver import Cluster, HandNode
+from tracker.core.log import (
+    MovePipeline,
+    PlacePipeline,
+    RegisterPipeline,
+)
+from tracker.core.model import PipelineSpec, Refusal, Refused
+from tracker.core.model.placements import Placement
+from tracker.core.moving.driver import (
+    AWAY,
+    Ask,
+    Members,
+    Pause,
+    Piece,
+    PieceWanted,
+    Where,
+    follow,
+)
+from tracker.core.moving.parts import in_pieces
+
+MAX_STEPS = 2_000
+
+
+class Deployment:
+    """Groups 0, 1 and so on, with as many shards as given; group 0 has the directory."""
+
+    def __init__(self, *shards: int) -> None:
+        self.groups = [Cluster(number) for number in shards]
+        self.away: set[int] = set()
+        """Groups of which nobody answers."""
+        self.lost_answers = False
+        """Whether what is asked is done, and the answers are lost."""
+        self.piece_bytes = 200
+        self._requests = count(1)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def ask(self, ask: Ask) -> Any:
+        """What is answered; everything happens that follows."""
+        if ask.group in self.away:
+            return AWAY
+        group, what = self.groups[ask.group], ask.what
+        try:
+            match what:
+                case Members():
+                    some = next(iter(group.processes.values()))
+                    return tuple(sorted(some.membership.members))
+                case Where():
+                    registrar = group.routing.registrar(what.pipeline)
+                    return group.processes[registrar].placement(what.pipeline)
+                case PieceWanted():
+                    assert ask.shard is not None
+                    if ask.shard not in group.processes:
+                        return AWAY
+                    part, given = group.processes[ask.shard].part(what.pipeline, what.version)
+                    cut = [*in_pieces(part, self.piece_bytes)]
+                    return Piece(cut[what.number], len(cut), given)
+        except Refused as refused:
+            return refused.refusal
+        shard = group.sequencer if ask.shard is None else ask.shard
+        if isinstance(what, PlacePipeline):
+            shard = group.routing.registrar(what.pipeline)
+        event: Any = what
+        answer = self.tell(ask.group, shard, replace(event, request=f"move-{next(self._requests)}"))
+        return AWAY if self.lost_answers else answer
+
+    def tell(self, group: int, shard: int, event: Any) -> Any:
+        """Sends a request to a shard; the answer, or AWAY if there is none."""
+        cluster = self.groups[group]
+        if shard not in cluster.processes:
+            return AWAY
+        cluster.handle(shard, event)
+        if not cluster.answers(event.request):
+            cluster.settle()
+        answers = cluster.answers(event.request)
+        return answers[0] if answers else AWAY
+
+    def place(self, name: str, group: int, expected: int | None = None) -> Placement:
+        """Claims a name for a group, or replaces a placement."""
+        answer = self.ask(Ask(0, PlacePipeline(None, name, group, expected)))
+        assert isinstance(answer, Placement), answer
+        return answer
+
+    def register(self, spec: PipelineSpec, group: int) -> None:
+        """A pipeline is placed in a group, and registered there."""
+        placed = 0 if group == 0 else self.place(spec.name, group).version
+        cluster = self.groups[group]
+        registrar = cluster.routing.registrar(spec.name)
+        answer = cluster.ask(registrar, partial(RegisterPipeline, placed=placed), spec)
+        assert isinstance(answer, PipelineSpec), answer
+
+    # --- moving -----------------------------------------------------------------------------------
+
+    def begin_move(self, name: str, source: int, target: int) -> Any:
+        """An operator asks for it; the answer."""
+        version = self.groups[source].pipeline(self._some(source), name).placed
+        return self.ask(Ask(source, MovePipeline(None, name, version, target)))
+
+    def move(self, name: str, source: int, target: int) -> str:
+        """Moves a pipeline to its end at both groups; why it was given up, if it was."""
+        answer = self.begin_move(name, source, target)
+        assert not isinstance(answer, Refusal), answer
+        return self.run(self.drive(name, source))
+
+    def drive(self, name: str, group: int) -> Generator[Any, Any, str]:
+        """What the group does about a move that is under way there."""
+        moving = self.groups[group].processes[self.groups[group].sequencer].membership.moving
+        return follow(moving[name], group)
+
+    def steps(self, drive: Generator[Any, Any, str]) -> Iterator[Any]:
+        """Takes one step after the other, and gives what was asked and answered."""
+        answer = None
+        while True:
+            try:
+                asked = drive.send(answer)
+            except StopIteration as end:
+                self.said = end.value
+                return
+            if isinstance(asked, Pause):
+                for group in self.groups:
+                    group.settle()
+                answer = None
+            else:
+                answer = self.ask(asked)
+            yield asked, answer
+
+    def run(self, drive: Generator[Any, Any, str], most: int = MAX_STEPS) -> str:
+        """Goes on to the end."""
+        for _ in zip(self.steps(drive), range(most), strict=False):
+            pass
+        assert not hasattr(drive, "gi_frame") or drive.gi_frame is None, "it goes on for ever"
+        return self.said
+
+    def settle(self) -> None:
+        for group in self.groups:
+            group.settle()
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def _some(self, group: int) -> int:
+        return next(iter(self.groups[group].processes))
+
+    def has(self, name: str) -> list[int]:
+        """The groups that have a pipeline which goes on there."""
+        return [
+            number
+            for number, group in enumerate(self.groups)
+            if any(
+                name in inside.pipelines(process) and name not in process.membership.moving
+                for process in group.processes.values()
+            )
+        ]
+
+
+def goes_on(node: HandNode, cluster: Cluster) -> HandNode:
+    """The same node, which finds its home in another group, and goes on with its key."""
+    node.cluster, node.home = cluster, cluster.routing.home(node.spec.name, node.key.node_id)
+    node.attach()
+    return node

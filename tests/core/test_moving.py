@@ -1,0 +1,357 @@
+"""A pipeline moves to another group: whole, once, and where the directory says (rule 13)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests import inside
+from tests.core.deployment import Deployment, goes_on
+from tests.core.driver import Cluster, HandNode, plain, refused
+from tracker.core.log import (
+    DeclareLost,
+    DeletePipeline,
+    JoinShard,
+    KeepPart,
+    MovePipeline,
+    PeerDisconnected,
+    PipelineEnded,
+    PlacePipeline,
+    RescaleShards,
+    RestartPipeline,
+)
+from tracker.core.log.losses import LossReport
+from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Unit
+from tracker.core.model.slots import FOREVER
+from tracker.core.moving.driver import Ask
+
+SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 2),), fronts=("a",), open=True)
+SHARDS = [(1, 1), (1, 3), (3, 1), (2, 3)]
+
+
+def running(*shards: int, group: int = 0) -> tuple[Deployment, HandNode, HandNode]:
+    """A front at 40, items at 23 and 31, and a worker with a hold at 25 and a batch."""
+    made = Deployment(*shards)
+    made.register(SPEC, group)
+    cluster = made.groups[group]
+    front = cluster.front(SPEC, "front")
+    front.commit(created=[(0, 23, 1), (0, 31, 2)])
+    front.commit(heartbeats={"a": 40})
+    worker = cluster.node(SPEC, "worker")
+    worker.commit(
+        consumed=[(0, 31, 2)], created=[(1, 33, 7)], holds={"h": (1, 33)}, batch=Batch("q", 4, b"f")
+    )
+    assert cluster.agreed(SPEC) == (23, 25)
+    return made, front, worker
+
+
+def finish(front: HandNode, worker: HandNode) -> None:
+    """All that is open is consumed, and the front goes on to 50."""
+    worker.commit(consumed=[(0, 23, 1)], created=[(1, 25, 9)])
+    worker.commit(consumed=[(1, 25, 9), (1, 33, 7)], holds={"h": (1, FOREVER)})
+    front.commit(heartbeats={"a": 50})
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_all_of_it_goes_and_its_nodes_go_on_with_their_keys(shards: tuple[int, int]) -> None:
+    made, front, worker = running(*shards)
+    said = made.groups[0].agreed(SPEC)
+    assert made.move("p", 0, 1) == ""
+    assert made.has("p") == [1]
+    target = made.groups[1]
+    assert target.agreed(SPEC) == said
+    refused(front.ended, RefusalCode.NOT_READY, "on its way to group 1")
+    for node in (front, worker):
+        goes_on(node, target)
+    assert target.min_times(SPEC)[0] == (23, 25)
+    finish(front, worker)
+    assert target.agreed(SPEC) == (50, 52)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_what_was_committed_before_is_not_committed_again(shards: tuple[int, int]) -> None:
+    made, front, worker = running(*shards)
+    made.move("p", 0, 1)
+    for node in (front, worker):
+        goes_on(node, made.groups[1])
+        assert node.durable == node.last
+    again = made.groups[1].join("worker")
+    assert again.last_batches == (Batch("q", 4, b"f"),)
+    assert [hold.name for hold in again.holds] == ["h"]
+    assert again.key.incarnation > worker.key.incarnation
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_nothing_of_it_is_taken_in_between(shards: tuple[int, int]) -> None:
+    made, front, _ = running(*shards)
+    made.begin_move("p", 0, 1)
+    made.settle()
+    source = made.groups[0]
+    refused(front.attach_refused(), RefusalCode.NOT_READY, "on its way")
+    refused(source.join("new"), RefusalCode.NOT_READY, "on its way to group 1")
+    registrar = source.routing.registrar("p")
+    refused(source.ask(registrar, RestartPipeline, "p", 0, None, 0), RefusalCode.NOT_READY)
+    assert source.agreed(SPEC) == (23, 25), "what was announced is still told"
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_subscribers_hear_that_it_has_gone(shards: tuple[int, int]) -> None:
+    made, _, _ = running(*shards)
+    made.move("p", 0, 1)
+    ended = [e for e in made.groups[0].effects if isinstance(e, PipelineEnded)]
+    assert ended == [PipelineEnded("p", moved=True)] * shards[0]
+    refused(made.groups[0].join("new"), RefusalCode.UNKNOWN_PIPELINE, "gone to another group")
+
+
+def test_it_comes_back_and_goes_on_there() -> None:
+    made, front, worker = running(2, 3)
+    made.move("p", 0, 1)
+    made.settle()
+    assert made.move("p", 1, 0) == ""
+    assert made.has("p") == [0]
+    for node in (front, worker):
+        goes_on(node, made.groups[0])
+    finish(front, worker)
+    assert made.groups[0].agreed(SPEC) == (50, 52)
+
+
+def test_a_front_that_waits_for_its_grant_is_granted_there() -> None:
+    made, _, _ = running(3, 2)
+    source = made.groups[0]
+    late = source.node(SPEC, "late", "front")
+    source.held |= {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)}
+    late.begin(joins={"b": 1})
+    source.commit(late.home)
+    assert not late.grants
+    made.groups[0].held.clear()
+    made.begin_move("p", 0, 1)
+    made.run(made.drive("p", 0))
+    goes_on(late, made.groups[1])
+    made.settle()
+    (grant,) = [g for g in late.grants if g.front == "b"][-1:]
+    assert grant.granted and grant.slot >= 25
+    late.commit(created=[(1, grant.slot, 5)])
+
+
+def test_names_of_units_and_what_is_staged_go_along() -> None:
+    made, front, worker = running(2, 2)
+    front.commit(created=[(0, 41, 77)], units_created=[Unit(0, "file-1", 41)])
+    made.move("p", 0, 1)
+    target = made.groups[1]
+    keeper = target.routing.names_keeper("p", 0)
+    assert target.processes[keeper].resolve_units("p", 0, ["file-1"]) == [41]
+    assert worker.durable
+
+
+@pytest.mark.parametrize("shards", [(1, 1), (2, 3)])
+def test_whatever_dies_between_two_steps_it_ends_in_one_group(
+    shards: tuple[int, int], snapshot: bool
+) -> None:
+    for place in itertools.count():
+        made, front, worker = running(*shards)
+        made.begin_move("p", 0, 1)
+        drive = made.drive("p", 0)
+        taken = len([*zip(made.steps(drive), range(place), strict=False)])
+        for cluster in made.groups:
+            cluster.restart_all(from_snapshots=snapshot)
+        made.settle()
+        if made.has("p") != [1]:
+            made.run(made.drive("p", 0))
+        made.settle()
+        assert made.has("p") == [1]
+        for node in (front, worker):
+            goes_on(node, made.groups[1])
+        finish(front, worker)
+        assert made.groups[1].agreed(SPEC) == (50, 52)
+        if taken < place:
+            break
+    assert place > 6
+
+
+def test_one_that_cannot_come_is_given_up_and_goes_on_where_it_was() -> None:
+    made, front, worker = running(2, 2)
+    made.groups[1].register(SPEC)  # without a placement: nobody may
+    why = made.move("p", 0, 1)
+    assert "cannot come" in why
+    assert made.groups[0].pipeline(0).placed > 0
+    for node in (front, worker):
+        goes_on(node, made.groups[0])
+    finish(front, worker)
+    assert made.groups[0].agreed(SPEC) == (50, 52)
+
+
+def test_it_is_given_up_while_the_other_group_is_away_and_not_when_the_directory_has_turned() -> (
+    None
+):
+    made, front, worker = running(2, 2, 2, group=1)
+    made.away.add(2)
+    assert "does not answer" in made.move("p", 1, 2)
+    made.away.clear()
+    assert made.has("p") == [1]
+    made.begin_move("p", 1, 2)
+    for asked, _ in made.steps(made.drive("p", 1)):
+        if isinstance(asked, Ask) and isinstance(asked.what, PlacePipeline):
+            break
+    made.away.add(2)
+    made.run(made.drive("p", 1))
+    assert made.has("p") == []
+    made.away.clear()
+    made.run(made.drive("p", 2))
+    assert made.has("p") == [2]
+    for node in (front, worker):
+        goes_on(node, made.groups[2])
+    finish(front, worker)
+    assert made.groups[2].agreed(SPEC) == (50, 52)
+
+
+def test_while_the_directory_is_away_it_waits_and_goes_on_when_that_is_back() -> None:
+    made, _, _ = running(2, 2, 2, group=1)
+    made.begin_move("p", 1, 2)
+    made.away.add(0)
+    steps = made.steps(made.drive("p", 1))
+    assert len([*zip(steps, range(50), strict=False)]) == 50
+    made.away.clear()
+    made.run(made.drive("p", 1))
+    assert made.has("p") == [2]
+
+
+def test_every_answer_may_be_lost() -> None:
+    made, _, _ = running(2, 2)
+    made.begin_move("p", 0, 1)
+    for limit in (3, 7, 12, 20):
+        steps = made.steps(made.drive("p", 0))
+        for _ in zip(steps, range(limit), strict=False):
+            made.lost_answers = not made.lost_answers
+            if made.has("p") == [1]:
+                break
+        made.lost_answers = False
+        if "p" not in made.groups[0].processes[0].membership.moving:
+            break
+    if made.has("p") != [1]:
+        made.run(made.drive("p", 0))
+    assert made.has("p") == [1]
+
+
+def test_shards_do_not_come_and_go_meanwhile_and_a_move_waits_for_them() -> None:
+    made, _, _ = running(2, 2)
+    made.begin_move("p", 0, 1)
+    made.settle()
+    source = made.groups[0]
+    refused(source.ask(0, RescaleShards, 1), RefusalCode.NOT_READY, "on their way between groups")
+    refused(source.ask(0, JoinShard, "host:1"), RefusalCode.NOT_READY)
+    made.run(made.drive("p", 0))
+    source.rescale(1)
+
+
+def test_a_piece_is_kept_once_and_of_no_other_placement() -> None:
+    made, _, _ = running(1, 1)
+    made.begin_move("p", 0, 1)
+    kept: list[KeepPart] = []
+    for asked, _ in made.steps(made.drive("p", 0)):
+        if isinstance(asked, Ask) and isinstance(asked.what, KeepPart):
+            kept.append(asked.what)
+            assert made.ask(asked) is None, "it may be repeated"
+            break
+    wrong = KeepPart(None, "p", 99, 0, 1, kept[0].part)
+    refused(made.ask(Ask(1, wrong, 0)), RefusalCode.NOT_READY, "does not come by placement 99")
+    beyond = KeepPart(None, "p", kept[0].version, 7, 3, kept[0].part)
+    refused(made.ask(Ask(1, beyond, 0)), RefusalCode.INVALID, "piece 7 of 3")
+
+
+def test_one_that_was_asked_for_by_an_older_placement_is_refused() -> None:
+    made, _, _ = running(2, 2)
+    made.move("p", 0, 1)
+    made.settle()
+    made.move("p", 1, 0)
+    made.settle()
+    stale = MovePipeline(None, "p", 0, 1)
+    refused(made.ask(Ask(0, stale)), RefusalCode.CONFLICT, "look again")
+
+
+def test_what_recovery_finds_is_what_was_there(snapshot: bool) -> None:
+    made, _, _ = running(2, 3)
+    made.begin_move("p", 0, 1)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        if isinstance(asked, Ask) and isinstance(asked.what, KeepPart):
+            break
+    made.settle()
+    for cluster in made.groups:
+        before = {s: plain(p.snapshot()) for s, p in cluster.processes.items()}
+        cluster.restart_all(from_snapshots=snapshot)
+        assert {s: plain(p.snapshot()) for s, p in cluster.processes.items()} == before
+        assert all("p" in p.membership.moving for p in cluster.processes.values())
+    assert inside.pipelines(made.groups[0].processes[0])
+
+
+def lose(cluster: Cluster, shard: int) -> None:
+    """A shard's store is gone, and an operator says so."""
+    cluster.crash(shard)
+    for other in cluster.processes:
+        cluster.handle(other, PeerDisconnected(shard))
+    left = min(cluster.processes)
+    answer = cluster.ask(left, DeclareLost, (shard,), True, 1)
+    assert isinstance(answer, LossReport), answer
+    cluster.settle()
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_shard_that_is_lost_while_it_goes_ends_it_in_one_group(lost: int) -> None:
+    made, _, _ = running(3, 2)
+    made.begin_move("p", 0, 1)
+    made.settle()
+    source = made.groups[0]
+    lose(source, lost)
+    assert all("p" in process.membership.moving for process in source.processes.values())
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") in ([0], [1])
+    assert not any(process.membership.moving for process in source.processes.values())
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_shard_that_is_lost_with_its_part_leaves_the_pipeline_standing(lost: int) -> None:
+    made, _, _ = running(2, 3)
+    made.begin_move("p", 0, 1)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        if isinstance(asked, Ask) and isinstance(asked.what, PlacePipeline):
+            break
+    made.settle()
+    target = made.groups[1]
+    lose(target, lost)
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == [1]
+    for process in target.processes.values():
+        assert inside.pipeline(process, "p").held is not None
+    refused(target.join("front"), RefusalCode.NOT_READY, "stands")
+
+
+def test_one_that_stands_since_a_loss_does_not_move() -> None:
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    source.crash(2)
+    for other in source.processes:
+        source.handle(other, PeerDisconnected(2))
+    source.ask(0, DeclareLost, (2,), False, 1)
+    source.settle()
+    refused(made.begin_move("p", 0, 1), RefusalCode.NOT_READY, "stands")
+
+
+def test_one_that_is_deleted_as_its_move_begins_is_gone() -> None:
+    made, _, _ = running(3, 2)
+    source = made.groups[0]
+    registrar, sequencer = source.routing.registrar("p"), source.sequencer
+    assert registrar != sequencer, "else one log orders both"
+    source.part(0, 1, 2)
+    source.handle(registrar, DeletePipeline("d", "p", 0, True, 1))
+    source.handle(sequencer, MovePipeline("m", "p", 0, 1))
+    for shard in (registrar, sequencer):
+        source.commit(shard)
+    source.reconnect()
+    made.settle()
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == []
+    assert not any(process.membership.moving for process in source.processes.values())
+    assert isinstance(source.register(SPEC), PipelineSpec | Refusal)

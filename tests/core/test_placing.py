@@ -1,0 +1,139 @@
+"""The directory: a name belongs to one group at a time, by a version that is never given twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.deployment import Deployment
+from tests.core.driver import Cluster, plain, refused
+from tracker.core.log import KnowGroup, PlacePipeline, RegisterPipeline
+from tracker.core.model import PipelineSpec, RefusalCode
+from tracker.core.model.placements import NOWHERE, Group, Placement
+from tracker.core.moving import directory
+
+SPEC = PipelineSpec("p", ("s",), open=True)
+
+
+def place(cluster: Cluster, name: str, group: int, expected: int | None = None) -> object:
+    return cluster.ask(cluster.routing.registrar(name), PlacePipeline, name, group, expected)
+
+
+def placed(cluster: Cluster, name: str, group: int, expected: int | None = None) -> Placement:
+    answer = place(cluster, name, group, expected)
+    assert isinstance(answer, Placement), answer
+    return answer
+
+
+def test_a_name_is_claimed_by_one_group_alone(shards: int) -> None:
+    cluster = Cluster(shards)
+    first = placed(cluster, "p", 1)
+    assert (first.group, first.came_from) == (1, 0)
+    assert placed(cluster, "p", 2) == first, "it is told who has it"
+    again = placed(cluster, "p", 1)
+    assert again.version > first.version, "whatever was decided by the older version is void"
+    for process in cluster.processes.values():
+        assert process.placements == {"p": again}
+
+
+def test_a_placement_is_replaced_by_its_version_alone(shards: int) -> None:
+    cluster = Cluster(shards)
+    first = placed(cluster, "p", 1)
+    moved = placed(cluster, "p", 2, first.version)
+    assert (moved.group, moved.came_from) == (2, first.version)
+    assert placed(cluster, "p", 3, first.version) == moved
+    assert placed(cluster, "p", 2, first.version) == moved, "it may be asked for again"
+
+
+def test_a_name_that_is_given_back_is_free_and_its_versions_go_on(shards: int) -> None:
+    cluster = Cluster(shards)
+    first = placed(cluster, "p", 1)
+    placed(cluster, "p", NOWHERE, first.version)
+    assert all(process.placements == {} for process in cluster.processes.values())
+    other = placed(cluster, "p", 2)
+    assert other.version > first.version + 1
+    assert placed(cluster, "p", NOWHERE, first.version) == other
+
+
+def test_two_that_claim_at_a_time_are_answered_alike() -> None:
+    cluster = Cluster(1)
+    for number, group in enumerate((1, 2, 1)):
+        cluster.handle(0, PlacePipeline(f"claim-{number}", "p", group))
+    cluster.settle()
+    said = [cluster.answers(f"claim-{number}")[0] for number in range(3)]
+    assert [each.group for each in said] == [1, 1, 1]
+    assert said[0] == said[1] and said[2].version > said[0].version
+
+
+def test_a_pipeline_of_the_directory_s_own_group_needs_no_placement(shards: int) -> None:
+    cluster = Cluster(shards)
+    cluster.register(SPEC)
+    assert placed(cluster, "p", 1) == Placement("p", 0, 0)
+    first = placed(cluster, "p", 1, 0)
+    assert (first.group, first.came_from) == (1, 0)
+
+
+def test_one_that_belongs_to_another_group_is_not_registered_here(shards: int) -> None:
+    cluster = Cluster(shards)
+    placed(cluster, "p", 1)
+    refused(cluster.register(SPEC), RefusalCode.CONFLICT, "belongs to group 1", "register it there")
+
+
+def test_what_is_registered_again_has_the_version_of_its_placement() -> None:
+    made = Deployment(1, 1)
+    made.register(SPEC, 0)
+    made.move("p", 0, 1)
+    made.move("p", 1, 0)
+    known = made.groups[0].pipeline(0).placed
+    assert known == made.groups[0].processes[0].placements["p"].version > 0
+
+
+def test_groups_are_known_and_come_back(shards: int, snapshot: bool) -> None:
+    cluster = Cluster(shards)
+    group = Group(1, ("a:1", "b:1"))
+    for _ in range(2):
+        assert cluster.ask(cluster.sequencer, KnowGroup, group) is None
+    placed(cluster, "p", 1)
+    before = [plain(process.snapshot()) for process in cluster.processes.values()]
+    cluster.restart_all(from_snapshots=snapshot)
+    assert [plain(process.snapshot()) for process in cluster.processes.values()] == before
+    assert all(process.groups == {1: group} for process in cluster.processes.values())
+    changed = Group(1, ("c:1",), cordoned=True)
+    cluster.ask(cluster.sequencer, KnowGroup, changed)
+    assert all(process.groups == {1: changed} for process in cluster.processes.values())
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (PlacePipeline("r", "p", 256), "groups are 0 to 255"),
+        (PlacePipeline("r", "p", NOWHERE), "groups are 0 to 255"),
+        (PlacePipeline("r", "p", 1, 7), "belongs to no group"),
+        (KnowGroup("r", Group(-1, ("a:1",))), "groups are 0 to 255"),
+        (KnowGroup("r", Group(1, ("",))), "addresses of 1 to 300 characters"),
+        (KnowGroup("r", Group(1, ("a:1",) * 65)), "at most 64 addresses"),
+    ],
+)
+def test_bad_requests_are_refused_and_change_nothing(event: object, words: str) -> None:
+    cluster = Cluster(1)
+    cluster.handle(0, event)  # type: ignore[arg-type]
+    (answer,) = cluster.answers("r")
+    assert words in answer.message
+    assert not cluster.processes[0].placements and not cluster.processes[0].groups
+
+
+def test_there_are_no_more_placements_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "MAX_PLACEMENTS", 2)
+    cluster = Cluster(1)
+    for name in ("a", "b"):
+        placed(cluster, name, 1)
+    refused(place(cluster, "c", 1), RefusalCode.FULL, "the limit is 2")
+    assert placed(cluster, "a", 1).group == 1, "one that is there may still be claimed"
+
+
+def test_another_shard_names_the_one_that_decides() -> None:
+    cluster = Cluster(3)
+    registrar = cluster.routing.registrar("p")
+    other = (registrar + 1) % 3
+    answer = refused(cluster.ask(other, PlacePipeline, "p", 1), RefusalCode.NOT_HOME)
+    assert answer.home == registrar
+    assert isinstance(cluster.ask(registrar, RegisterPipeline, SPEC), PipelineSpec)

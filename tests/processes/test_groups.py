@@ -1,0 +1,114 @@
+"""Two groups as real processes: a pipeline registered through either, and moved while it runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.tracker import Tracker, lowmark
+from tests.waits import HANG_S, until
+from tracker.client import Admin, NodeClient, Subscriber
+from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+
+SPEC = PipelineSpec("orders", ("price",), fronts=("clock",), open=True)
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[list[Tracker]]:
+    """Group 0 of one shard, and group 1 of two, which know of each other."""
+    with ExitStack() as stack:
+        first = stack.enter_context(Tracker(tmp_path / "0"))
+        of_group = ("--group", "1", "--directory", first.target)
+        second = stack.enter_context(Tracker(tmp_path / "1", 2, options=of_group))
+        for tracker in (first, second):
+            with tracker.admin() as admin:
+                until(lambda admin=admin: len(admin.groups()) == 2, tracker.errors)  # type: ignore[misc]
+        yield [first, second]
+
+
+def where(groups: list[Tracker], name: str) -> list[int]:
+    """The groups in which a pipeline lives, by what all of them list; each says the same."""
+    found = []
+    for tracker in groups:
+        with tracker.admin() as admin:
+            found.append([info.group for info in admin.pipelines() if info.spec.name == name])
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_a_pipeline_moves_while_its_nodes_and_its_subscriber_go_on(groups: list[Tracker]) -> None:
+    first, second = groups
+    with first.admin() as admin:
+        admin.register(SPEC)
+    assert len(where(groups, "orders")) == 1
+    source = where(groups, "orders")[0]
+    target = 1 - source
+    heard: list[int] = []
+    with (
+        NodeClient(second.target, "orders", "front") as front,
+        NodeClient(first.target, "orders", "worker") as worker,
+        Subscriber(groups[target].target, "orders") as subscriber,
+    ):
+        front.join(HANG_S)
+        worker.join(HANG_S)
+        granted = front.join_front("clock", "price", HANG_S)
+        base = granted.slot
+        listening = threading.Thread(
+            target=lambda: heard.extend(u.min_time for u in subscriber.updates()), daemon=True
+        )
+        listening.start()
+        for step in range(1, 41):
+            item = Cells.of([(0, base + step, 1000 + step, 1)])
+            front.commit(TickContent(created=item)).result(HANG_S)
+            front.commit(TickContent(heartbeats=(Heartbeat("clock", base + step + 1),)))
+            worker.commit(TickContent(consumed=item))
+            if step == 20:
+                moved = lowmark("--target", first.target, "pipelines", "move", "-p", "orders",
+                                "--to", str(target))  # fmt: skip
+                assert moved.returncode == 0, moved.stderr
+                assert f"orders is in group {target}" in moved.stdout
+        until(
+            lambda: base + 41 in heard, lambda: f"{heard[-5:]} {first.errors()} {second.errors()}"
+        )
+        assert heard == sorted(heard)
+    assert where(groups, "orders") == [target]
+    listed = lowmark("--target", second.target, "--json", "groups", "list")
+    told = {each["group"]: each for each in json.loads(listed.stdout)["groups"]}
+    assert told[target]["pipelines"] == 1 and told[source]["pipelines"] == 0
+
+
+def test_a_group_is_drained_and_given_nothing_more(groups: list[Tracker]) -> None:
+    first, second = groups
+    names = [f"p{number}" for number in range(4)]
+    with Admin(second.target, HANG_S) as admin:
+        for name in names:
+            admin.register(PipelineSpec(name, ("s",), open=True))
+    assert {len(where(groups, name)) for name in names} == {1}
+    drained = lowmark("--target", first.target, "groups", "drain", "1")
+    assert drained.returncode == 0, drained.stderr
+    assert [where(groups, name) for name in names] == [[0]] * 4
+    with Admin(second.target, HANG_S) as admin:
+        admin.register(PipelineSpec("later", ("s",), open=True))
+    assert where(groups, "later") == [0]
+
+
+def test_a_directory_that_is_away_keeps_nobody_from_what_there_is(groups: list[Tracker]) -> None:
+    first, second = groups
+    lowmark("--target", first.target, "groups", "cordon", "0")
+    with Admin(second.target, HANG_S) as admin:
+        admin.register(SPEC)
+    assert where(groups, "orders") == [1]
+    first.shards[0].kill()
+    with NodeClient(second.target, "orders", "front") as front:
+        front.join(HANG_S)
+        front.join_front("clock", "price", HANG_S)
+    with (
+        Admin(second.target, 10.0) as admin,
+        pytest.raises(Exception, match="the directory does not answer"),
+    ):
+        admin.register(PipelineSpec("new", ("s",), open=True))

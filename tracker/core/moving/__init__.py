@@ -1,0 +1,1 @@
+"""Pipelines move between groups, and the directory records where they live."""

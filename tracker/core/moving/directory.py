@@ -1,0 +1,173 @@
+"""The directory: which pipeline belongs to which group (docs/groups.md).
+
+It is kept by the group DIRECTORY_GROUP, at all of its shards. A placement is decided by the shard that registers the
+name, so that a name has one at a time; each has a version of its own, larger than all that the name had before. A group
+that acts by a placement says its version: whatever was decided since makes it void.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tracker.core.admission.confirmations import Confirmations
+from tracker.core.log import GroupKnown, KnowGroup, Placed, PlacePipeline, RegisterPipeline
+from tracker.core.log.journal import Journal
+from tracker.core.model import RefusalCode, Refused
+from tracker.core.model import durable as d
+from tracker.core.model.placements import (
+    DIRECTORY_GROUP,
+    MAX_GROUPS,
+    NOWHERE,
+    Group,
+    Placement,
+)
+from tracker.core.pipeline.homes import Homes
+from tracker.core.pipeline.pipelines import Pipelines
+
+MAX_PLACEMENTS = 100_000
+"""Names that belong to groups. No more are given out while so many do."""
+_MAX_ADDRESSES = 64
+_MAX_ADDRESS_CHARACTERS = 300
+
+
+@dataclass(eq=False)
+class Directory:
+    """Where names belong, as far as is durable here. A pipeline of the directory's own group needs no placement before it has
+    moved for the first time."""
+
+    _journal: Journal
+    _pipelines: Pipelines
+    _homes: Homes
+    _confirmations: Confirmations
+    placements: dict[str, Placement] = d.survives(d.values("pipeline"), init=False)
+    groups: dict[int, Group] = d.survives(d.values("group"), init=False)
+    last_placement: int = d.survives(default=0)
+    """The largest version that any placement had."""
+
+    def __post_init__(self) -> None:
+        self.placements, self.groups = {}, {}
+
+    # --- what is asked ----------------------------------------------------------------------------
+
+    def place(self, event: PlacePipeline) -> None:
+        """Decides where a name belongs; raises Refused, changing nothing."""
+        self._homes.need_registrar(event.pipeline, "placed by", moves=True)
+        if not NOWHERE <= event.group < MAX_GROUPS or (event.expected is None and event.group < 0):
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {event.pipeline!r} is to be placed in group {event.group}; groups are 0 to {MAX_GROUPS - 1}",
+            )
+        known = self.newest(event.pipeline)
+        placement = self._decided(event, known)
+        if placement is not None:
+            self._journal.append_home(Placed(placement))
+        self._confirmations.answer(event.request, placement or known)
+
+    def _decided(self, event: PlacePipeline, known: Placement | None) -> Placement | None:
+        """The placement that there is to be, or None where the one that is there stays."""
+        name, version = event.pipeline, self._next_version()
+        if event.expected is None:
+            if known is not None and known.group != event.group:
+                return None
+            if known is None and len(self.placements) >= MAX_PLACEMENTS:
+                raise Refused(
+                    RefusalCode.FULL,
+                    f"pipeline {name!r} cannot be placed: {len(self.placements)} are, the limit is {MAX_PLACEMENTS}; delete "
+                    "pipelines that are over",
+                )
+            came_from = 0 if known is None else known.came_from
+            return Placement(name, event.group, version, came_from)
+        if known is None:
+            raise Refused(
+                RefusalCode.UNKNOWN_PIPELINE,
+                f"pipeline {name!r} belongs to no group, so its placement {event.expected} cannot be replaced",
+            )
+        if known.version != event.expected:
+            return None
+        return Placement(name, event.group, version, known.version)
+
+    def know(self, event: KnowGroup) -> None:
+        """Records what a group is, where that is new; raises Refused, changing nothing."""
+        group = event.group
+        lengths = [len(address) for address in group.addresses]
+        if (
+            not 0 <= group.group < MAX_GROUPS
+            or len(lengths) > _MAX_ADDRESSES
+            or not all(0 < length <= _MAX_ADDRESS_CHARACTERS for length in lengths)
+        ):
+            raise Refused(
+                RefusalCode.INVALID,
+                f"group {group.group} with {len(lengths)} addresses: groups are 0 to {MAX_GROUPS - 1}, with at most "
+                f"{_MAX_ADDRESSES} addresses of 1 to {_MAX_ADDRESS_CHARACTERS} characters",
+            )
+        pending = [
+            entry.group
+            for entry in self._journal.pending_entries()
+            if isinstance(entry, GroupKnown) and entry.group.group == group.group
+        ]
+        if group != (pending[0] if pending else self.groups.get(group.group)):
+            self._journal.append_home(GroupKnown(group))
+        self._confirmations.answer(event.request, None)
+
+    def registering(self, event: RegisterPipeline) -> RegisterPipeline:
+        """What is registered here, with the version of its placement, if it has one; raises Refused(CONFLICT) where the name
+        belongs to another group."""
+        known = self._pending(event.spec.name) or self.placements.get(event.spec.name)
+        if known is None or known.group == NOWHERE:
+            return event
+        if known.group != DIRECTORY_GROUP:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {known.pipeline!r} belongs to group {known.group}; register it there",
+            )
+        return replace(event, placed=known.version)
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    def placement(self, pipeline: str) -> Placement | None:
+        """Where a name belongs, durably; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it."""
+        self._homes.need_registrar(pipeline, "placed by", moves=True)
+        known, here = self.placements.get(pipeline), self._pipelines.get(pipeline)
+        if known is None and here is not None:
+            return Placement(pipeline, DIRECTORY_GROUP, here.placed)
+        return known
+
+    def newest(self, pipeline: str) -> Placement | None:
+        """Where a name belongs, durably or not; None if it is free."""
+        known = self._pending(pipeline) or self.placements.get(pipeline)
+        if known is not None:
+            return None if known.group == NOWHERE else known
+        here = self._pipelines.get(pipeline)
+        if here is not None:
+            return Placement(pipeline, DIRECTORY_GROUP, here.placed)
+        if pipeline in self._pipelines.registering:
+            return Placement(pipeline, DIRECTORY_GROUP, 0)
+        return None
+
+    def _pending(self, pipeline: str) -> Placement | None:
+        for entry in self._journal.pending_entries():
+            if isinstance(entry, Placed) and entry.placement.pipeline == pipeline:
+                return entry.placement
+        return None
+
+    def _next_version(self) -> int:
+        pending = [
+            entry.placement.version
+            for entry in self._journal.pending_entries()
+            if isinstance(entry, Placed)
+        ]
+        return max([self.last_placement, *pending]) + 1
+
+    # --- applying entries -------------------------------------------------------------------------
+
+    def apply(self, entry: Placed | GroupKnown) -> None:
+        """What was decided takes effect."""
+        if isinstance(entry, GroupKnown):
+            self.groups[entry.group.group] = entry.group
+            return
+        placement = entry.placement
+        self.last_placement = max(self.last_placement, placement.version)
+        if placement.group == NOWHERE:
+            self.placements.pop(placement.pipeline, None)
+        else:
+            self.placements[placement.pipeline] = placement

@@ -1,0 +1,179 @@
+"""How a move goes on: what whoever leads a group asks of its own group, of the other one and of the directory.
+
+`follow` is a generator: it yields what to ask, and is sent what was answered. Nothing of it is durable, and all that it asks may
+be repeated: the process that leads the group begins it anew after a crash, and two that do it at a time do no harm. Where the
+pipeline is, the directory alone decides; a move that does not come forward is given up by a placement that leaves it where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from tracker.core.log import EndMove, KeepPart, MovePipeline, MoveTerms, PlacePipeline
+from tracker.core.log.losses import Move
+from tracker.core.model import Refusal, RefusalCode
+from tracker.core.model.placements import DIRECTORY_GROUP, Group, Placement
+from tracker.core.moving.parts import dealt, in_pieces, of_pieces, put_together
+from tracker.core.pipeline.snapshot import PipelineSnapshot
+
+MAX_ATTEMPTS = 60
+"""How often a step that has to wait is asked for before the move is given up: a second passes in between."""
+_FOR_NOW = {RefusalCode.NOT_READY, RefusalCode.NOT_HOME}
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Asked of the directory: where a name belongs. Answered by a `Placement`, or None where it belongs nowhere."""
+
+    pipeline: str
+
+
+@dataclass(frozen=True, slots=True)
+class PieceWanted:
+    """Asked of a shard that a pipeline leaves: a piece of its part, from 0. Answered by a `Piece`."""
+
+    pipeline: str
+    version: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a part (`Process.part`), how many there are, and the incarnations that were given there are below."""
+
+    part: PipelineSnapshot
+    pieces: int
+    next_incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Asked of the own group: the shards that count. Answered by their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What to ask next: also, of the directory, to know a group, or (None) which groups there are. shard: None for the one that decides on it; answered by a `Refusal`, too, or by `AWAY` where nobody answered,
+    which may have done it all the same."""
+
+    group: int
+    what: (
+        Group
+        | Where
+        | PieceWanted
+        | Members
+        | MovePipeline
+        | KeepPart
+        | EndMove
+        | PlacePipeline
+        | None
+    )
+    shard: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Go on in a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Nobody has answered."""
+
+
+AWAY = Away()
+Steps = Generator[Ask | Pause, Any, Any]
+
+
+class GivenUp(Exception):
+    """A move does not come forward, for a reason that people are told."""
+
+
+def follow(move: Move, own: int) -> Generator[Ask | Pause, Any, str]:
+    """Goes on with a move of the group `own` until it has ended there; returns why it was given up, or nothing."""
+    why, name = "", move.pipeline
+    while True:
+        placement = yield Ask(DIRECTORY_GROUP, Where(name))
+        if isinstance(placement, Placement) and placement.version > move.version:
+            yield from _end(move, own, placement)
+            return why
+        if placement is None and not move.arrives:  # it was deleted as the move began
+            yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, own))
+            continue
+        if isinstance(placement, Placement) and not move.arrives:
+            try:
+                yield from _hand_over(move, own)
+            except GivenUp as reason:
+                why = str(reason)
+                yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, own, move.version))
+                continue
+            yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, move.group, move.version))
+            continue
+        yield Pause()
+
+
+def _end(move: Move, own: int, placement: Placement) -> Steps:
+    """The directory has decided: the group that has the pipeline from now on is told first."""
+    name, version = move.pipeline, placement.version
+    here = placement.group == own and (not move.arrives or placement.came_from == move.version)
+    if not move.arrives:
+        taken = placement.group == move.group and placement.came_from == move.version
+        try:
+            yield from _patiently(Ask(move.group, EndMove(None, name, version, taken)), most=3)
+        except GivenUp:
+            pass  # it follows by itself
+    answer: Any = AWAY
+    while isinstance(answer, Away) or (isinstance(answer, Refusal) and answer.code in _FOR_NOW):
+        answer = yield Ask(own, EndMove(None, name, version, here))
+        if answer is not None:
+            yield Pause()
+
+
+def _hand_over(move: Move, own: int) -> Steps:
+    """Everything that the pipeline is becomes durable in the other group. Raises GivenUp."""
+    name, version = move.pipeline, move.version
+    parts: dict[int, PipelineSnapshot] = {}
+    incarnation = 1
+    for shard in (yield from _patiently(Ask(own, Members()))):
+        kept: list[PipelineSnapshot] = []
+        pieces = 1
+        while len(kept) < pieces:
+            wanted = PieceWanted(name, version, len(kept))
+            piece = yield from _patiently(Ask(own, wanted, shard))
+            kept.append(piece.part)
+            pieces, incarnation = piece.pieces, max(incarnation, piece.next_incarnation)
+        parts[shard] = of_pieces(kept)
+    whole = put_together(parts)
+    spec = whole.changed or whole.spec
+    arrival = MovePipeline(
+        None,
+        name,
+        version,
+        own,
+        arrives=True,
+        segments=len(spec.segments),
+        next_incarnation=incarnation,
+    )
+    terms = yield from _patiently(Ask(move.group, arrival))
+    assert isinstance(terms, MoveTerms)
+    for shard in terms.members:
+        cut = [*in_pieces(dealt(whole, terms.table, shard))]
+        for number, part in enumerate(cut):
+            keep = KeepPart(None, name, version, number, len(cut), part)
+            yield from _patiently(Ask(move.group, keep, shard))
+
+
+def _patiently(ask: Ask, most: int = MAX_ATTEMPTS) -> Steps:
+    """Asks until there is an answer that is no refusal for now. Raises GivenUp where that is final, or does not come."""
+    answer: Any = AWAY
+    for _ in range(most):
+        answer = yield ask
+        if isinstance(answer, Refusal) and answer.code not in _FOR_NOW:
+            raise GivenUp(answer.message)
+        if not isinstance(answer, Refusal | Away):
+            return answer
+        yield Pause()
+    said = answer.message if isinstance(answer, Refusal) else f"group {ask.group} does not answer"
+    raise GivenUp(said)

@@ -1,0 +1,224 @@
+"""The other groups, as one process knows them: who they are, how they are asked, and where a pipeline lives.
+
+The directory says which groups there are, and where a name belongs. Where a pipeline *lives*, each group knows by itself: so it
+is found while the directory is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import grpc
+import structlog
+
+from acker.v1 import group_service_pb2 as pb
+from acker.v1 import group_service_pb2_grpc as group_grpc
+from tracker.client.connection import AsyncConnection, SecureTarget
+from tracker.client.credentials import Credentials
+from tracker.core.model.placements import DIRECTORY_GROUP, Group
+from tracker.core.moving.driver import AWAY, Ask
+from tracker.errors import LowmarkError, RefusedError
+from tracker.service.engine import Engine
+from tracker.service.tasks import end
+from tracker.wire.groups import answer_from_pb, ask_to_pb
+
+log = structlog.get_logger(__name__)
+
+ASK_TIMEOUT_S = 5.0
+"""How long another group may take to answer one question."""
+LOCATE_TIMEOUT_S = 1.0
+"""... and whether a pipeline lives there."""
+LOOK_INTERVAL_S = 1.0
+"""How often a process looks which groups there are."""
+MAX_LOCATED = 10_000
+"""Pipelines of other groups that a process remembers the group of, those asked for last."""
+LOCATED_S = 30.0
+"""For how long it does: whoever is sent to the group before is sent on from there."""
+NOT_FOUND_S = 1.0
+"""For how long it is remembered that a pipeline lives nowhere."""
+
+
+class Deployment:
+    """The groups beside the one that this process is of. Without a directory there are none."""
+
+    def __init__(
+        self,
+        group: int,
+        directory: tuple[str, ...],
+        engine: Engine,
+        addresses: Mapping[int, str],
+        credentials: Credentials,
+    ) -> None:
+        """directory: host:port of processes of the directory's group, as they are reached; empty in that group itself.
+        addresses: of the own group's shards."""
+        self.group, self.engine = group, engine
+        self._directory, self._addresses, self._credentials = directory, addresses, credentials
+        self._connections: dict[int, tuple[tuple[str, ...], AsyncConnection]] = {}
+        self.groups: dict[int, Group] = {}
+        """All of them, also the own one, as they were heard of last."""
+        self.directory_answers = True
+        """Whether the directory has answered when it was asked last."""
+        self._located: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def stop(self) -> None:
+        await end(self._looking)
+        await asyncio.gather(*(each.close() for _, each in self._connections.values()))
+        self._connections.clear()
+
+    # --- who there is -----------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Makes the own group known, where this process leads it, and looks which others there are."""
+        while True:
+            try:
+                if self.engine.process.membership.sequencer == self.engine.process.shard:
+                    await self._make_known()
+                await self.look()
+            except Exception:
+                log.exception("groups_not_known")
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def look(self) -> dict[int, Group]:
+        """All groups, as the directory knows them now; as it did before, where it does not answer. Every shard of the directory's
+        group knows them by itself."""
+        if self.group == DIRECTORY_GROUP:
+            self.groups = dict(self.engine.process.groups)
+            return self.groups
+        found = await self.ask(Ask(DIRECTORY_GROUP, None))
+        self.directory_answers = isinstance(found, tuple)
+        if isinstance(found, tuple):
+            self.groups = {each.group: each for each in found}
+        return self.groups
+
+    async def _make_known(self) -> None:
+        """Tells the directory where the own group is reached, where that is new. A tracker by itself is no group: it becomes one
+        when another comes."""
+        addresses = tuple(sorted({*self._addresses.values()}))
+        known = self.groups.get(self.group)
+        if known is not None and known.addresses == addresses:
+            return
+        if self.group == DIRECTORY_GROUP and not self.engine.process.groups:
+            return
+        cordoned = known is not None and known.cordoned
+        await self.ask(Ask(DIRECTORY_GROUP, Group(self.group, addresses, cordoned)))
+
+    @property
+    def others(self) -> list[int]:
+        """The numbers of the other groups."""
+        return sorted(self.groups.keys() - {self.group})
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other group is known, or could be."""
+        return not self._directory and not self.others
+
+    def targets(self, group: int) -> tuple[str, ...]:
+        """Where a group is reached; nothing where that is not known."""
+        if group == self.group:
+            return tuple(sorted({*self._addresses.values()}))
+        if group == DIRECTORY_GROUP and self._directory:
+            return self._directory
+        known = self.groups.get(group)
+        return () if known is None else known.addresses
+
+    def reached(self) -> list[str]:
+        """Where processes of any group are reached: who speaks from there may speak for a group."""
+        known = [address for each in self.groups.values() for address in each.addresses]
+        return [*self._addresses.values(), *self._directory, *known]
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def ask(self, ask: Ask, timeout_s: float = ASK_TIMEOUT_S) -> Any:
+        """What the driver of a move asks, and what it is told. what: None for the groups that there are."""
+        what = ask.what
+        request = (
+            pb.AskRequest(groups=pb.NothingAsked()) if what is None else ask_to_pb(what, ask.shard)
+        )
+        response = await self.say(ask.group, request, timeout_s)
+        return (
+            response if not isinstance(response, pb.AskResponse) else answer_from_pb(what, response)
+        )
+
+    async def say(
+        self, group: int, request: pb.AskRequest, timeout_s: float = ASK_TIMEOUT_S
+    ) -> Any:
+        """A response, a `Refusal`, or AWAY."""
+        return await self.call(group, lambda stub: stub.Ask, request, timeout_s)
+
+    async def call(
+        self, group: int, method: Callable[[Any], Any], request: Any, timeout_s: float
+    ) -> Any:
+        """The same of any method of the service of groups."""
+        connection = self._connection(group)
+        if connection is None:
+            return AWAY
+        try:
+            answer, _ = await connection.ask(
+                lambda channel: method(group_grpc.GroupServiceStub(channel)),
+                request, timeout_s, timeout_s, retry_not_ready=False,
+            )  # fmt: skip
+            return answer
+        except RefusedError as refused:
+            return refused.refusal
+        except (LowmarkError, grpc.RpcError):
+            return AWAY
+
+    def _connection(self, group: int) -> AsyncConnection | None:
+        targets = self.targets(group)
+        known = self._connections.get(group)
+        if known is not None and known[0] == targets:
+            return known[1]
+        if not targets:
+            return None
+        if known is not None:
+            self._closing = asyncio.ensure_future(known[1].close())
+        made = AsyncConnection(SecureTarget(targets, self._credentials))
+        self._connections[group] = targets, made
+        return made
+
+    # --- where pipelines live ---------------------------------------------------------------------
+
+    async def locate(self, pipeline: str) -> str:
+        """host:port of a process of the group in which a pipeline lives that is not here; nothing where none says so."""
+        if self.is_alone:
+            return ""
+        now_s = time.monotonic()
+        group, until_s = self._located.get(pipeline, (None, 0.0))
+        if now_s >= until_s:
+            group = await self._find(pipeline)
+            kept_s = NOT_FOUND_S if group is None else LOCATED_S
+            self._located[pipeline] = group, now_s + kept_s
+            self._located.move_to_end(pipeline)
+            if len(self._located) > MAX_LOCATED:
+                self._located.popitem(last=False)
+        return "" if group is None else self.address(group)
+
+    def address(self, group: int) -> str:
+        """One of its processes; nothing where none is known."""
+        targets = self.targets(group)
+        return targets[int(time.monotonic()) % len(targets)] if targets else ""
+
+    async def _find(self, pipeline: str) -> int | None:
+        others = self.others or ([DIRECTORY_GROUP] if self.group != DIRECTORY_GROUP else [])
+        request = pb.AskRequest(lives=pb.PipelineAsked(pipeline=pipeline))
+        answers = await asyncio.gather(
+            *(self.say(group, request, LOCATE_TIMEOUT_S) for group in others)
+        )
+        return next((g for g, answer in zip(others, answers, strict=True) if _is_yes(answer)), None)
+
+    def forget(self, pipelines: Iterable[str]) -> None:
+        """What was known of where these live may be so no more."""
+        for pipeline in pipelines:
+            self._located.pop(pipeline, None)
+
+
+def _is_yes(answer: Any) -> bool:
+    return isinstance(answer, pb.AskResponse) and answer.said.yes

@@ -1,0 +1,92 @@
+"""Goes on with the moves of the own group, in the process that leads it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import structlog
+
+from tracker.client.connection import Backoff
+from tracker.core.log.losses import Move
+from tracker.core.moving.driver import Pause, follow
+from tracker.service.groups.deployment import Deployment
+from tracker.service.tasks import end
+
+log = structlog.get_logger(__name__)
+
+LOOK_INTERVAL_S = 0.5
+"""How often it is looked whether a move is under way that nobody goes on with."""
+PAUSE_FIRST_S, PAUSE_MOST_S = 0.01, 1.0
+"""Before what has to wait is asked again."""
+MAX_ENDED = 1_000
+"""Moves of which it is remembered how they ended."""
+
+
+class Mover:
+    """The moves that are under way, by number, each with the task that goes on with it."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self.given_up: dict[int, str] = {}
+        """By number of a move why it was given up, if it was, of the last that have ended here."""
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def stop(self) -> None:
+        await end(self._looking, *self._tasks.values())
+
+    async def _look(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    def look(self) -> None:
+        """Begins to go on with moves, where this process leads the group."""
+        process = self._deployment.engine.process
+        if process.membership.sequencer != process.shard:
+            return
+        for move in process.membership.moving.values():
+            if move.number not in self._tasks:
+                task = asyncio.get_running_loop().create_task(self._follow(move))
+                self._tasks[move.number] = task
+                task.add_done_callback(partial(self._done, move.number))
+
+    def _done(self, number: int, _: asyncio.Task[None]) -> None:
+        del self._tasks[number]
+
+    async def over(self, number: int) -> None:
+        """Returns when a move has ended, as far as this process goes on with it."""
+        self.look()
+        if (task := self._tasks.get(number)) is not None:
+            await asyncio.wait((task,))
+
+    async def _follow(self, move: Move) -> None:
+        process = self._deployment.engine.process
+        backoff, answer = Backoff(PAUSE_FIRST_S, PAUSE_MOST_S), None
+        steps = follow(move, self._deployment.group)
+        log.info("moves", pipeline=move.pipeline, group=move.group, arrives=move.arrives)
+        try:
+            while True:
+                asked: Any = steps.send(answer)
+                known = process.membership.moving.get(move.pipeline)
+                if known is None or known.number != move.number:
+                    break  # another process has ended it
+                if isinstance(asked, Pause):
+                    await asyncio.sleep(backoff.pause_s())
+                    answer = None
+                else:
+                    answer = await self._deployment.ask(asked)
+        except StopIteration as over:
+            self.given_up[move.number] = over.value
+            while len(self.given_up) > MAX_ENDED:
+                del self.given_up[next(iter(self.given_up))]
+        except Exception:
+            log.exception("move_failed", pipeline=move.pipeline)  # it is begun anew
+        why = self.given_up.get(move.number, "")
+        log.info("has_moved", pipeline=move.pipeline, group=move.group, given_up=why or None)
+        self._deployment.forget([move.pipeline])

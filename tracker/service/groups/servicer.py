@@ -1,0 +1,294 @@
+"""GroupService: what people and other groups ask of a process about groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+from acker.v1 import group_service_pb2 as pb
+from tracker.core import log as m
+from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model.placements import DIRECTORY_GROUP, NOWHERE, Group, Placement
+from tracker.core.moving.driver import AWAY, Ask, Piece, Where
+from tracker.core.moving.parts import in_pieces
+from tracker.core.pipeline.snapshot import PipelineSnapshot
+from tracker.service.engine import Engine
+from tracker.service.groups.deployment import Deployment
+from tracker.service.groups.load import Load
+from tracker.service.groups.mover import Mover
+from tracker.service.rpc.access import Peers, caller_knows
+from tracker.service.rpc.errors import Context
+from tracker.wire.groups import answer_to_pb, event_from_pb, piece_wanted
+from tracker.wire.placements import GROUP
+from tracker.wire.refusals import invalid
+
+MAX_MOVE_WAIT_MS = 60_000
+"""How long a move is waited for by one call."""
+MAX_PARTS = 4
+"""Parts of pipelines that go which are kept ready at a time, those asked for last."""
+PLACE_TIMEOUT_S = 2.0
+"""How long the directory may take: who registers asks again, and hears what it waits for."""
+LOAD_TIMEOUT_S = 0.8
+"""How long a shard may take to say what it has to do: a list of groups is there within a second."""
+
+
+class GroupServicer:
+    """Serves GroupService: of the directory, of the own group, and of the own shard."""
+
+    def __init__(self, engine: Engine, deployment: Deployment, mover: Mover, peers: Peers) -> None:
+        self._engine, self._deployment, self._mover, self._peers = engine, deployment, mover, peers
+        self._load = Load(engine)
+        self._parts: OrderedDict[tuple[str, int], tuple[list[PipelineSnapshot], int]] = (
+            OrderedDict()
+        )
+
+    @property
+    def group(self) -> int:
+        """The number of the own group."""
+        return self._deployment.group
+
+    # --- for people -------------------------------------------------------------------------------
+
+    async def ListGroups(
+        self, request: pb.ListGroupsRequest, context: Context
+    ) -> pb.ListGroupsResponse:
+        groups = {**self._deployment.groups}
+        groups.setdefault(
+            self._deployment.group,
+            Group(self._deployment.group, self._deployment.targets(self._deployment.group)),
+        )
+        known = [groups[number] for number in sorted(groups)]
+        if request.brief:
+            return pb.ListGroupsResponse(
+                groups=[pb.GroupState(group=GROUP.to_pb(each)) for each in known]
+            )
+        states = await asyncio.gather(*map(self._state, known))
+        for state in states:
+            leaving = [name for name in state.leaving if caller_knows(name)]
+            del state.leaving[:]
+            state.leaving.extend(leaving)
+        return pb.ListGroupsResponse(groups=states)
+
+    async def _state(self, group: Group) -> pb.GroupState:
+        """A group as its shards describe it, added up."""
+        state = pb.GroupState(group=GROUP.to_pb(group))
+        ask = self._deployment.say
+        answer = await ask(group.group, pb.AskRequest(members=pb.NothingAsked()), LOAD_TIMEOUT_S)
+        if not isinstance(answer, pb.AskResponse):
+            state.silent = "it does not answer" if answer is AWAY else answer.message
+            return state
+        shards = [*answer.members.shards]
+        asked = (
+            ask(group.group, pb.AskRequest(shard=shard, load=pb.NothingAsked()), LOAD_TIMEOUT_S)
+            for shard in shards
+        )
+        for shard, loaded in zip(shards, await asyncio.gather(*asked), strict=True):
+            if not isinstance(loaded, pb.AskResponse):
+                state.silent = f"shard {shard} of it does not answer"
+                continue
+            load = loaded.load
+            state.shards += 1
+            state.pipelines = max(state.pipelines, load.pipelines)
+            state.ticks_per_s += load.ticks_per_s
+            state.open_cells += load.open_cells
+            state.memory_bytes += load.memory_bytes
+            state.leaving.extend(name for name in load.leaving if name not in state.leaving)
+        return state
+
+    async def MovePipeline(
+        self, request: pb.MovePipelineRequest, context: Context
+    ) -> pb.MovePipelineResponse:
+        if not 0 <= request.wait_ms <= MAX_MOVE_WAIT_MS:
+            raise invalid(f"wait_ms is {request.wait_ms}; it lies within 0 and {MAX_MOVE_WAIT_MS}")
+        process, deployment, name = self._engine.process, self._deployment, request.pipeline
+        process.spec(name)  # raises where it lives elsewhere
+        moving = process.membership.moving.get(name)
+        if moving is None and request.group == deployment.group:
+            return pb.MovePipelineResponse(over=True, group=deployment.group)
+        self._check_target(name, request.group)
+        placed = process.placed(name) if moving is None else moving.version
+        await self._engine.ask(m.MovePipeline(object(), name, placed, request.group))
+        move = process.membership.moving.get(name)
+        if move is not None:
+            await asyncio.wait(
+                (asyncio.ensure_future(self._mover.over(move.number)),),
+                timeout=request.wait_ms / 1000,
+            )
+        over = name not in process.membership.moving
+        why = "" if move is None else self._mover.given_up.get(move.number, "")
+        here = name in {spec.name for spec in process.pipelines()} and over
+        group = deployment.group if here else request.group
+        return pb.MovePipelineResponse(over=over, group=group, given_up=why if over else "")
+
+    def _check_target(self, name: str, group: int) -> None:
+        known = self._deployment.groups.get(group)
+        if known is None:
+            there = sorted(self._deployment.groups) or "none beside this one"
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {name!r} cannot move to group {group}: there is none, the groups are {there}",
+            )
+        if known.cordoned:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r} cannot move to group {group}: that is cordoned; lowmark groups uncordon {group}",
+            )
+
+    async def CordonGroup(
+        self, request: pb.CordonGroupRequest, context: Context
+    ) -> pb.CordonGroupResponse:
+        known = self._deployment.groups.get(request.group)
+        if known is None:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"there is no group {request.group}; the groups are {sorted(self._deployment.groups)}",
+            )
+        wanted = Group(known.group, known.addresses, request.cordoned)
+        answer = await self._deployment.ask(Ask(DIRECTORY_GROUP, wanted))
+        _raise(answer, "cordoned")
+        self._deployment.groups[request.group] = wanted
+        return pb.CordonGroupResponse()
+
+    # --- placing ----------------------------------------------------------------------------------
+
+    async def place(self, name: str, asked: int | None, *, check_only: bool) -> int:
+        """The version of the placement by which a new pipeline may be registered here; raises Refused, with where to register it
+        instead if that is another group."""
+        deployment, process = self._deployment, self._engine.process
+        if deployment.is_alone or process.has_heard_of(name):
+            return 0
+        if process.routing.registrar(name) != process.shard:
+            return 0  # it is refused here, with the shard that decides
+        if not deployment.directory_answers:
+            _raise(AWAY, f"pipeline {name!r} is not registered")
+        placement = await deployment.ask(Ask(DIRECTORY_GROUP, Where(name)), PLACE_TIMEOUT_S)
+        if placement is not None and not isinstance(placement, Placement):
+            _raise(placement, f"pipeline {name!r} is not registered")
+        group = await self._choose(asked) if placement is None else placement.group
+        if not check_only:
+            event = m.PlacePipeline(None, name, group)
+            placement = await deployment.ask(Ask(DIRECTORY_GROUP, event), PLACE_TIMEOUT_S)
+            if not isinstance(placement, Placement):
+                _raise(placement, f"pipeline {name!r} is not registered")
+            group = placement.group
+        if group != deployment.group:
+            raise Refused.of(
+                Refusal(
+                    RefusalCode.NOT_HOME,
+                    f"pipeline {name!r} belongs to group {group}",
+                    address=deployment.address(group),
+                )
+            )
+        return 0 if placement is None else placement.version
+
+    async def give_back(self, name: str, placed: int) -> None:
+        """As `Groups.give_back`; where the directory does not answer the name stays with this group, which is no harm."""
+        event = m.PlacePipeline(None, name, NOWHERE, placed)
+        await self._deployment.ask(Ask(DIRECTORY_GROUP, event), PLACE_TIMEOUT_S)
+
+    async def _choose(self, asked: int | None) -> int:
+        """The group for a new pipeline: as asked for, or the one that has the least to do of those that are not cordoned."""
+        groups = await self._deployment.look()
+        if asked is not None:
+            if asked not in groups:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"there is no group {asked}; the groups are {sorted(groups)}",
+                )
+            return asked
+        open_groups = [group for group in groups.values() if not group.cordoned]
+        states = await asyncio.gather(*map(self._state, open_groups))
+        answered = [state for state in states if not state.silent]
+        if not answered:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                "no group that is not cordoned answers; ask again, or name one (group:)",
+            )
+        least = min(
+            answered,
+            key=lambda s: (
+                s.ticks_per_s // 100,
+                s.open_cells // 10_000,
+                s.pipelines,
+                s.group.group,
+            ),
+        )
+        return least.group.group
+
+    # --- between groups ---------------------------------------------------------------------------
+
+    async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:
+        return await self._peers.serve(context, "Ask", self._answer(request))
+
+    async def _answer(self, request: pb.AskRequest) -> pb.AskResponse:
+        process = self._engine.process
+        if request.HasField("shard") and request.shard != process.shard:
+            raise Refused(
+                RefusalCode.NOT_HOME, f"this is shard {process.shard}", home=request.shard
+            )
+        self._engine.check_lease()
+        match request.WhichOneof("what"):
+            case "where":
+                self._need_directory()
+                known = process.placement(request.where.pipeline)
+                return pb.AskResponse() if known is None else answer_to_pb(known)
+            case "groups":
+                self._need_directory()
+                return pb.AskResponse(groups=pb.GroupsKnown(groups=self._known_groups()))
+            case "known":
+                self._need_directory()
+                await self._engine.ask(m.KnowGroup(object(), GROUP.from_pb(request.known)))
+                return answer_to_pb(True)
+            case "lives":
+                name = request.lives.pipeline
+                return answer_to_pb(process.has_heard_of(name) or name in process.membership.moving)
+            case "members":
+                members = sorted(process.membership.members)
+                return pb.AskResponse(members=pb.ShardNumbers(shards=members))
+            case "load":
+                return pb.AskResponse(load=self._load.state())
+            case "piece":
+                return answer_to_pb(self._piece(request.piece))
+            case "place":
+                self._need_directory()
+        return answer_to_pb(await self._engine.ask(event_from_pb(request)))
+
+    def _need_directory(self) -> None:
+        if self._deployment.group != DIRECTORY_GROUP:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"this is a process of group {self._deployment.group}; the directory is kept by group {DIRECTORY_GROUP}: name "
+                "processes of that by LOWMARK_SERVE_DIRECTORY",
+            )
+
+    def _known_groups(self) -> list[Any]:
+        return [GROUP.to_pb(each) for _, each in sorted(self._engine.process.groups.items())]
+
+    def _piece(self, asked: pb.PieceAsked) -> Piece:
+        """A piece of this shard's part, which changes no more once it is at rest."""
+        wanted = piece_wanted(asked)
+        part, given = self._engine.process.part(wanted.pipeline, wanted.version)
+        key = wanted.pipeline, wanted.version
+        if key not in self._parts:
+            self._parts[key] = [*in_pieces(part)], given
+            while len(self._parts) > MAX_PARTS:
+                self._parts.popitem(last=False)
+        pieces, given = self._parts[key]
+        if not 0 <= wanted.number < len(pieces):
+            raise invalid(
+                f"pipeline {wanted.pipeline!r} has {len(pieces)} pieces, not {wanted.number}"
+            )
+        return Piece(pieces[wanted.number], len(pieces), given)
+
+
+def _raise(answer: Any, what: str) -> None:
+    """Raises Refused for an answer that is none."""
+    if isinstance(answer, Refusal):
+        raise Refused.of(answer)
+    if answer is AWAY:
+        raise Refused(
+            RefusalCode.NOT_READY,
+            f"{what}: the directory does not answer, which group {DIRECTORY_GROUP} keeps; what is registered goes on, ask again when "
+            "that is back",
+        )
