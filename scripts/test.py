@@ -32,7 +32,8 @@ SPARK = ("spark", "spark_matrix", "examples")
 CONNECTORS = ("connectors",)
 BESIDE = {
     "inputs": ("core", "fuzz"),
-    "clients": ("client", "consumers", "dashboard", "dev", "docs", "explain", "public"),
+    "consumers": ("consumers", "docs"),
+    "clients": ("client", "dashboard", "dev", "explain", "public"),
     "systems": ("chart", "faults", "processes"),
     "matrix": ("spark_matrix",),
     "drivers": ("examples", "spark/test_declarative.py", "spark/test_init.py"),

@@ -107,7 +107,7 @@ def test_parts_of_a_layer_run_beside_each_other(tmp_path: Path) -> None:
         assert sorted(directories) == sorted(layers.paths_of(layer))
         assert set(arguments) == directories | files | {f"--ignore={file}" for file in files}
         assert all((summary.ROOT / file).is_file() for file in files)
-    processes = ["processes", "processes-clients", "processes-systems"]
+    processes = ["processes", "processes-clients", "processes-consumers", "processes-systems"]
     assert sorted(layers.parts_of("processes")) == processes
     assert layers.parts_of("spark")["spark-matrix"] == ["tests/spark_matrix"]
     assert layers.parts_of("connectors")["connectors-rows"] == ["tests/connectors/test_quick.py"]
