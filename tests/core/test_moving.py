@@ -309,6 +309,22 @@ def test_a_shard_that_is_lost_while_it_goes_ends_it_in_one_group(lost: int) -> N
     assert not any(process.membership.moving for process in source.processes.values())
 
 
+def test_nothing_that_was_sent_before_a_loss_is_mixed_with_what_is_left() -> None:
+    made, _, _ = running(3, 2)
+    made.begin_move("p", 0, 1)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        if isinstance(asked, Ask) and isinstance(asked.what, KeepPart):
+            break
+    made.settle()
+    lose(made.groups[0], 2)
+    assert "has lost shards [2]" in made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == [0]
+    assert not made.groups[1].processes[0].membership.moving
+    assert made.move("p", 0, 1) == "", "it moves as it is now"
+    assert made.has("p") == [1]
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_shard_that_is_lost_with_its_part_leaves_the_pipeline_standing(lost: int) -> None:
     made, _, _ = running(2, 3)

@@ -674,7 +674,7 @@ class Move(_message.Message):
 
     @_builtins.property
     def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of one that comes: shards that were declared lost with their parts."""
+        """Shards that were declared lost meanwhile, with their parts."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class PipelineKnown:
 @dataclass(frozen=True, slots=True)
 class Move:
     """A pipeline that goes to another group, or comes from one, by the sequencer's move `number`. version: of its placement; ready:
-    the shards that have done their part; lost: of one that comes, shards that were declared lost with what they had of it."""
+    the shards that have done their part; lost: shards that were declared lost meanwhile, with what they had of it."""
 
     pipeline: str
     number: int

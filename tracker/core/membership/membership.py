@@ -165,13 +165,10 @@ class Membership:
         for shard in self.former.keys() | gone:
             self.addresses.pop(shard, None)
         without = tuple(sorted(gone & self.members))
-        self.moved, self.moving = (
-            left.moved,
-            {
-                move.pipeline: replace(move, lost=(*move.lost, *without)) if move.arrives else move
-                for move in left.moving
-            },
-        )
+        self.moved = left.moved
+        self.moving = {
+            move.pipeline: replace(move, lost=(*move.lost, *without)) for move in left.moving
+        }
         self.members, self.draining = set(left.members), set(left.draining)
         self.joining, self.next_shard = {}, left.next_shard
         self.table, self.previous, self.asked, self.highest = left.table, None, None, {}

@@ -223,6 +223,12 @@ class Moves:
                 RefusalCode.CONFLICT,
                 f"pipeline {name!r} does not go by placement {version}, as far as shard {self._shards.own} has heard; ask again",
             )
+        if known.lost:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r} has lost shards {[*known.lost]} since it began to move, and what was sent of it before may be there "
+                "already; move it again",
+            )
         if not self._is_at_rest(name):
             raise Refused(
                 RefusalCode.NOT_READY,
