@@ -135,6 +135,13 @@ class Deployment:
                 answer = self.ask(asked)
             yield asked, answer
 
+    def until(self, drive: Generator[Any, Any, str], kind: type) -> Ask:
+        """Goes on until something of this kind was asked, and answered; what was asked."""
+        for asked, _ in self.steps(drive):
+            if isinstance(asked, Ask) and isinstance(asked.what, kind):
+                return asked
+        raise AssertionError(f"no {kind.__name__} is asked for")
+
     def run(self, drive: Generator[Any, Any, str], most: int = MAX_STEPS) -> str:
         """Goes on to the end."""
         for _ in zip(self.steps(drive), range(most), strict=False):

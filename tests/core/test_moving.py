@@ -190,9 +190,7 @@ def test_it_is_given_up_while_the_other_group_is_away_and_not_when_the_directory
     made.away.clear()
     assert made.has("p") == [1]
     made.begin_move("p", 1, 2)
-    for asked, _ in made.steps(made.drive("p", 1)):
-        if isinstance(asked, Ask) and isinstance(asked.what, PlacePipeline):
-            break
+    made.until(made.drive("p", 1), PlacePipeline)
     made.away.add(2)
     made.run(made.drive("p", 1))
     assert made.has("p") == []
@@ -247,15 +245,13 @@ def test_shards_do_not_come_and_go_meanwhile_and_a_move_waits_for_them() -> None
 def test_a_piece_is_kept_once_and_of_no_other_placement() -> None:
     made, _, _ = running(1, 1)
     made.begin_move("p", 0, 1)
-    kept: list[KeepPart] = []
-    for asked, _ in made.steps(made.drive("p", 0)):
-        if isinstance(asked, Ask) and isinstance(asked.what, KeepPart):
-            kept.append(asked.what)
-            assert made.ask(asked) is None, "it may be repeated"
-            break
-    wrong = KeepPart(None, "p", 99, 0, 1, kept[0].part)
+    asked = made.until(made.drive("p", 0), KeepPart)
+    assert made.ask(asked) is None, "it may be repeated"
+    kept = asked.what
+    assert isinstance(kept, KeepPart)
+    wrong = KeepPart(None, "p", 99, 0, 1, kept.part)
     refused(made.ask(Ask(1, wrong, 0)), RefusalCode.NOT_READY, "does not come by placement 99")
-    beyond = KeepPart(None, "p", kept[0].version, 7, 3, kept[0].part)
+    beyond = KeepPart(None, "p", kept.version, 7, 3, kept.part)
     refused(made.ask(Ask(1, beyond, 0)), RefusalCode.INVALID, "piece 7 of 3")
 
 
@@ -272,9 +268,7 @@ def test_one_that_was_asked_for_by_an_older_placement_is_refused() -> None:
 def test_what_recovery_finds_is_what_was_there(snapshot: bool) -> None:
     made, _, _ = running(2, 3)
     made.begin_move("p", 0, 1)
-    for asked, _ in made.steps(made.drive("p", 0)):
-        if isinstance(asked, Ask) and isinstance(asked.what, KeepPart):
-            break
+    made.until(made.drive("p", 0), KeepPart)
     made.settle()
     for cluster in made.groups:
         before = {s: plain(p.snapshot()) for s, p in cluster.processes.items()}
@@ -312,9 +306,7 @@ def test_a_shard_that_is_lost_while_it_goes_ends_it_in_one_group(lost: int) -> N
 def test_nothing_that_was_sent_before_a_loss_is_mixed_with_what_is_left() -> None:
     made, _, _ = running(3, 2)
     made.begin_move("p", 0, 1)
-    for asked, _ in made.steps(made.drive("p", 0)):
-        if isinstance(asked, Ask) and isinstance(asked.what, KeepPart):
-            break
+    made.until(made.drive("p", 0), KeepPart)
     made.settle()
     lose(made.groups[0], 2)
     assert "has lost shards [2]" in made.run(made.drive("p", 0))
@@ -329,9 +321,7 @@ def test_nothing_that_was_sent_before_a_loss_is_mixed_with_what_is_left() -> Non
 def test_a_shard_that_is_lost_with_its_part_leaves_the_pipeline_standing(lost: int) -> None:
     made, _, _ = running(2, 3)
     made.begin_move("p", 0, 1)
-    for asked, _ in made.steps(made.drive("p", 0)):
-        if isinstance(asked, Ask) and isinstance(asked.what, PlacePipeline):
-            break
+    made.until(made.drive("p", 0), PlacePipeline)
     made.settle()
     target = made.groups[1]
     lose(target, lost)

@@ -286,15 +286,6 @@ class _Processes(ABC):
             if len(self._lives) > MAX_REMEMBERED:
                 del self._lives[next(iter(self._lives))]
 
-    def target_of(self, pipeline: str) -> str:
-        """The process to ask about a pipeline next: where it lives, as far as another one has said so."""
-        return self._lives.pop(pipeline, "") or self.next_target()
-
-    def lives(self, pipeline: str, address: str) -> None:
-        """A pipeline lives in the group of the process that is reached there."""
-        if address:
-            self._remember(pipeline, address)
-
     def _closed_meanwhile(self) -> ClosedError:
         return ClosedError(f"the connection to {', '.join(self.targets)} was closed during a call")
 

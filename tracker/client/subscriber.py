@@ -66,7 +66,7 @@ class _Hearing(Generic[Processes]):
         connection, backoff = self._connection, Backoff()
         known: dict[str | None, int] = {}
         while not (connection.closed.is_set() or stream.stopped):
-            address = connection.target_of(self.pipeline)
+            address = connection.next_target()
             stub: Any = progress_grpc.ProgressServiceStub(connection.channel(address))
             call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, known)]))
             try:
@@ -79,7 +79,7 @@ class _Hearing(Generic[Processes]):
                         known = self._heard.known()
                         stream.heard()
             except grpc.RpcError as error:
-                connection.lives(self.pipeline, _raise_if_final(error, address))
+                connection.suggest(_raise_if_final(error, address))
             finally:
                 call.cancel()
             await stream.pause(backoff.pause_s())
@@ -130,14 +130,14 @@ class _Hearing(Generic[Processes]):
             left_s = min(WAIT_CALL_S, deadline - time.monotonic())
             if left_s <= 0:
                 return False
-            address = connection.target_of(self.pipeline)
+            address = connection.next_target()
             stub = progress_grpc.ProgressServiceStub(connection.channel(address))
             try:
                 answer = await connection.attempt(stub.WaitUntil, request, left_s)
                 heard.reached(segment, answer.min_time)
                 connection.answered(address)
             except grpc.RpcError as error:
-                connection.lives(self.pipeline, _raise_if_final(error, address))
+                connection.suggest(_raise_if_final(error, address))
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     await connection.pause(min(backoff.pause_s(), left_s))
         return True

@@ -109,7 +109,7 @@ class TrackerServer:
 
     def _end_pipeline(self, effect: PipelineEnded) -> None:
         """A pipeline was deleted, or has gone to another group: whoever listens to it or samples it lets go of it."""
-        self._deployment.forget([effect.pipeline])
+        self._deployment.forget(effect.pipeline)
         self._hub.ended(effect.pipeline, moved=effect.moved)
         self._quotas.forget(effect.pipeline)
         self.sampler.forget(effect.pipeline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from acker.v1 import group_service_pb2 as pb
@@ -16,7 +15,7 @@ from tracker.wire.shards import TABLE
 from tracker.wire.storage import PART, PIPELINE
 
 _TERMS = derived(MoveTerms, pb.MoveTerms, TABLE)
-_PIECE_WANTED = derived(PieceWanted, pb.PieceAsked)
+PIECE_WANTED = derived(PieceWanted, pb.PieceAsked)
 
 
 def ask_to_pb(what: Any, shard: int | None = None) -> pb.AskRequest:
@@ -30,7 +29,7 @@ def ask_to_pb(what: Any, shard: int | None = None) -> pb.AskRequest:
         case Group():
             request.known.CopyFrom(GROUP.to_pb(what))
         case PieceWanted():
-            request.piece.CopyFrom(_PIECE_WANTED.to_pb(what))
+            request.piece.CopyFrom(PIECE_WANTED.to_pb(what))
         case PlacePipeline():
             request.place.pipeline, request.place.group = what.pipeline, what.group
             if what.expected is not None:
@@ -76,10 +75,6 @@ def event_from_pb(request: pb.AskRequest) -> Any:
     raise invalid("a question to a group says nothing; is the other process of a newer version?")
 
 
-def piece_wanted(request: pb.PieceAsked) -> PieceWanted:
-    return _PIECE_WANTED.from_pb(request)
-
-
 def answer_to_pb(answer: Any) -> pb.AskResponse:
     """What is answered: of the core, or read from it."""
     match answer:
@@ -100,8 +95,8 @@ def answer_to_pb(answer: Any) -> pb.AskResponse:
     raise TypeError(f"{type(answer).__name__} is no answer to a group")
 
 
-def answer_from_pb(asked: Any, response: pb.AskResponse) -> Any:
-    """What the driver of moves is told. asked: what it has asked."""
+def answer_from_pb(response: pb.AskResponse) -> Any:
+    """What the driver of moves is told."""
     match response.WhichOneof("what"):
         case "placement":
             return PLACEMENT.from_pb(response.placement)
@@ -115,8 +110,3 @@ def answer_from_pb(asked: Any, response: pb.AskResponse) -> Any:
         case "groups":
             return tuple(map(GROUP.from_pb, response.groups.groups))
     return None
-
-
-def as_new(event: Any) -> Any:
-    """An event with a mark of its own."""
-    return replace(event, request=object())

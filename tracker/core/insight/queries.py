@@ -68,7 +68,7 @@ class Queries:
     @property
     def open_cells(self) -> int:
         """Open cells at this shard, of all pipelines."""
-        return sum(len(pipeline.shard.cells.open_cells()) for pipeline in self._pipelines.values())
+        return sum(sum(pipeline.shard.cells.open_slots) for pipeline in self._pipelines.values())
 
     def nodes_at_home(self) -> dict[str, int]:
         """By pipeline, how many nodes have their home here, or are about to."""

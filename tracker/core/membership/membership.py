@@ -229,10 +229,14 @@ class Membership:
         return self.table.version == 0 or self.members <= done
 
     @property
+    def table_is_settled(self) -> bool:
+        """Whether no change of the table is under way. Shards may be joining, or draining."""
+        return self.asked is None and self.leaving is None and self.is_done
+
+    @property
     def is_settled(self) -> bool:
-        """Whether no change of the table is under way, nor a move of a pipeline, which waits for every shard that there is.
-        Shards may be joining, or draining."""
-        return self.asked is None and self.leaving is None and self.is_done and not self.moving
+        """The same, and no pipeline is moving, which waits for every shard that there is."""
+        return self.table_is_settled and not self.moving
 
     def is_ready(self, pipeline: str) -> bool:
         """Whether every shard has done its part of the move of a pipeline, which is under way."""

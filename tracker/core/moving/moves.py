@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
@@ -34,12 +33,13 @@ from tracker.core.log.journal import Journal
 from tracker.core.log.losses import Move, ShardLost
 from tracker.core.log.steps import MembershipStep, MoveBegun, MoveEnded, MoveReady
 from tracker.core.membership.shards import Shards
-from tracker.core.model import Held, PipelineSpec, RefusalCode, Refused
+from tracker.core.model import Held, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.levels import MOVES
 from tracker.core.model.placements import MAX_GROUPS
 from tracker.core.moving.parts import MAX_PIECES, of_pieces
 from tracker.core.pipeline.homes import held
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines, moving
 from tracker.core.pipeline.snapshot import PipelineSnapshot, restore_pipeline, snapshot_pipeline
 from tracker.core.replication.replication import Replication
@@ -88,7 +88,6 @@ class Moves:
     _cut: StableCut
     _replication: Replication
     _reporter: Reporter
-    _confirmations: Confirmations
     _nodes: Nodes
     _sessions: Sessions
     _generations: Generations
@@ -120,7 +119,7 @@ class Moves:
                 f"pipeline {name!r} is to move by placement {event.version}, of group {event.group}; groups are 0 to "
                 f"{MAX_GROUPS - 1}",
             )
-        if known.asked is not None or known.leaving is not None or not known.is_done:
+        if not known.table_is_settled:
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"pipeline {name!r} has to wait: the shards are changing; ask again",
@@ -215,7 +214,15 @@ class Moves:
 
     def part(self, name: str, version: int) -> tuple[PipelineSnapshot, int]:
         """This shard's part of a pipeline that goes, and the incarnations that its home has given are below; raises Refused
-        while it is not at rest here."""
+        as `need_at_rest`."""
+        pipeline = self.need_at_rest(name, version)
+        return (
+            snapshot_pipeline(pipeline, self._replication.applied()),
+            self._nodes.next_incarnation,
+        )
+
+    def need_at_rest(self, name: str, version: int) -> Pipeline:
+        """A pipeline that goes by this placement, and of which nothing changes here any more; raises Refused otherwise."""
         pipeline = self._pipelines.named(name)
         known = self._shards.membership.moving.get(name)
         if known is None or known.arrives or known.version != version:
@@ -236,10 +243,7 @@ class Moves:
             )
         if pipeline.held is not None:
             raise Refused.of(held(name, pipeline.held))
-        return (
-            snapshot_pipeline(pipeline, self._replication.applied()),
-            self._nodes.next_incarnation,
-        )
+        return pipeline
 
     def _is_at_rest(self, name: str) -> bool:
         pipeline = self._pipelines[name]
@@ -380,9 +384,3 @@ def _concerns(record: Record, name: str) -> bool:
             return False  # every home has logged its last of it before
         case _:
             return record.pipeline == name
-
-
-def spec_of(part: PipelineSnapshot) -> PipelineSpec:
-    """What a pipeline is by now."""
-    spec: PipelineSpec = part.changed or part.spec
-    return spec

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from tracker.core.log.sizes import (
     CELL_BYTES,
     given_up_bytes,
@@ -58,7 +56,7 @@ def put_together(parts: Mapping[int, PipelineSnapshot]) -> PipelineSnapshot:
         activated=(),
         keys=_keys(known),
         fronts=_fronts(known),
-        cells=_cells([part.cells for part in known]),
+        cells=Cells.concatenate(part.cells for part in known),
         units=_all(part.units for part in known),
         early_units=_all(part.early_units for part in known),
         nodes=_all(part.nodes for part in known),
@@ -118,7 +116,7 @@ def of_pieces(kept: Sequence[d.Snapshot]) -> PipelineSnapshot:
     assert isinstance(first, PipelineSnapshot)
     return _with(
         first,
-        cells=_cells([piece.cells for piece in kept]),
+        cells=Cells.concatenate(piece.cells for piece in kept),
         units=_all(piece.units for piece in kept),
         nodes=_all(piece.nodes for piece in kept),
         staged=_all(piece.staged for piece in kept),
@@ -144,18 +142,6 @@ def _all(things: Iterable[tuple[Thing, ...]]) -> tuple[Thing, ...]:
 def _highest(slots: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """By segment number the largest; a shard may not have any."""
     return tuple(map(max, zip(*(some for some in slots if some), strict=True)))
-
-
-def _cells(parts: Sequence[Cells]) -> Cells:
-    there = [cells for cells in parts if len(cells)]
-    if len(there) < 2:
-        return there[0] if there else Cells.empty()
-    return Cells(
-        np.concatenate([cells.segments for cells in there]),
-        np.concatenate([cells.slots for cells in there]),
-        np.concatenate([cells.checksums for cells in there]),
-        np.concatenate([cells.counts for cells in there]),
-    )
 
 
 def _keys(known: Sequence[PipelineSnapshot]) -> tuple[KeyState, ...]:

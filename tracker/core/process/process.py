@@ -128,8 +128,8 @@ class Process(Queries):
         )  # fmt: skip
         directory = Directory(journal, pipelines, homes, confirmations)
         moves = Moves(
-            journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
-            generations, config, effects,
+            journal, shards, pipelines, cut, replication, reporter, nodes, sessions, generations,
+            config, effects,
         )  # fmt: skip
         rescaling = Rescaling(
             journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
@@ -205,6 +205,10 @@ class Process(Queries):
         """This shard's part of a pipeline that goes to another group by this placement, and the incarnations that its home has given
         are below. Raises Refused while it is not at rest here."""
         return self._moves.part(pipeline, version)
+
+    def need_at_rest(self, pipeline: str, version: int) -> None:
+        """Raises Refused where `part` would."""
+        self._moves.need_at_rest(pipeline, version)
 
     def placement(self, pipeline: str) -> Placement | None:
         """The directory: where a name belongs, durably, as far as this shard has heard; None where it is free. Raises Refused where

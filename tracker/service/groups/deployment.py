@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -101,7 +101,7 @@ class Deployment:
     async def _make_known(self) -> None:
         """Tells the directory where the own group is reached, where that is new. A tracker by itself is no group: it becomes one
         when another comes."""
-        addresses = tuple(sorted({*self._addresses.values()}))
+        addresses = self.targets(self.group)
         known = self.groups.get(self.group)
         if known is not None and known.addresses == addresses:
             return
@@ -143,26 +143,18 @@ class Deployment:
             pb.AskRequest(groups=pb.NothingAsked()) if what is None else ask_to_pb(what, ask.shard)
         )
         response = await self.say(ask.group, request, timeout_s)
-        return (
-            response if not isinstance(response, pb.AskResponse) else answer_from_pb(what, response)
-        )
+        return answer_from_pb(response) if isinstance(response, pb.AskResponse) else response
 
     async def say(
         self, group: int, request: pb.AskRequest, timeout_s: float = ASK_TIMEOUT_S
     ) -> Any:
         """A response, a `Refusal`, or AWAY."""
-        return await self.call(group, lambda stub: stub.Ask, request, timeout_s)
-
-    async def call(
-        self, group: int, method: Callable[[Any], Any], request: Any, timeout_s: float
-    ) -> Any:
-        """The same of any method of the service of groups."""
         connection = self._connection(group)
         if connection is None:
             return AWAY
         try:
             answer, _ = await connection.ask(
-                lambda channel: method(group_grpc.GroupServiceStub(channel)),
+                lambda channel: group_grpc.GroupServiceStub(channel).Ask,
                 request, timeout_s, timeout_s, retry_not_ready=False,
             )  # fmt: skip
             return answer
@@ -214,10 +206,9 @@ class Deployment:
         )
         return next((g for g, answer in zip(others, answers, strict=True) if _is_yes(answer)), None)
 
-    def forget(self, pipelines: Iterable[str]) -> None:
-        """What was known of where these live may be so no more."""
-        for pipeline in pipelines:
-            self._located.pop(pipeline, None)
+    def forget(self, pipeline: str) -> None:
+        """What was known of where it lives may be so no more."""
+        self._located.pop(pipeline, None)
 
 
 def _is_yes(answer: Any) -> bool:

@@ -89,4 +89,4 @@ class Mover:
             log.exception("move_failed", pipeline=move.pipeline)  # it is begun anew
         why = self.given_up.get(move.number, "")
         log.info("has_moved", pipeline=move.pipeline, group=move.group, given_up=why or None)
-        self._deployment.forget([move.pipeline])
+        self._deployment.forget(move.pipeline)

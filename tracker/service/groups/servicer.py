@@ -19,7 +19,7 @@ from tracker.service.groups.load import Load
 from tracker.service.groups.mover import Mover
 from tracker.service.rpc.access import Peers, caller_knows
 from tracker.service.rpc.errors import Context
-from tracker.wire.groups import answer_to_pb, event_from_pb, piece_wanted
+from tracker.wire.groups import PIECE_WANTED, answer_to_pb, event_from_pb
 from tracker.wire.placements import GROUP
 from tracker.wire.refusals import invalid
 
@@ -132,7 +132,7 @@ class GroupServicer:
         if known.cordoned:
             raise Refused(
                 RefusalCode.CONFLICT,
-                f"pipeline {name!r} cannot move to group {group}: that is cordoned; lowmark groups uncordon {group}",
+                f"pipeline {name!r} cannot move to group {group}: that is cordoned; lowmark groups cordon {group} --undo",
             )
 
     async def CordonGroup(
@@ -203,7 +203,7 @@ class GroupServicer:
         if not answered:
             raise Refused(
                 RefusalCode.NOT_READY,
-                "no group that is not cordoned answers; ask again, or name one (group:)",
+                "no group that is not cordoned answers; ask again, or ask for one of them",
             )
         least = min(
             answered,
@@ -267,10 +267,11 @@ class GroupServicer:
 
     def _piece(self, asked: pb.PieceAsked) -> Piece:
         """A piece of this shard's part, which changes no more once it is at rest."""
-        wanted = piece_wanted(asked)
-        part, given = self._engine.process.part(wanted.pipeline, wanted.version)
+        wanted, process = PIECE_WANTED.from_pb(asked), self._engine.process
         key = wanted.pipeline, wanted.version
+        process.need_at_rest(*key)
         if key not in self._parts:
+            part, given = process.part(*key)
             self._parts[key] = [*in_pieces(part)], given
             while len(self._parts) > MAX_PARTS:
                 self._parts.popitem(last=False)
