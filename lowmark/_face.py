@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lowmark._shadows import import_ours
+from lowmark._shadows import import_ours, source_of
 
 
 def of(module: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
@@ -42,9 +42,9 @@ def declared(source: str) -> dict[str, str]:
 
 
 def _source(module: str) -> str:
-    loader = getattr(sys.modules[module].__spec__, "loader", None)
-    source: str | None = getattr(loader, "get_source", lambda _: None)(module)
-    if source is None:
+    spec = sys.modules[module].__spec__
+    source = source_of(spec) if spec else None
+    if not source:
         raise ImportError(
             f"the source of {module} is not there: install lowmark whole", name=module
         )

@@ -10,6 +10,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
 PACKAGES = ("tracker", "local_tracker", "fronts", "acker")
@@ -44,6 +47,16 @@ def foreign_packages() -> dict[str, str]:
     return {name: where for name, where in found.items() if where is not None}
 
 
+def source_of(spec: ModuleSpec) -> str | None:
+    """The source of a module that may be imported; None where there is byte code alone, empty where it is no Python."""
+    of_loader: Callable[[str], str | None] | None = getattr(spec.loader, "get_source", None)
+    if of_loader is not None:
+        return of_loader(spec.name)
+    # pytest imports by a loader of its own what came with a plugin, and that one gives no source.
+    origin = spec.origin or ""
+    return Path(origin).read_text(encoding="utf-8") if origin.endswith(".py") else ""
+
+
 def _explain(foreign: dict[str, str]) -> str:
     hidden = ", ".join(f"{name!r} by {where}" for name, where in foreign.items())
     return (
@@ -60,7 +73,7 @@ def _foreign(name: str) -> str | None:
     if spec is None:
         return None
     try:
-        source = getattr(spec.loader, "get_source", lambda _: "")(name)
+        source = source_of(spec)
     except (ImportError, OSError, SyntaxError):
         source = ""
     # Without a source (byte code alone) nobody can tell, and nobody is blamed.

@@ -1,0 +1,1 @@
+"""What `lowmark.testing` and its fixtures offer to tests of other people."""
