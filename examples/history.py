@@ -10,11 +10,14 @@ CLOCK_MONOTONIC, which all processes of one machine share. The lines, by `kind`:
     created    segment, slot, item: an item is in flight from this moment (at_ns) on, or from earlier
     consumed   segment, item: the item is completely processed, durably, by this moment (at_ns)
     tick       node, number, handed_ns, acknowledged_ns, created and consumed [[segment, slot, count]],
-               promises [[front, slot]], leaves [front], holds [[name, segment, slot]] (if there are any):
-               a tick that was acknowledged
+               promises [[front, slot]], leaves [front], holds [[name, segment, slot]] (if there are any), home (the
+               process that acknowledged it, where that is recorded): a tick that was acknowledged
     absorbed   segment, slot, item: a query has taken a row whose effect on that segment is only in its state
     emitted    segment, item: what came of it was taken by who reads that segment
     heard      subscriber, segment (null: the whole pipeline), min_time: heard at at_ns; exclusive
+    groups     homes {host:port: group}, most_still_ns, tenures [[group, asked_ns, at_ns]], claims [[group, from_ns, to_ns]],
+               harms [[group, from_ns, to_ns, what]]: where a pipeline of a deployment of several groups has lived, and
+               what was done to them; from at_ns on everything goes on
     final      segments {name: {min_time, open_slots, open_items}}, late_items, nodes {id: node time}:
                what each process of the tracker says at the end (process: which one)
     expected   min_times {segment: slot}: what the run was to end with
@@ -108,7 +111,13 @@ class Recorder:
         self.write("expected", min_times=dict(min_times))
 
     def tick(
-        self, node: str, number: int, handed_ns: int, content: TickContent, segments: list[str]
+        self,
+        node: str,
+        number: int,
+        handed_ns: int,
+        content: TickContent,
+        segments: list[str],
+        **more: Any,
     ) -> None:
         """A tick that has just been acknowledged. node: its node's key, in text."""
         now_ns = time.monotonic_ns()
@@ -123,6 +132,7 @@ class Recorder:
             consumed=_named(content.consumed, segments),
             promises=[[heartbeat.front, heartbeat.slot] for heartbeat in content.heartbeats],
             leaves=list(content.leaves),
+            **more,
         )
 
 

@@ -1,11 +1,11 @@
 """Runs one tracker process with a planted fault: for showing that what is wrong does not pass.
 
-    python -m tests.sabotage early|lost|double|lifted|halved|open|undeclared|renamed -- serve --shard 0 --peers ... --store ...
+    python -m tests.sabotage early|lost|double|twice|lifted|halved|open|undeclared|renamed -- serve --shard 0 --peers ... --store ...
 
 early: every min time that is read, of a segment or of a whole pipeline, is a slot further than what was announced,
 until it is complete.
 lost: one acknowledged tick with items is forgotten, with those that are applied at once with it.
-double: the same are applied twice. lifted: messages have no limits but the largest. halved: this process reckons without the
+double: the same are applied twice. twice: a group goes on with the pipelines that have moved to another. lifted: messages have no limits but the largest. halved: this process reckons without the
 edges that a pipeline got while it ran, where others reckon with them. open: every token sees everything over HTTP.
 undeclared: answers over HTTP have a field that their document has not. renamed: a metric has another name. What follows `--` is the normal
 command line, in the same process; production code knows nothing of this.
@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from tracker.core.cut.graph import SegmentGraph
+from tracker.core.log.steps import MoveEnded
 from tracker.core.model import Cells
 from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.pipeline import Pipeline
@@ -112,6 +113,18 @@ def forget_new_edges() -> None:
     Pipeline._find_graphs = without_new_ones  # type: ignore[method-assign,assignment]  # noqa: SLF001
 
 
+def keep_what_has_moved() -> None:
+    """The group that a pipeline leaves goes on with it, as if the move had been given up."""
+    from tracker.core.moving.moves import Moves
+
+    end_going = Moves._end_going  # noqa: SLF001 - what ends there begins nowhere else again
+
+    def staying(moves: Moves, name: str, entry: MoveEnded, now_ns: int) -> None:
+        end_going(moves, name, replace(entry, here=True), now_ns)
+
+    Moves._end_going = staying  # type: ignore[method-assign,assignment]  # noqa: SLF001
+
+
 def let_every_token_see() -> None:
     """Over HTTP, whoever has a token sees every pipeline."""
     from tracker.service.http.gate import TokenGate
@@ -151,13 +164,14 @@ def rename_a_metric() -> None:
 
 
 OTHERS: dict[str, Callable[[], None]] = {
+    "twice": keep_what_has_moved,
     "lifted": lift_limits,
     "halved": forget_new_edges,
     "open": let_every_token_see,
     "undeclared": answer_what_is_not_declared,
     "renamed": rename_a_metric,
 }
-"""For the siege, for changes, for the API over HTTP and for dashboards: what the others look at is as it should be."""
+"""For groups, for the siege, for changes, for the API over HTTP and for dashboards: what the others look at is as it should be."""
 
 
 def main(arguments: list[str]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.check.groups import still
 from tests.check.history import MalformedHistory, read_history
 from tests.check.rules import violations
 
@@ -45,6 +46,9 @@ def checked(path: Path) -> tuple[int, list[str]]:
         seen = f"rows_in={len(history.rows_in)} rows_out={len(history.rows_out)} {seen}"
     if history.measures is not None:
         seen = f"marks={len(history.measures.marks)} pipeline={history.pipeline}"
+    if history.groups is not None:
+        longest_ns = max((still_ns for still_ns, *_ in still(history)), default=0)
+        seen = f"tenures={len(history.groups.tenures)} still_ms={longest_ns // 1_000_000} {seen}"
     if found:
         return 1, [*said, f"check: FAILED violations={len(found)} {seen}"]
     return 0, [*said, f"check: OK {seen}"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.check.groups import Claim, Groups, Harm, Tenure
 from tests.check.growth import Mark, Measures
 
 FOREVER = 2**63 - 1
@@ -68,6 +69,11 @@ class Tick:
     consumed: tuple[tuple[str, int, int], ...]
     holds: tuple[tuple[str, str, int], ...] = ()
     """(name, segment, slot): where it says that its node's holds stand; FOREVER: let go of"""
+    home: str = ""
+    """host:port of the process that acknowledged it, where that is recorded."""
+    handed_ns: int = 0
+    at_ns: int = 0
+    """When it was acknowledged."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,8 @@ class History:
     rows_out: list[RowOut] = field(default_factory=list)
     measures: Measures | None = None
     """Of a run that is measured, of which nothing else is recorded."""
+    groups: Groups | None = None
+    """Of a run in a deployment of several groups."""
 
     def items(self) -> list[Item]:
         """Each item once: with its first creation and its last consumption."""
@@ -226,7 +234,10 @@ def _take(history: History, line: dict[str, Any]) -> None:
             created = tuple((s, int(slot), int(n)) for s, slot, n in line["created"])
             consumed = tuple((s, int(slot), int(n)) for s, slot, n in line["consumed"])
             holds = tuple((name, s, int(slot)) for name, s, slot in line.get("holds", ()))
-            history.ticks.append(Tick(line["node"], int(line["number"]), created, consumed, holds))
+            moments = int(line.get("handed_ns", 0)), int(line.get("at_ns", 0))
+            home, number = line.get("home", ""), int(line["number"])
+            tick = Tick(line["node"], number, created, consumed, holds, home, *moments)
+            history.ticks.append(tick)
         case "final":
             ends = {name: SegmentEnd(**values) for name, values in line["segments"].items()}
             final = Final(line["process"], ends, int(line["late_items"]), dict(line["nodes"]))
@@ -238,6 +249,15 @@ def _take(history: History, line: dict[str, Any]) -> None:
                 raise ValueError("a mark of a run whose header names no bounds")
             mark = Mark.of(line)
             history.measures.marks[mark.number] = mark
+        case "groups":
+            homes = {address: int(group) for address, group in line["homes"].items()}
+            history.groups = Groups(homes, int(line["at_ns"]), int(line["most_still_ns"]))
+            for group, *moments in line["tenures"]:
+                history.groups.tenures.append(Tenure(group, *moments))
+            for group, *moments in line["claims"]:
+                history.groups.claims.append(Claim(group, *moments))
+            for group, from_ns, to_ns, what in line["harms"]:
+                history.groups.harms.append(Harm(group, from_ns, to_ns, what))
         case "row_in" | "row_out" as which:
             values = (str(line["row"]), int(line["slot"]), str(line["key"]), int(line["at_ns"]))
             if which == "row_in":

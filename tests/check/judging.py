@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,20 +20,19 @@ class Judged:
     ok: bool
     false: int
     lost: int
+    """All that is not false."""
+    by_kind: dict[str, int]
     said: list[str]
 
 
 def judge(history: Path) -> Judged:
     """What `python -m tests.check` says of it."""
     status, lines = checked(history)
-    false = lost = 0
+    kinds: Counter[str] = Counter()
     for line in lines:
-        if line.startswith("check:"):
-            continue
-        more = _MORE.search(line)
-        count = int(more[1]) if more else 1
-        if line.startswith("false completion"):
-            false += count
-        else:
-            lost += count
-    return Judged(status == 0, false, lost, lines)
+        kind = line.split(":")[0]
+        if kind != "check":
+            more = _MORE.search(line)
+            kinds[kind] += int(more[1]) if more else 1
+    false = kinds["false completion"]
+    return Judged(status == 0, false, kinds.total() - false, dict(kinds), lines)

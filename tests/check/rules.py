@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 from tests.check.graph import Graphs, distances
+from tests.check.groups import GROUP_RULES
 from tests.check.growth import grown
 from tests.check.history import FOREVER, NEVER_NS, Edges, Heard, History, Item, Tick
 from tests.check.rows import ROW_RULES
@@ -266,6 +267,7 @@ RULES: tuple[Callable[[History], Violations], ...] = (
     items_counted_once,
     ticks_counted_once,
     vacuous,
+    *GROUP_RULES,
 )
 
 

@@ -1,8 +1,8 @@
 """Subscribers in one process, each at a process of the tracker: they write down all that they hear.
 
-    python -m tests.cluster.recording_listener DIRECTORY PIPELINE TARGET [TARGET ...]
+    python -m tests.cluster.recording_listener DIRECTORY PIPELINE[,PIPELINE ...] TARGET [TARGET ...]
 
-Says `heard` when each has heard something, and ends when the pipeline is complete for all of them.
+Says `heard` when each has heard something, and ends when all pipelines are complete for all of them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ async def listen(
         await subscriber.close()
 
 
-async def listen_to(directory: Path, pipeline: str, targets: list[str]) -> None:
-    recorder = Unhurried(directory / f"{pipeline}-heard.jsonl")
-    firsts = [asyncio.Event() for _ in targets]
+async def listen_to(directory: Path, pipelines: list[str], targets: list[str]) -> None:
+    recorders = {name: Unhurried(directory / f"{name}-heard.jsonl") for name in pipelines}
+    every = [(name, number, target) for name in pipelines for number, target in enumerate(targets)]
+    firsts = [asyncio.Event() for _ in every]
     listening = asyncio.gather(
         *(
-            listen(recorder, f"subscriber-{number}", pipeline, target, first)
-            for number, (target, first) in enumerate(zip(targets, firsts, strict=True))
+            listen(recorders[name], f"subscriber-{number}", name, target, first)
+            for (name, number, target), first in zip(every, firsts, strict=True)
         )
     )
     try:
@@ -45,12 +46,13 @@ async def listen_to(directory: Path, pipeline: str, targets: list[str]) -> None:
         print("heard", flush=True)
         await listening
     finally:
-        recorder.close()
+        for recorder in recorders.values():
+            recorder.close()
 
 
-def main(directory: str, pipeline: str, *targets: str) -> None:
+def main(directory: str, pipelines: str, *targets: str) -> None:
     end_with_parent()
-    asyncio.run(listen_to(Path(directory), pipeline, list(targets)))
+    asyncio.run(listen_to(Path(directory), pipelines.split(","), list(targets)))
 
 
 if __name__ == "__main__":

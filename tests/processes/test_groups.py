@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.children import paused
 from tests.cluster.tracker import Tracker, lowmark
 from tests.waits import HANG_S, until
-from tracker.client import Admin, NodeClient, Subscriber
-from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.client import Admin, NodeClient, RefusedError, Subscriber, UnavailableError
+from tracker.core.model import Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
 
 SPEC = PipelineSpec("orders", ("price",), fronts=("clock",), open=True)
 
@@ -23,12 +24,37 @@ def groups(tmp_path: Path) -> Iterator[list[Tracker]]:
     """Group 0 of one shard, and group 1 of two, which know of each other."""
     with ExitStack() as stack:
         first = stack.enter_context(Tracker(tmp_path / "0"))
-        of_group = ("--group", "1", "--directory", first.target)
-        second = stack.enter_context(Tracker(tmp_path / "1", 2, options=of_group))
-        for tracker in (first, second):
-            with tracker.admin() as admin:
-                until(lambda admin=admin: len(admin.groups()) == 2, tracker.errors)  # type: ignore[misc]
+        second = stack.enter_context(Tracker(tmp_path / "1", 2, options=of_group(1, first)))
+        known(first, second)
         yield [first, second]
+
+
+def of_group(number: int, directory: Tracker) -> tuple[str, ...]:
+    """Options of a group's processes."""
+    return ("--group", str(number), "--directory", directory.target)
+
+
+def known(*groups: Tracker) -> None:
+    """Waits until all know of each other."""
+    for tracker in groups:
+        with tracker.admin() as admin:
+            until(lambda admin=admin: len(admin.groups()) == len(groups), tracker.errors)  # type: ignore[misc]
+
+
+def registered_in(groups: list[Tracker], group: int) -> None:
+    """The pipeline is in a group."""
+    for number in range(len(groups)):
+        lowmark(
+            "--target",
+            groups[0].target,
+            "groups",
+            "cordon",
+            str(number),
+            *(["--undo"] if number == group else []),
+        )
+    with Admin(groups[group].target, HANG_S) as admin:
+        admin.register(SPEC)
+        assert admin.pipeline(SPEC.name).group == group
 
 
 def where(groups: list[Tracker], name: str) -> list[int]:
@@ -99,10 +125,7 @@ def test_a_group_is_drained_and_given_nothing_more(groups: list[Tracker]) -> Non
 
 def test_a_directory_that_is_away_keeps_nobody_from_what_there_is(groups: list[Tracker]) -> None:
     first, second = groups
-    lowmark("--target", first.target, "groups", "cordon", "0")
-    with Admin(second.target, HANG_S) as admin:
-        admin.register(SPEC)
-    assert where(groups, "orders") == [1]
+    registered_in(groups, 1)
     first.shards[0].kill()
     with NodeClient(second.target, "orders", "front") as front:
         front.join(HANG_S)
@@ -112,3 +135,61 @@ def test_a_directory_that_is_away_keeps_nobody_from_what_there_is(groups: list[T
         pytest.raises(Exception, match="the directory does not answer"),
     ):
         admin.register(PipelineSpec("new", ("s",), open=True))
+
+
+@pytest.mark.parametrize(
+    ("source", "says"), [(1, "the directory does not"), (0, "group 1 does not")]
+)
+def test_no_pipeline_is_stopped_for_a_move_that_nobody_can_decide_on(
+    groups: list[Tracker], source: int, says: str
+) -> None:
+    """The other group does not answer: it is the directory's, or the one to which the pipeline is to go."""
+    registered_in(groups, source)
+    with NodeClient(groups[source].target, SPEC.name, "front") as front:
+        front.join(HANG_S)
+        base = front.join_front("clock", "price", HANG_S).slot
+        lowmark("--target", groups[0].target, "groups", "cordon", str(1 - source), "--undo")
+        with paused(*groups[1 - source].servers):
+            with (
+                Admin(groups[source].target, 6.0) as admin,  # expires: it is asked again and again
+                pytest.raises(UnavailableError, match=f"{says} answer"),
+            ):
+                admin.move(SPEC.name, 1 - source)
+            front.commit(TickContent(heartbeats=(Heartbeat("clock", base + 1),))).result(HANG_S)
+        with Admin(groups[source].target, HANG_S) as admin:
+            admin.move(SPEC.name, 1 - source)
+    assert where(groups, SPEC.name) == [1 - source]
+
+
+def test_what_lives_in_a_group_that_does_not_answer_is_not_taken_for_unknown(
+    groups: list[Tracker],
+) -> None:
+    first, second = groups
+    registered_in(groups, 1)
+    with paused(*second.servers):
+        with (
+            Admin(first.target, 6.0) as admin,
+            pytest.raises(UnavailableError),
+        ):  # expires: it is there
+            admin.pipeline(SPEC.name)
+        with Admin(first.target, HANG_S) as admin, pytest.raises(RefusedError) as refused:
+            admin.pipeline("nowhere")
+    assert refused.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+    with Admin(first.target, HANG_S) as admin:
+        assert admin.pipeline(SPEC.name).group == 1
+
+
+def test_a_pipeline_is_found_when_the_group_in_which_it_was_before_is_gone(
+    groups: list[Tracker], tmp_path: Path
+) -> None:
+    first, second = groups
+    registered_in(groups, 1)
+    with Tracker(tmp_path / "2", options=of_group(2, first)) as third:
+        known(first, second, third)
+        with Admin(first.target, HANG_S) as admin:
+            assert admin.pipeline(SPEC.name).group == 1
+            admin.move(SPEC.name, 2)
+        for server in second.servers:
+            server.kill()
+        with Admin(first.target, HANG_S) as admin:
+            assert admin.pipeline(SPEC.name).group == 2

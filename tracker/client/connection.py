@@ -59,6 +59,10 @@ def is_retried(error: grpc.RpcError) -> bool:
     return error.code() not in _GIVEN_UP
 
 
+def _is_late(error: grpc.RpcError) -> bool:
+    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 def describe_failure(error: grpc.RpcError) -> str:
     """A failed call's status and text, for people."""
     return f"{error.code().name}: {error.details()}"
@@ -241,6 +245,7 @@ class _Processes(ABC):
         deadline = time.monotonic() + timeout_s
         backoff, redirects, pipeline = Backoff(), 0, _pipeline_of(request)
         address = self._lives.get(pipeline) or prefer or self.next_target()
+        last: tuple[str, grpc.RpcError] | None = None
         while True:
             left_s = max(0.001, deadline - time.monotonic())
             method = make(self.channel(address))
@@ -269,12 +274,15 @@ class _Processes(ABC):
                 raise LowmarkError(f"{address}: {describe_failure(failure)}")
             if refused is not None:
                 self.suggest(refused.home_address)
+            # Of an attempt that had less time than others the one before it says more.
+            if last is None or left_s >= call_timeout_s or not _is_late(failure):
+                last = address, failure
             pause_s = backoff.pause_s()
             if time.monotonic() + pause_s >= deadline:
+                where, why = last
                 raise UnavailableError(
                     f"the tracker at {', '.join(self.targets)} did not answer within "
-                    f"{timeout_s:g} s (last: {address}: {describe_failure(failure)}"
-                    f"{self._advice(failure)})"
+                    f"{timeout_s:g} s (last: {where}: {describe_failure(why)}{self._advice(why)})"
                 )
             if await self.pause(pause_s):
                 raise self._closed_meanwhile()
@@ -358,13 +366,13 @@ class AsyncConnection(_Processes):
         super().__init__(target)
         self.learning: asyncio.Task[None] | None = None
 
-    async def close(self) -> None:
-        """As `Connection.close`."""
+    async def close(self, grace_s: float | None = None) -> None:
+        """As `Connection.close`. grace_s: how long calls under way may go on; those that are ended raise CancelledError where they
+        are awaited."""
         if self.learning is not None:
             self.learning.cancel()
             await asyncio.gather(self.learning, return_exceptions=True)
-        for channel in self._taken():
-            await channel.close()
+        await asyncio.gather(*(channel.close(grace_s) for channel in self._taken()))
 
     def _made(self, address: str) -> grpc.aio.Channel:
         return self.credentials.aio_channel(address, CHANNEL_OPTIONS)

@@ -19,6 +19,12 @@ and where shards come and go:
     join-fetched, join-stored        ... has its peer's state, not durably; durably
     bootstrap-piece                  a peer has sent a piece of its state
     step-append                      an own step of a change is accepted, and not written
+
+and where pipelines move between groups, by what is asked (docs/groups.md):
+
+    ask-where, -coming, -keep, -place, -end      who leads the move is about to ask
+    answer-where, -piece, -coming, -keep, -place, -end
+                                                 what was asked is done, and nobody has heard so
 """
 
 from __future__ import annotations
@@ -33,6 +39,11 @@ NAMES = (
     "snapshot-before", "snapshot-after", "acquire-after",
 )  # fmt: skip
 CHANGING_NAMES = ("join-numbered", "join-fetched", "join-stored", "bootstrap-piece", "step-append")
+_MOVING = ("where", "coming", "keep", "place", "end")
+MOVING_NAMES = (
+    *(f"ask-{what}" for what in _MOVING),
+    *(f"answer-{what}" for what in (*_MOVING, "piece")),
+)
 VARIABLE = "LOWMARK_FAILPOINT"
 
 
@@ -46,7 +57,7 @@ def arm() -> None:
     """Reads at which place this process is to die. Raises ValueError for a place that there is not."""
     global _name, _left, watches_steps
     name, _, times = os.environ.get(VARIABLE, "").partition(":")
-    known = (*NAMES, *CHANGING_NAMES)
+    known = (*NAMES, *CHANGING_NAMES, *MOVING_NAMES)
     if name and name not in known:
         raise ValueError(f"{VARIABLE}={name} is none of {', '.join(known)}")
     _name, _left, watches_steps = name, int(times or 1), name == "step-append"

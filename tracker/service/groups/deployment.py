@@ -19,10 +19,12 @@ from acker.v1 import group_service_pb2 as pb
 from acker.v1 import group_service_pb2_grpc as group_grpc
 from tracker.client.connection import AsyncConnection, SecureTarget
 from tracker.client.credentials import Credentials
-from tracker.core.model.placements import DIRECTORY_GROUP, Group
-from tracker.core.moving.driver import AWAY, Ask
+from tracker.core.model import RefusalCode, Refused
+from tracker.core.model.placements import DIRECTORY_GROUP, Group, Placement
+from tracker.core.moving.driver import AWAY, Ask, Where
 from tracker.errors import LowmarkError, RefusedError
 from tracker.service.engine import Engine
+from tracker.service.failpoints import failpoint
 from tracker.service.tasks import end
 from tracker.wire.groups import answer_from_pb, ask_to_pb
 
@@ -36,8 +38,6 @@ LOOK_INTERVAL_S = 1.0
 """How often a process looks which groups there are."""
 MAX_LOCATED = 10_000
 """Pipelines of other groups that a process remembers the group of, those asked for last."""
-LOCATED_S = 30.0
-"""For how long it does: whoever is sent to the group before is sent on from there."""
 NOT_FOUND_S = 1.0
 """For how long it is remembered that a pipeline lives nowhere."""
 
@@ -58,18 +58,21 @@ class Deployment:
         self.group, self.engine = group, engine
         self._directory, self._addresses, self._credentials = directory, addresses, credentials
         self._connections: dict[int, tuple[tuple[str, ...], AsyncConnection]] = {}
+        self._closing: set[asyncio.Future[None]] = set()
+        """Connections to where a group was reached before."""
         self.groups: dict[int, Group] = {}
         """All of them, also the own one, as they were heard of last."""
         self.directory_answers = True
         """Whether the directory has answered when it was asked last."""
         self._located: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
+        """By pipeline the group in which it was found last, or None where it was in none, and until when that counts."""
         self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def stop(self) -> None:
-        await end(self._looking)
+        await end(self._looking, *self._closing)
         await asyncio.gather(*(each.close() for _, each in self._connections.values()))
         self._connections.clear()
 
@@ -152,6 +155,7 @@ class Deployment:
         connection = self._connection(group)
         if connection is None:
             return AWAY
+        failpoint(f"ask-{request.WhichOneof('what')}")
         try:
             answer, _ = await connection.ask(
                 lambda channel: group_grpc.GroupServiceStub(channel).Ask,
@@ -171,7 +175,10 @@ class Deployment:
         if not targets:
             return None
         if known is not None:
-            self._closing = asyncio.ensure_future(known[1].close())
+            # Whoever waits for an answer there is not to be taken for one who was cancelled himself.
+            closing = asyncio.ensure_future(known[1].close(2 * ASK_TIMEOUT_S))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         made = AsyncConnection(SecureTarget(targets, self._credentials))
         self._connections[group] = targets, made
         return made
@@ -179,18 +186,20 @@ class Deployment:
     # --- where pipelines live ---------------------------------------------------------------------
 
     async def locate(self, pipeline: str) -> str:
-        """host:port of a process of the group in which a pipeline lives that is not here; nothing where none says so."""
+        """host:port of a process of the group in which a pipeline lives that is not here; nothing where it lives nowhere. Raises
+        Refused(NOT_READY) where nobody who knows answers: that is no reason to give it up."""
         if self.is_alone:
             return ""
-        now_s = time.monotonic()
-        group, until_s = self._located.get(pipeline, (None, 0.0))
-        if now_s >= until_s:
+        group, nowhere_until_s = self._located.get(pipeline, (None, 0.0))
+        if group is not None:
+            group = await self._lives(group, pipeline)  # it may have moved since
+        if group is None and time.monotonic() >= nowhere_until_s:
             group = await self._find(pipeline)
-            kept_s = NOT_FOUND_S if group is None else LOCATED_S
-            self._located[pipeline] = group, now_s + kept_s
-            self._located.move_to_end(pipeline)
-            if len(self._located) > MAX_LOCATED:
-                self._located.popitem(last=False)
+            nowhere_until_s = time.monotonic() + NOT_FOUND_S if group is None else 0.0
+        self._located[pipeline] = group, nowhere_until_s
+        self._located.move_to_end(pipeline)
+        if len(self._located) > MAX_LOCATED:
+            self._located.popitem(last=False)
         return "" if group is None else self.address(group)
 
     def address(self, group: int) -> str:
@@ -199,17 +208,33 @@ class Deployment:
         return targets[int(time.monotonic()) % len(targets)] if targets else ""
 
     async def _find(self, pipeline: str) -> int | None:
+        """The first group that has it. Where none says so, it may be on its way, or in one that does not answer: the directory knows
+        what lives nowhere."""
         others = self.others or ([DIRECTORY_GROUP] if self.group != DIRECTORY_GROUP else [])
+        asking = [asyncio.ensure_future(self._lives(group, pipeline)) for group in others]
+        try:
+            for answer in asyncio.as_completed(asking):
+                if (group := await answer) is not None:
+                    return group
+        finally:
+            for asked in asking:
+                asked.cancel()
+        placement = await self.ask(Ask(DIRECTORY_GROUP, Where(pipeline)), LOCATE_TIMEOUT_S)
+        if placement is None:
+            return None
+        if not isinstance(placement, Placement) or placement.group == self.group:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {pipeline!r} is in no group that answers, and the directory, which group {DIRECTORY_GROUP} keeps, does "
+                "not say where it is; ask again",
+            )
+        return placement.group
+
+    async def _lives(self, group: int, pipeline: str) -> int | None:
         request = pb.AskRequest(lives=pb.PipelineAsked(pipeline=pipeline))
-        answers = await asyncio.gather(
-            *(self.say(group, request, LOCATE_TIMEOUT_S) for group in others)
-        )
-        return next((g for g, answer in zip(others, answers, strict=True) if _is_yes(answer)), None)
+        answer = await self.say(group, request, LOCATE_TIMEOUT_S)
+        return group if isinstance(answer, pb.AskResponse) and answer.said.yes else None
 
     def forget(self, pipeline: str) -> None:
         """What was known of where it lives may be so no more."""
         self._located.pop(pipeline, None)
-
-
-def _is_yes(answer: Any) -> bool:
-    return isinstance(answer, pb.AskResponse) and answer.said.yes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import structlog
 
 from tracker.client.connection import Backoff
 from tracker.core.log.losses import Move
-from tracker.core.moving.driver import Pause, follow
+from tracker.core.moving.driver import AWAY, Pause, follow
 from tracker.service.groups.deployment import Deployment
 from tracker.service.tasks import end
 
@@ -20,6 +21,8 @@ LOOK_INTERVAL_S = 0.5
 """How often it is looked whether a move is under way that nobody goes on with."""
 PAUSE_FIRST_S, PAUSE_MOST_S = 0.01, 1.0
 """Before what has to wait is asked again."""
+PATIENCE_S = 60.0
+"""For how long the same is asked. Then a move is given up, if that still can be: its pipeline stands meanwhile."""
 MAX_ENDED = 1_000
 """Moves of which it is remembered how they ended."""
 
@@ -69,6 +72,7 @@ class Mover:
         process = self._deployment.engine.process
         backoff, answer = Backoff(PAUSE_FIRST_S, PAUSE_MOST_S), None
         steps = follow(move, self._deployment.group)
+        before, until_s = None, 0.0
         log.info("moves", pipeline=move.pipeline, group=move.group, arrives=move.arrives)
         try:
             while True:
@@ -76,10 +80,15 @@ class Mover:
                 known = process.membership.moving.get(move.pipeline)
                 if known is None or known.number != move.number:
                     break  # another process has ended it
+                is_in_time = time.monotonic() < until_s
                 if isinstance(asked, Pause):
-                    await asyncio.sleep(backoff.pause_s())
+                    await asyncio.sleep(backoff.pause_s() if is_in_time else 0.0)
                     answer = None
+                elif asked is before and not is_in_time:
+                    answer = AWAY
                 else:
+                    if asked is not before:
+                        before, until_s = asked, time.monotonic() + PATIENCE_S
                     answer = await self._deployment.ask(asked)
         except StopIteration as over:
             self.given_up[move.number] = over.value

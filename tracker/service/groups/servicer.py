@@ -14,6 +14,7 @@ from tracker.core.moving.driver import AWAY, Ask, Piece, Where
 from tracker.core.moving.parts import in_pieces
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.service.engine import Engine
+from tracker.service.failpoints import failpoint
 from tracker.service.groups.deployment import Deployment
 from tracker.service.groups.load import Load
 from tracker.service.groups.mover import Mover
@@ -106,7 +107,8 @@ class GroupServicer:
         moving = process.membership.moving.get(name)
         if moving is None and request.group == deployment.group:
             return pb.MovePipelineResponse(over=True, group=deployment.group)
-        self._check_target(name, request.group)
+        if moving is None:
+            await self._check_takes_part(name, request.group)
         placed = process.placed(name) if moving is None else moving.version
         await self._engine.ask(m.MovePipeline(object(), name, placed, request.group))
         move = process.membership.moving.get(name)
@@ -121,10 +123,15 @@ class GroupServicer:
         group = deployment.group if here else request.group
         return pb.MovePipelineResponse(over=over, group=group, given_up=why if over else "")
 
-    def _check_target(self, name: str, group: int) -> None:
-        known = self._deployment.groups.get(group)
+    async def _check_takes_part(self, name: str, group: int) -> None:
+        """Raises Refused where a group cannot take a pipeline, or where it or the directory does not answer: from when a move begins
+        until the directory has decided on it, nothing is taken of the pipeline."""
+        deployment = self._deployment
+        known = deployment.groups.get(group)
+        if known is None or known.cordoned:  # as it was a moment ago
+            known = (await deployment.look()).get(group)
         if known is None:
-            there = sorted(self._deployment.groups) or "none beside this one"
+            there = sorted(deployment.groups) or "none beside this one"
             raise Refused(
                 RefusalCode.INVALID,
                 f"pipeline {name!r} cannot move to group {group}: there is none, the groups are {there}",
@@ -133,6 +140,18 @@ class GroupServicer:
             raise Refused(
                 RefusalCode.CONFLICT,
                 f"pipeline {name!r} cannot move to group {group}: that is cordoned; lowmark groups cordon {group} --undo",
+            )
+        where = pb.AskRequest(where=pb.PipelineAsked(pipeline=name))
+        members = pb.AskRequest(members=pb.NothingAsked())
+        placed, taken = await asyncio.gather(
+            deployment.say(DIRECTORY_GROUP, where, PLACE_TIMEOUT_S),
+            deployment.say(group, members, PLACE_TIMEOUT_S),
+        )
+        _raise(placed, f"pipeline {name!r} does not move")
+        if taken is AWAY:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {name!r} does not move: group {group} does not answer; ask again when that is back, or name another group",
             )
 
     async def CordonGroup(
@@ -219,7 +238,9 @@ class GroupServicer:
     # --- between groups ---------------------------------------------------------------------------
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:
-        return await self._peers.serve(context, "Ask", self._answer(request))
+        answer = await self._peers.serve(context, "Ask", self._answer(request))
+        failpoint(f"answer-{request.WhichOneof('what')}")
+        return answer
 
     async def _answer(self, request: pb.AskRequest) -> pb.AskResponse:
         process = self._engine.process

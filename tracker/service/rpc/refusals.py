@@ -17,7 +17,7 @@ from tracker.service.rpc.wrapping import Interceptor, Wrapped, wrapped
 from tracker.wire.refusals import unreadable
 
 Locate = Callable[[str], Awaitable[str]]
-"""Of a pipeline, to host:port of a process of the group in which it lives, or nothing."""
+"""Of a pipeline, to host:port of a process of the group in which it lives, or nothing; may raise Refused."""
 
 _WAITS = {
     "/acker.v1.ProgressService/Subscribe", "/acker.v1.ProgressService/WaitUntil",
@@ -60,10 +60,13 @@ class EndRefused(Interceptor):
         return served
 
     async def _elsewhere(self, refusal: Refusal, waits: bool) -> Refusal:
-        """A refusal of a pipeline that is not here, with where it is, if it lives in another group."""
+        """A refusal of a pipeline that is not here: with where it is, if it lives in another group, and for now where nobody knows."""
         if not refusal.pipeline or self._locate is None:
             return refusal
-        address = await self._locate(refusal.pipeline)
+        try:
+            address = await self._locate(refusal.pipeline)
+        except Refused as unknown:
+            return unknown.refusal
         if not address:
             return refusal
         code = RefusalCode.NOT_READY if waits else RefusalCode.NOT_HOME
