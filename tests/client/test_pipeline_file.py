@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracker.client.moments import parse_duration_ns, parse_slot
-from tracker.client.pipeline_file import begins_now, load_pipeline
+from tracker.client.pipeline_file import begins_now, group_named, load_pipeline
 from tracker.core.model import Edge, PipelineSpec, SilentFront
 from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.errors import InvalidError
@@ -70,6 +70,8 @@ def test_a_start_is_a_moment_however_yaml_reads_it(start: str) -> None:
         (SMALL + "silent_front: shout", "silent_front: .*'hold' or 'evict'.*'shout'"),
         (SMALL + "silent_front: evict", "evict_after_ms must be positive"),
         (SMALL + "max_nodes: -1", "max_nodes is -1; it must be positive"),
+        (SMALL + "group: 256", "group: .*less than 256.*256"),
+        (SMALL + "group: one", "group: .*integer"),
     ],
 )
 def test_what_cannot_be_is_said_with_its_place(text: str, says: str) -> None:
@@ -122,6 +124,11 @@ def test_what_is_wrong_is_found_by_its_line_and_column(right: str, wrong: str, p
 def test_a_start_of_now_is_the_moment_of_registering() -> None:
     assert begins_now(SMALL + "start: now\n") and begins_now(SMALL + "start: ' now '\n")
     assert not begins_now(SMALL) and not begins_now(SMALL + "start: 2026-03-01\n")
+
+
+def test_a_group_is_where_a_new_pipeline_is_to_live_and_nothing_of_the_pipeline() -> None:
+    assert group_named(SMALL + "group: 0\n") == 0 and group_named(SMALL) is None
+    assert load_pipeline(SMALL + "group: 3\n") == load_pipeline(SMALL)
 
 
 @pytest.mark.parametrize(

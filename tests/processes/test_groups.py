@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -135,6 +136,23 @@ def test_a_directory_that_is_away_keeps_nobody_from_what_there_is(groups: list[T
         pytest.raises(Exception, match="the directory does not answer"),
     ):
         admin.register(PipelineSpec("new", ("s",), open=True))
+
+
+def test_a_file_names_the_group_of_a_new_pipeline(groups: list[Tracker], tmp_path: Path) -> None:
+    """Whichever group has the least to do, and whichever is asked; one that is there stays there."""
+    file = tmp_path / "orders.yaml"
+
+    def applied(group: int) -> subprocess.CompletedProcess[str]:
+        file.write_text(f"name: orders\nsegments: [price]\nopen: true\ngroup: {group}\n")
+        return lowmark("--target", groups[0].target, "pipelines", "apply", "-f", str(file))
+
+    refused = applied(7)
+    assert (
+        refused.returncode == 1 and "there is no group 7; the groups are [0, 1]" in refused.stderr
+    )
+    for group in (1, 0):
+        assert applied(group).returncode == 0
+        assert where(groups, "orders") == [1]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tracker.cli.common import (
 from tracker.cli.shared import Shared
 from tracker.cli.slots import slot_named
 from tracker.client import Admin, PipelineInfo
-from tracker.client.pipeline_file import begins_now, load_pipeline
+from tracker.client.pipeline_file import begins_now, group_named, load_pipeline
 from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.errors import Code, InvalidError, RefusedError
 from tracker.view.explanations import cell_json, ranges_text
@@ -61,6 +61,9 @@ def pipelines_apply(
         raise typer.BadParameter(f"{file} has no *.yaml")
     texts = {str(each): _text(each) for each in files}
     specs = [load_pipeline(text, name) for name, text in texts.items()]
+    groups = {
+        spec.name: group_named(text) for spec, text in zip(specs, texts.values(), strict=True)
+    }
     of_now = {
         spec.name for spec, text in zip(specs, texts.values(), strict=True) if begins_now(text)
     }
@@ -70,7 +73,13 @@ def pipelines_apply(
         for spec in specs:
             if spec.name in of_now:
                 spec = _as_begun(admin, spec)
-            applied = admin.apply(spec, dry_run=dry_run, drop_open=drop_open, succeeds=succeeds)
+            applied = admin.apply(
+                spec,
+                dry_run=dry_run,
+                drop_open=drop_open,
+                succeeds=succeeds,
+                group=groups[spec.name],
+            )
             changes, start_slot = applied.changes, applied.spec.start_slot
             outcome = "registered" if applied.created else "unchanged"
             if succeeds and applied.created:

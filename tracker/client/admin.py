@@ -133,6 +133,7 @@ class Admin(Closing):
         dry_run: bool = False,
         drop_open: bool = False,
         succeeds: str | None = None,
+        group: int | None = None,
     ) -> Applied:
         """Registers a pipeline, or lets one that is there become this one while it runs: its limits, also lower ones
         (what is over them stays), its segments and edges, and the rest. Segments that are not named any more are removed:
@@ -140,11 +141,12 @@ class Admin(Closing):
         removed segments is written off, and returned; UnavailableError where a shard does not answer with what that is:
         repeat it. succeeds: the name of a pipeline in whose place a new one comes, where what is to change cannot: unless it has
         a start of its own, it begins where that one is complete, which is waited for as long as the timeout of this object
-        (with dry_run it is not). Raises RefusedError where it cannot become so while it runs, with what to do instead, and
+        (with dry_run it is not). group: where a new one is to live, in a deployment of several groups; else it is the one that has
+        the least to do. Raises RefusedError where it cannot become so while it runs, with what to do instead, and
         with what is open of a pipeline that is to be succeeded."""
         if succeeds is not None:
             spec = succeeding(self, spec, succeeds, 0.0 if dry_run else self._timeout_s)
-        answer = self._register(spec, change=True, check_only=dry_run)
+        answer = self._register(spec, change=True, check_only=dry_run, group=group)
         before = spec_from_pb(answer.before) if answer.HasField("before") else None
         now = spec_from_pb(answer.spec)
         dropped = self._drop_open(now, dry_run) if drop_open and not answer.created else ()
@@ -168,7 +170,7 @@ class Admin(Closing):
                     self.retire(spec.name, "", as_shown(cells))
                 yield from cells
 
-    def _register(self, spec: PipelineSpec, **how: bool) -> Any:
+    def _register(self, spec: PipelineSpec, **how: Any) -> Any:
         request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec), **how)
         return self._call(lambda stub: stub.RegisterPipeline, request)
 

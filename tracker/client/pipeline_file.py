@@ -34,6 +34,7 @@ from tracker.client.yaml_text import brief, load_mapping, position, problems, sh
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.home.registration import check_spec
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
+from tracker.core.model.placements import MAX_GROUPS
 from tracker.core.model.rounds import MAX_ROUNDS
 from tracker.errors import Code, InvalidError
 
@@ -63,6 +64,12 @@ def begins_now(text: str) -> bool:
     """Whether the pipeline of a text that is one begins when it is registered: one that is there has begun."""
     start = load_mapping(text, "it", MAX_FILE_CHARACTERS, "of a pipeline").get("start")
     return isinstance(start, str) and start.strip() == NOW
+
+
+def group_named(text: str) -> int | None:
+    """The group in which a new pipeline of a text that is one is to live, if it names one."""
+    group: int | None = load_mapping(text, "it", MAX_FILE_CHARACTERS, "of a pipeline").get("group")
+    return group
 
 
 def _edge(value: Any) -> Any:
@@ -160,6 +167,7 @@ class _PipelineModel(_Strict):
     max_open_units: int | None = None
     max_nodes: int | None = None
     max_staged: int | None = None
+    group: Annotated[int, Field(ge=0, lt=MAX_GROUPS)] | None = None
 
 
 _LIMITS = ("horizon_slots", "max_open_cells", "max_open_units", "max_nodes", "max_staged")
