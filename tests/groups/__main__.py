@@ -26,7 +26,7 @@ from tests.waits import HANG_S
 NAME = "groups"
 SECONDS, PIPELINES = 600.0, 30
 WHOLE = Form(SECONDS, DEATHS, away_s=60.0, stopped_s=20.0)
-QUICK = Form(60.0, SOME_DEATHS, away_s=8.0, stopped_s=8.0)
+QUICK = Form(60.0, SOME_DEATHS, away_s=10.0, stopped_s=10.0)
 SABOTAGED_MOVES = 12
 SABOTAGED_FINISH_S = 20.0
 SABOTAGES = ("early", "lost", "double", "twice")

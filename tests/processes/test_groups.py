@@ -211,3 +211,14 @@ def test_a_pipeline_is_found_when_the_group_in_which_it_was_before_is_gone(
             server.kill()
         with Admin(first.target, HANG_S) as admin:
             assert admin.pipeline(SPEC.name).group == 2
+
+
+def test_a_directory_that_has_just_come_back_takes_nothing_for_unknown(
+    groups: list[Tracker],
+) -> None:
+    first, _ = groups
+    registered_in(groups, 1)
+    first.shards[0].kill()
+    first.shards[0].start()
+    with Admin(first.target, HANG_S) as admin:  # its first answer counts
+        assert admin.pipeline(SPEC.name).group == 1

@@ -60,8 +60,8 @@ class Deployment:
         self._connections: dict[int, tuple[tuple[str, ...], AsyncConnection]] = {}
         self._closing: set[asyncio.Future[None]] = set()
         """Connections to where a group was reached before."""
-        self.groups: dict[int, Group] = {}
-        """All of them, also the own one, as they were heard of last."""
+        self._heard: dict[int, Group] = {}
+        """What the directory has said last, where that is another group."""
         self.directory_answers = True
         """Whether the directory has answered when it was asked last."""
         self._located: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
@@ -89,16 +89,18 @@ class Deployment:
                 log.exception("groups_not_known")
             await asyncio.sleep(LOOK_INTERVAL_S)
 
-    async def look(self) -> dict[int, Group]:
-        """All groups, as the directory knows them now; as it did before, where it does not answer. Every shard of the directory's
-        group knows them by itself."""
-        if self.group == DIRECTORY_GROUP:
-            self.groups = dict(self.engine.process.groups)
-            return self.groups
-        found = await self.ask(Ask(DIRECTORY_GROUP, None))
-        self.directory_answers = isinstance(found, tuple)
-        if isinstance(found, tuple):
-            self.groups = {each.group: each for each in found}
+    @property
+    def groups(self) -> Mapping[int, Group]:
+        """All of them, also the own one, as they were heard of last. Every shard of the directory's group knows them by itself."""
+        return self.engine.process.groups if self.group == DIRECTORY_GROUP else self._heard
+
+    async def look(self) -> Mapping[int, Group]:
+        """All groups, as the directory knows them now; as it did before, where it does not answer."""
+        if self.group != DIRECTORY_GROUP:
+            found = await self.ask(Ask(DIRECTORY_GROUP, None))
+            self.directory_answers = isinstance(found, tuple)
+            if isinstance(found, tuple):
+                self._heard = {each.group: each for each in found}
         return self.groups
 
     async def _make_known(self) -> None:
@@ -222,13 +224,16 @@ class Deployment:
         placement = await self.ask(Ask(DIRECTORY_GROUP, Where(pipeline)), LOCATE_TIMEOUT_S)
         if placement is None:
             return None
-        if not isinstance(placement, Placement) or placement.group == self.group:
+        group = placement.group if isinstance(placement, Placement) else self.group
+        if group != self.group and not self.targets(group):
+            await self.look()
+        if group == self.group or not self.targets(group):
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"pipeline {pipeline!r} is in no group that answers, and the directory, which group {DIRECTORY_GROUP} keeps, does "
                 "not say where it is; ask again",
             )
-        return placement.group
+        return group
 
     async def _lives(self, group: int, pipeline: str) -> int | None:
         request = pb.AskRequest(lives=pb.PipelineAsked(pipeline=pipeline))

@@ -166,7 +166,7 @@ class GroupServicer:
         wanted = Group(known.group, known.addresses, request.cordoned)
         answer = await self._deployment.ask(Ask(DIRECTORY_GROUP, wanted))
         _raise(answer, "cordoned")
-        self._deployment.groups[request.group] = wanted
+        await self._deployment.look()
         return pb.CordonGroupResponse()
 
     # --- placing ----------------------------------------------------------------------------------
