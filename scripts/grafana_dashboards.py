@@ -39,8 +39,8 @@ from tracker.metrics.names import COUNTER, HISTOGRAM, PROCESS, SERVICE, Metric
 DIRECTORY = CHART / "files" / "grafana"
 PAGE = ROOT / "docs" / "grafana.md"
 METRICS = {metric.name: metric for metric in (*SERVICE, *PROCESS)}
-OF_THE_TARGET = ("namespace", "job", "instance")
-"""Labels that Prometheus adds to whatever it scrapes."""
+OF_THE_TARGET = ("namespace", "job", "instance", "group")
+"""Labels that Prometheus adds to whatever it scrapes, and the one that all samples of a tracker's process have."""
 MOST_SERIES = 10
 """Lines of a panel that has one for each pipeline, segment or front: the largest."""
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -82,7 +82,7 @@ class Query:
     def expression(self, of_a_pipeline: bool) -> str:
         """In PromQL. Raises NoSuchMetric."""
         metric = self.declared
-        matchers = ['namespace=~"$namespace"', 'job=~"$job"']
+        matchers = ['namespace=~"$namespace"', 'job=~"$job"', 'group=~"$group"']
         if of_a_pipeline and "pipeline" in metric.labels:
             matchers.append('pipeline="$pipeline"')
         matchers += [self.where] if self.where else []
@@ -187,6 +187,7 @@ class Board:
         asked = "lowmark_serving"
         yield _variable("namespace", asked).include_all(True).all_value(".*")
         yield _variable("job", asked).include_all(True).all_value(".*")
+        yield _variable("group", asked).include_all(True).all_value(".*")
         if self.of_a_pipeline:
             yield _variable("pipeline", "lowmark_pipeline_complete")
 
@@ -225,7 +226,7 @@ FLEET = Board(
     "fleet", "Lowmark: all pipelines", False,
     (
         ("Now", (
-            _number("Pipelines", Query("lowmark_pipelines", "max")),
+            _number("Pipelines", Query("lowmark_pipelines", "max", ("group",), over="sum")),
             _number("Complete", Query("lowmark_pipeline_complete", "max", ("pipeline",), over="sum")),
             _number("Largest lag", Query("lowmark_segment_lag_seconds", "min", _SEGMENT, over="max"), "s"),
             _number("Open items", Query("lowmark_segment_open_items", "sum")),

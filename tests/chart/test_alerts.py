@@ -37,7 +37,7 @@ def test_an_alert_that_does_not_fire_is_found(tmp_path: Path) -> None:
 
 def test_alerts_are_about_metrics_and_labels_that_there_are() -> None:
     metrics = {metric.name: set(metric.labels) for metric in SERVICE}
-    target = {"namespace", "job", "pod", "instance", "le"}
+    target = {"namespace", "job", "group", "pod", "instance", "le"}
     for name, rule in alerts().items():
         used = {m.removesuffix("_bucket") for m in re.findall(r"\blowmark_\w+", rule["expr"])}
         assert used and used <= set(metrics), name

@@ -40,7 +40,7 @@ def test_a_label_that_there_is_not_is_noticed() -> None:
 
 
 def test_queries_read_as_they_should() -> None:
-    of_all = 'namespace=~"$namespace", job=~"$job"'
+    of_all = 'namespace=~"$namespace", job=~"$job", group=~"$group"'
     assert LAG.expression(False) == f"min by (segment) (lowmark_segment_lag_seconds{{{of_all}}})"
     of_one = f'{of_all}, pipeline="$pipeline"'
     text = f"max (min by (segment) (lowmark_segment_lag_seconds{{{of_one}}})) * 1000"

@@ -19,6 +19,7 @@ RATE_INTERVAL = "1m"
 VARIABLES = {
     "$namespace": ".*",
     "$job": ".*",
+    "$group": ".*",
     "$pipeline": RUNNING,
     "$__rate_interval": RATE_INTERVAL,
 }

@@ -23,9 +23,9 @@ def text_of(address: str) -> str:
 
 
 def samples_of(text: str) -> Samples:
-    """By name and labels."""
+    """By name and labels, but for `group`, which all samples of a tracker have."""
     return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
+        (sample.name, frozenset(sample.labels.items() - {("group", "0")})): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }

@@ -197,6 +197,16 @@ def test_freshness_is_told_of_whole_pipelines_first_and_numbers_have_no_clock(
     assert value(told, "lowmark_freshness_level_seconds", **hour) == 0, "one each 12 seconds"
 
 
+def test_every_sample_names_the_group_of_its_process(tmp_path: Path) -> None:
+    """Also one that waits, and what the operating system says of it."""
+    options = ("--group", "3", "--directory", "127.0.0.1:1")
+    tracker = Tracker(tmp_path, standbys=1, metrics=True, options=options)
+    with closing(tracker), tracker.standbys[0] as standby:
+        samples = samples_of(text_when(standby.metrics, bool))
+    assert value(samples, "lowmark_serving", group="3") == 0
+    assert {dict(labels)["group"] for _, labels in samples} == {"3"}
+
+
 def test_latencies_are_counted_in_buckets() -> None:
     latencies = Latencies((0.001, 0.01))
     for seconds in (0.0005, 0.001, 0.005, 1.0):

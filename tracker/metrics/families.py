@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import ProcessCollector, generate_latest
@@ -54,14 +54,19 @@ class Families:
 class _All:
     """What is rendered: the families, and the operating system's view of the process."""
 
-    def __init__(self, families: Families) -> None:
-        self._families = families
+    def __init__(self, families: Families, labels: Mapping[str, str]) -> None:
+        self._families, self._labels = families, labels
 
     def collect(self) -> Iterator[Any]:
-        yield from self._families.collect()
-        yield from ProcessCollector(namespace="lowmark", registry=None).collect()
+        for family in (
+            *self._families.collect(),
+            *ProcessCollector("lowmark", registry=None).collect(),
+        ):
+            for sample in family.samples:
+                sample.labels.update(self._labels)
+            yield family
 
 
-def render(families: Families) -> bytes:
-    """The text that Prometheus reads."""
-    return generate_latest(_All(families))
+def render(families: Families, **labels: str) -> bytes:
+    """The text that Prometheus reads. labels: of every sample."""
+    return generate_latest(_All(families, labels))

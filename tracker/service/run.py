@@ -116,7 +116,7 @@ class AuxiliaryEndpoints:
 async def auxiliary_endpoints(config: ServerConfig) -> AsyncIterator[AuxiliaryEndpoints]:
     """Those that the configuration names, and the page that shows the tracker. Raises InvalidError,
     and OSError where one cannot listen."""
-    endpoints = AuxiliaryEndpoints(Probes(config.health_listen), ServiceMetrics())
+    endpoints = AuxiliaryEndpoints(Probes(config.health_listen), ServiceMetrics(config.group))
     dashboard = _dashboard(config)
     metrics = endpoints.metrics.listen(config.metrics_listen) if config.metrics_listen else None
     async with AsyncExitStack() as stack:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tracker import __version__
 from tracker.core.insight.describe import ShardRole
 from tracker.core.insight.measures import FrontMeasures, PipelineMeasures, SegmentMeasures
+from tracker.core.model.placements import DIRECTORY_GROUP
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.http import HttpServer
 from tracker.metrics.exposition import metrics_server
@@ -38,14 +39,16 @@ MAX_FRONTS = 2_000
 class ServiceMetrics:
     """The metrics of one process: of the shard that it serves, while it serves one."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: int = DIRECTORY_GROUP) -> None:
+        """group: the number of the process's group, which every sample has as its label `group`."""
+        self._group = str(group)
         self.server: TrackerServer | None = None
 
     def listen(self, address: str) -> HttpServer:
         """A server that tells them, to be started in the process's loop."""
 
         async def gather() -> bytes:
-            return await asyncio.to_thread(render, self.gather())
+            return await asyncio.to_thread(render, self.gather(), group=self._group)
 
         return metrics_server(address, gather)
 
