@@ -60,25 +60,19 @@ def pipelines_apply(
     if not files:
         raise typer.BadParameter(f"{file} has no *.yaml")
     texts = {str(each): _text(each) for each in files}
-    specs = [load_pipeline(text, name) for name, text in texts.items()]
-    groups = {
-        spec.name: group_named(text) for spec, text in zip(specs, texts.values(), strict=True)
-    }
-    of_now = {
-        spec.name for spec, text in zip(specs, texts.values(), strict=True) if begins_now(text)
-    }
-    if succeeds is not None and len(specs) > 1:
-        raise typer.BadParameter(f"{file} has {len(specs)} pipelines, and one succeeds another")
+    pipelines = [(load_pipeline(text, name), text) for name, text in texts.items()]
+    if succeeds is not None and len(pipelines) > 1:
+        raise typer.BadParameter(f"{file} has {len(pipelines)} pipelines, and one succeeds another")
     with connect(context) as admin:
-        for spec in specs:
-            if spec.name in of_now:
+        for spec, text in pipelines:
+            if begins_now(text):
                 spec = _as_begun(admin, spec)
             applied = admin.apply(
                 spec,
                 dry_run=dry_run,
                 drop_open=drop_open,
                 succeeds=succeeds,
-                group=groups[spec.name],
+                group=group_named(text),
             )
             changes, start_slot = applied.changes, applied.spec.start_slot
             outcome = "registered" if applied.created else "unchanged"
