@@ -124,6 +124,17 @@ def test_a_group_is_drained_and_given_nothing_more(groups: list[Tracker]) -> Non
     assert where(groups, "later") == [0]
 
 
+def test_a_group_that_does_not_answer_is_not_said_to_be_drained(groups: list[Tracker]) -> None:
+    first, second = groups
+    registered_in(groups, 1)
+    with paused(*second.servers):
+        drained = lowmark("--target", first.target, "groups", "drain", "1")
+    assert drained.returncode != 0 and "cordoned, and not drained" in drained.stderr
+    lowmark("--target", first.target, "groups", "cordon", "0", "--undo")
+    assert lowmark("--target", first.target, "groups", "drain", "1").returncode == 0
+    assert where(groups, SPEC.name) == [0]
+
+
 def test_a_directory_that_is_away_keeps_nobody_from_what_there_is(groups: list[Tracker]) -> None:
     first, second = groups
     registered_in(groups, 1)

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from tracker.cli.common import PipelineName, connect, say, show
-from tracker.client import Admin, GroupInfo, LowmarkError, RefusedError
+from tracker.client import Admin, GroupInfo, LowmarkError, RefusedError, UnavailableError
 from tracker.core.model import Refusal, RefusalCode
 
 MOVE_TIMEOUT_S = 120.0
@@ -81,8 +81,14 @@ def move(
 
 
 def _pipelines_of(admin: Admin, group: int) -> list[str]:
-    """The names of all that live in a group."""
-    return [info.spec.name for info in admin.pipelines() if info.group == group]
+    """The names of all that live in a group. Raises UnavailableError where it does not answer."""
+    names = [info.spec.name for info in admin.pipelines() if info.group == group]
+    if group in admin.silent_groups:
+        raise UnavailableError(
+            f"group {group} is cordoned, and not drained: it does not say what lives there "
+            f"({admin.silent_groups[group]}); repeat the command when it answers"
+        )
+    return names
 
 
 def _emptiest(admin: Admin, group: int) -> int:
