@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,6 +48,14 @@ class Rendered:
         assert len(found) == 1, f"{len(found)} {kind} {name}"
         return found[0]
 
+    def of_groups(self) -> Iterator[Rendered]:
+        """What each group of the deployment is, as if it were a release by itself: its set and its jobs, its values, and all that
+        is of no group."""
+        for group in range(self.values["groups"]):
+            overrides = self.values["groupOverrides"].get(str(group), {})
+            mine = [o for o in self.objects if group_of(o) in (None, group)]
+            yield replace(self, objects=mine, values=_merged(self.values, overrides))
+
     def pod_specs(self) -> Iterator[tuple[str, Object, Object]]:
         """Name, metadata and spec of each pod or pod template, that of sidecars too."""
         for o in self.objects:
@@ -61,6 +69,24 @@ class Rendered:
                 if key == "executor.yaml":
                     pod = yaml.safe_load(text)
                     yield f"ConfigMap/{o['metadata']['name']}", pod["metadata"], pod["spec"]
+
+
+def group_of(o: Object) -> int | None:
+    """The group that a set is, or whose shards a job looks after; none for all else."""
+    if o["kind"] == "Job":
+        args = o["spec"]["template"]["spec"]["containers"][0]["args"]
+        if args[0] != "shards":
+            return None
+    elif o["kind"] != "StatefulSet":
+        return None
+    return int(o["metadata"]["labels"].get("lowmark.dev/group", 0))
+
+
+def _merged(values: Values, over: Values) -> Values:
+    merged = dict(values)
+    for key, value in over.items():
+        merged[key] = _merged(values[key], value) if isinstance(value, dict) else value
+    return merged
 
 
 @cache
@@ -101,7 +127,7 @@ def render_upgrade(values: Values, running: Rendered | None = None, **was: str) 
     cluster to ask here, so the answer is put into a copy of the chart. Raises RefusedValues."""
     kept = dict(was)
     if running is not None:
-        kept = running.one("StatefulSet")["metadata"]["annotations"]
+        kept = next(running.of_groups()).one("StatefulSet")["metadata"]["annotations"]
     words = " ".join(f'"{name}" "{value}"' for name, value in kept.items())
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "lowmark"

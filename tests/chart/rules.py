@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typer.testing import CliRunner
 
 from local_tracker.agent.main import parse as parse_local_tracker
-from tests.chart.rendering import Object, Rendered
+from tests.chart.rendering import Object, Rendered, group_of
 from tracker.cli.app import app
 from tracker.client.pipeline_file import load_pipeline
 
@@ -265,7 +265,7 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
         yield "the peers' service gives no names, or only those of pods that are ready"
     port = values["tracker"]["port"]
     tail = f"{spec['serviceName']}.{rendered.namespace}.svc.{values['clusterDomain']}:{port}"
-    pods = [f"{found['metadata']['name']}-{n}.{tail}" for n in range(spec["replicas"])]
+    pods = pods_of(rendered, found)
     if spec["replicas"] != values["shards"] + values["standbys"]:
         yield f"{spec['replicas']} pods for {values['shards']} shards, {values['standbys']} standbys"
     kept = found["metadata"]["annotations"]
@@ -274,6 +274,8 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
         "initialShards": kept.get("lowmark.dev/initialShards"),
         "blockSlots": values["tracker"]["settings"]["block_slots"],
     }  # fmt: skip
+    if not group_of(found):
+        wanted["groups"] = values["groups"]
     if {f"lowmark.dev/{name}": str(value) for name, value in wanted.items()} != kept:
         yield f"the next upgrade would compare with {kept}"
     first = int(kept.get("lowmark.dev/initialShards", 0))
@@ -298,8 +300,43 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
     for _, where in ((o, o["metadata"]["name"]) for o in rendered.kind("ConfigMap")):
         if where.endswith("-client"):
             target = rendered.one("ConfigMap", where)["data"]["LOWMARK_TARGET"]
-            if target.split(",") != pods:
+            if not {*pods} <= {*target.split(",")}:
                 yield f"clients are told to ask {target}"
+
+
+def groups_are_one_deployment(rendered: Rendered) -> Iterator[str]:
+    """Each further group is told its number and the directory, owns its own pods alone, and is behind the one service."""
+    sets = rendered.kind("StatefulSet")
+    numbers = [group_of(o) for o in sets]
+    if sorted(map(str, numbers)) != sorted(map(str, range(rendered.values["groups"]))):
+        yield f"there are groups {numbers}, not {rendered.values['groups']}"
+    service = rendered.one("Service", str(sets[0]["metadata"]["name"]))["spec"]["selector"]
+    addresses = {number: pods_of(rendered, o) for number, o in zip(numbers, sets, strict=True)}
+    for number, o in zip(numbers, sets, strict=True):
+        container = o["spec"]["template"]["spec"]["containers"][0]
+        told = argument(container, "--group"), argument(container, "--directory")
+        wanted = (str(number), ",".join(addresses[0])) if number else ("", "")
+        if told != wanted:
+            yield f"group {number} is told {told}, not {wanted}"
+        labels = o["spec"]["template"]["metadata"]["labels"]
+        if not matches(service, labels):
+            yield f"group {number} is not behind the service"
+        owners = [each["metadata"]["name"] for each in sets
+                  if matches(each["spec"]["selector"]["matchLabels"], labels) and group_of(each)]  # fmt: skip
+        if owners != [o["metadata"]["name"]] * bool(number):
+            yield f"pods of group {number} are those of {owners}, too"
+    targets = [o["data"]["LOWMARK_TARGET"].split(",") for o in rendered.kind("ConfigMap")
+               if o["metadata"]["name"].endswith("-client")]  # fmt: skip
+    for target in targets:
+        if sorted(target) != sorted(each for some in addresses.values() for each in some):
+            yield f"clients are told to ask {target}, and not every process of every group"
+
+
+def pods_of(rendered: Rendered, found: Object) -> list[str]:
+    """host:port of the pods of a set."""
+    values, spec = rendered.values, found["spec"]
+    tail = f"{spec['serviceName']}.{rendered.namespace}.svc.{values['clusterDomain']}:{values['tracker']['port']}"
+    return [f"{found['metadata']['name']}-{n}.{tail}" for n in range(spec["replicas"])]
 
 
 def probes_are_native(rendered: Rendered) -> Iterator[str]:
@@ -625,5 +662,11 @@ RULES: tuple[Rule, ...] = (
 
 
 def rule_violations(rendered: Rendered) -> list[str]:
-    """What breaks the rules."""
-    return [f"{rule.__name__}: {said}" for rule in RULES for said in rule(rendered)]
+    """What breaks the rules: each group by itself, or all together."""
+    broken = [
+        f"{groups_are_one_deployment.__name__}: {said}"
+        for said in groups_are_one_deployment(rendered)
+    ]
+    for part in rendered.of_groups():
+        broken += [f"{rule.__name__}: {said}" for rule in RULES for said in rule(part)]
+    return [*dict.fromkeys(broken)]

@@ -103,6 +103,17 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a size without a unit": ({"store": {"sqlite": {"size": "10"}}}, "size"),
     "a name that is no file": ({"pipelines": {"a b": {"segments": ["a"]}}}, "a b"),
     "a pipeline without segments": ({"pipelines": {"p": {"fronts": 1}}}, "segments"),
+    "a group that is not there": (
+        {"groups": 2, "groupOverrides": {"2": {"shards": 2}}}, "groupOverrides has group 2, and groups is 2",
+    ),
+    "groups in one store": ({"groups": 2, "store": REDIS}, "groupOverrides.1.store.redis to another"),
+    "groups in one store, said twice": (
+        {"groups": 2, "store": REDIS, "groupOverrides": {"1": {"store": REDIS}}}, "not each has a store of its own",
+    ),
+    "a group with certificates of its own": (
+        {"groups": 2, "groupOverrides": {"1": {"tls": {}}}}, "groupOverrides",
+    ),
+    "overrides of the first group": ({"groupOverrides": {"0": {"shards": 2}}}, "groupOverrides"),
     "a service for those outside": ({"service": {"type": "LoadBalancer"}}, "service.type"),
 }  # fmt: skip
 
@@ -158,6 +169,24 @@ def test_an_upgrade_that_would_lose_shards_is_refused(changed: dict[str, Any], a
     with pytest.raises(RefusedValues) as refused:
         render_upgrade({**running, **changed}, before)
     assert advice in str(refused.value)
+
+
+def test_a_group_does_not_go_before_its_pipelines_have() -> None:
+    before = render({"groups": 3})
+    with pytest.raises(RefusedValues, match=r"groups changes from 3 to 2 without hooks\.enabled"):
+        render_upgrade({"groups": 2, "hooks": {"enabled": False}}, before)
+
+
+def test_groups_in_redis_have_a_store_each() -> None:
+    another = {"store": {"redis": {"url": "redis://another:6379"}}}
+    assert (
+        len(
+            render({"groups": 2, "store": REDIS, "groupOverrides": {"1": another}}).kind(
+                "StatefulSet"
+            )
+        )
+        == 2
+    )
 
 
 def test_shards_do_not_change_while_standbys_serve_them() -> None:

@@ -14,12 +14,21 @@ import yaml
 pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this machine")
 
 from scripts import chart_readme
-from tests.chart.rendering import CHART, CI_VALUES, Rendered, lint, render, values_of
+from tests.chart.rendering import (
+    CHART,
+    CI_VALUES,
+    Rendered,
+    lint,
+    render,
+    render_upgrade,
+    values_of,
+)
 from tests.chart.rules import (
     RULES,
     component,
     credentials_are_made,
     doors_are_shut,
+    groups_are_one_deployment,
     names_fit,
     rule_violations,
     shards_find_each_other,
@@ -63,6 +72,72 @@ def test_names_fit_whatever_the_release_is_called() -> None:
     for release in ("r", "lowmark", "a-release-with-a-very-long-name-as-long-as-helm-allow"):
         rendered = render(values_of(EVERYTHING), release=release)
         assert list(names_fit(rendered)) == list(shards_find_each_other(rendered)) == [], release
+
+
+GROUPS = CHART / "ci" / "groups-values.yaml"
+
+
+def test_each_group_has_values_of_its_own() -> None:
+    rendered = render(values_of(GROUPS))
+    first, second, third = (part.one("StatefulSet")["spec"] for part in rendered.of_groups())
+    assert [each["replicas"] for each in (first, second, third)] == [1, 2, 1]
+    limits = [
+        each["template"]["spec"]["containers"][0]["resources"]["limits"] for each in (first, second)
+    ]
+    assert [each["memory"] for each in limits] == ["2Gi", "4Gi"]
+    (claim,) = third["volumeClaimTemplates"]
+    assert claim["spec"]["storageClassName"] == "fast"
+
+
+def test_groups_are_drained_before_they_go_and_opened_when_they_come() -> None:
+    def jobs(groups: int, before: Rendered) -> dict[str, tuple[str, str, list[str]]]:
+        """By name of a job when it runs, where in the order, and its words; each may ask every process that there is."""
+        found = {}
+        rendered = render_upgrade({"groups": groups}, before)
+        assert rule_violations(rendered) == []
+        for job in rendered.kind("Job"):
+            (container,) = job["spec"]["template"]["spec"]["containers"]
+            if container["name"] == "groups":
+                notes = job["metadata"]["annotations"]
+                target = next(e["value"] for e in container["env"] if e["name"] == "LOWMARK_TARGET")
+                assert target.count(",") == 3
+                when = notes["helm.sh/hook"], notes["helm.sh/hook-weight"]
+                found[job["metadata"]["name"]] = (*when, container["args"])
+        return found
+
+    assert jobs(2, render({"groups": 4})) == {
+        "demo-lowmark-drain-2": ("pre-upgrade", "-2", ["groups", "drain", "2"]),
+        "demo-lowmark-drain-3": ("pre-upgrade", "-3", ["groups", "drain", "3"]),
+    }
+    assert jobs(4, render({"groups": 3})) == {
+        "demo-lowmark-open-3": ("post-upgrade", "-3", ["groups", "cordon", "3", "--undo"]),
+    }
+    assert jobs(4, render({"groups": 4})) == {}
+
+
+def _spoilt(rendered: Rendered, group: int) -> Any:
+    return [*rendered.of_groups()][group].one("StatefulSet")["spec"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda r: r.objects.remove([*r.of_groups()][2].one("StatefulSet")),
+        lambda r: _container_of(_spoilt(r, 1))["args"].remove("--group=1"),
+        lambda r: _spoilt(r, 2)["selector"]["matchLabels"].update({"lowmark.dev/group": "1"}),
+        lambda r: r.one("Service", "demo-lowmark")["spec"]["selector"].update(x="y"),
+        lambda r: r.one("ConfigMap", "demo-lowmark-client")["data"].update(LOWMARK_TARGET="demo:1"),
+    ],
+)  # fmt: skip
+def test_groups_that_are_not_one_deployment_are_found(spoil: Any) -> None:
+    rendered = copy.deepcopy(render(values_of(GROUPS)))
+    assert list(groups_are_one_deployment(rendered)) == []
+    spoil(rendered)
+    assert list(groups_are_one_deployment(rendered)) != []
+
+
+def _container_of(spec: Any) -> Any:
+    return spec["template"]["spec"]["containers"][0]
 
 
 def test_what_is_off_is_not_there() -> None:

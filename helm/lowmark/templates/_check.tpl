@@ -31,6 +31,27 @@
 {{- if and $changes $security.auth (not $security.adminToken) -}}
 {{- fail (printf "shards changes from %v to %v with tokens of your own: set auth.adminSecret to a secret with a token that may do so (lowmark credentials token resizer --allow '*=administer')." $wasShards $v.shards) -}}
 {{- end -}}
+{{- $wasGroups := index $was "lowmark.dev/groups" | default "1" -}}
+{{- if and (not .group) $was (ne (int $wasGroups) (int $v.groups)) (or (not $v.hooks.enabled) (and $security.auth (not $security.adminToken))) -}}
+{{- fail (printf "groups changes from %v to %v without hooks.enabled, or with tokens of your own and no auth.adminSecret: pipelines of a group that goes would be gone with it, and one that comes again would be given none. Set hooks.enabled to true, and auth.adminSecret to a secret with a token that may do so (lowmark credentials token groups --allow '*=administer')." $wasGroups $v.groups) -}}
+{{- end -}}
+{{- range $number, $own := $v.groupOverrides -}}
+{{- if ge (int $number) (int $v.groups) -}}
+{{- fail (printf "groupOverrides has group %s, and groups is %v, so the last one is %v: leave it out, or have more groups." $number $v.groups (sub (int $v.groups) 1)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .group (eq $v.store.kind "redis") -}}
+{{- $stores := list -}}
+{{- range $number := until (int $v.groups) -}}
+{{- $store := (fromYaml (include "lowmark.groupValues" (list $.base $number))).store -}}
+{{- if eq $store.kind "redis" -}}
+{{- $stores = append $stores (printf "%s %s %s" $store.redis.url $store.redis.existingSecret $store.redis.secretKey) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (len $stores) (len (uniq $stores)) -}}
+{{- fail (printf "groups is %v with store.kind redis, and not each has a store of its own: a group is a tracker by itself. Set groupOverrides.%v.store.redis to another address, secret or key of the secret." $v.groups .group) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq $v.store.kind "redis") $v.store.redis.url $v.store.redis.existingSecret -}}
 {{- fail "store.redis.url and store.redis.existingSecret are both set: keep one. An address with a password belongs into the secret." -}}
 {{- end -}}
@@ -70,7 +91,7 @@
 {{- if and $security.auth (not $security.clientToken) -}}
 {{- fail "auth.existingSecret needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark credentials token)." -}}
 {{- end -}}
-{{- if and $security.auth (not $v.tls.requireClientCertificates) (not $security.peerToken) (gt (add (max (int $v.shards) (include "lowmark.initialShards" . | int)) (int $v.standbys)) 1) -}}
+{{- if and $security.auth (not $v.tls.requireClientCertificates) (not $security.peerToken) (gt (add (max (int $v.shards) (include "lowmark.initialShards" . | int)) (int $v.standbys) (int $v.groups)) 2) -}}
 {{- fail "auth.existingSecret without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark credentials token --peer)." -}}
 {{- end -}}
 {{- if and $security.auth $v.dashboard.enabled (not $security.peerToken) -}}

@@ -48,15 +48,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ include "lowmark.fullname" . }}-peers
 {{- end -}}
 
+{{- /* The set of a group's pods. Group 0 is as a release without groups. */ -}}
+{{- define "lowmark.set" -}}
+{{ include "lowmark.fullname" . }}{{ with .group }}-group-{{ . }}{{ end }}
+{{- end -}}
+
+{{- /* By which the pods of a further group are known beside those of group 0, whose labels never change. A set owns no pod of another
+name. */ -}}
+{{- define "lowmark.groupLabel" -}}
+{{- with .group }}lowmark.dev/group: {{ . | quote }}{{ end -}}
+{{- end -}}
+
 {{- /* Of a tracker pod, by number: its name in DNS. */ -}}
 {{- define "lowmark.podHost" -}}
 {{- $root := index . 0 -}}
-{{ printf "%s-%v.%s.%s.svc.%s" (include "lowmark.fullname" $root) (index . 1) (include "lowmark.peersService" $root) $root.Release.Namespace $root.Values.clusterDomain }}
+{{ printf "%s-%v.%s.%s.svc.%s" (include "lowmark.set" $root) (index . 1) (include "lowmark.peersService" $root) $root.Release.Namespace $root.Values.clusterDomain }}
 {{- end -}}
 
 {{- /* The annotations of the set that runs; none where Helm has no cluster to ask, and at an install. */ -}}
 {{- define "lowmark.was" -}}
-{{- $running := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "lowmark.fullname" .) -}}
+{{- $running := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "lowmark.set" .) -}}
 {{- dig "metadata" "annotations" (dict) $running | toJson -}}
 {{- end -}}
 
@@ -84,13 +95,32 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ join "," $all }}
 {{- end -}}
 
-{{- /* host:port of all tracker processes, standbys too: whom clients ask. */ -}}
-{{- define "lowmark.target" -}}
+{{- /* host:port of all processes of a group, standbys too. */ -}}
+{{- define "lowmark.groupTarget" -}}
 {{- $all := list -}}
 {{- range $pod := until (add (int .Values.shards) (int .Values.standbys) | int) -}}
 {{- $all = append $all (printf "%s:%v" (include "lowmark.podHost" (list $ $pod)) $.Values.tracker.port) -}}
 {{- end -}}
 {{ join "," $all }}
+{{- end -}}
+
+{{- /* host:port of whom clients ask: all processes of all groups. What is done to one group's shards is asked of that alone. */ -}}
+{{- define "lowmark.target" -}}
+{{- if hasKey . "group" -}}
+{{ include "lowmark.groupTarget" . }}
+{{- else -}}
+{{- $all := list -}}
+{{- range $group := until (int .Values.groups) -}}
+{{- $all = append $all (include "lowmark.groupTarget" (dict "Values" (fromYaml (include "lowmark.groupValues" (list $ $group))) "Release" $.Release "Chart" $.Chart "group" $group)) -}}
+{{- end -}}
+{{ join "," $all }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The values of a group, by number: those of the release, and its own over them. */ -}}
+{{- define "lowmark.groupValues" -}}
+{{- $values := (index . 0).Values -}}
+{{- mergeOverwrite (deepCopy $values) (get $values.groupOverrides (toString (index . 1)) | default dict) | toYaml -}}
 {{- end -}}
 
 {{- /* The restricted profile of the pod security standards, and a root file system that is read only. */ -}}
