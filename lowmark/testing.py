@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from tracker.testing.asserting import assert_complete as assert_complete
     from tracker.testing.asserting import assert_nothing_lost as assert_nothing_lost
     from tracker.testing.clock import ManualClock as ManualClock
+    from tracker.testing.drivers import kill_and_restart as kill_and_restart
     from tracker.testing.hand import HandFront as HandFront
     from tracker.testing.hand import HandItem as HandItem
+    from tracker.testing.moments import Moment as Moment
 else:
     __all__, __getattr__, __dir__ = _face.of(__name__)

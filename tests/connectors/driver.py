@@ -23,11 +23,12 @@ from local_tracker.spark.session.tracked import Tracked
 from scripts.summary import ROOT
 from tests.connectors.connector import How, Site
 from tests.connectors.kinds import CONNECTORS
-from tests.spark_matrix.driver import Killer
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
 from tests.waits import PROGRAM_S
+from tracker.testing.killing import Killer
+from tracker.testing.moments import Moment
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def run_query(spark: SparkSession, run: Run, recorder: Recorder) -> None:
     """The query, until it has taken all that there is."""
     connector = next(kind for kind in CONNECTORS if kind.name == run.connector)
     if run.dies_at >= 0:
-        Killer.of(Path(run.directory), run.dies_at).plant("tick", "")
+        Killer.here(run.dies_at).plant(Moment.TICK)
     with recording(lambda _: recorder):
         site = Site(**run.site)
         tracked = Tracked(spark, run.target, run.pipeline, **connector.options(site))

@@ -54,7 +54,8 @@ NAMES = {
         "rescale_query slot_of_timestamp topic_ranges"
     ),
     "testing": (
-        "EmbeddedTracker HandFront HandItem ManualClock assert_complete assert_nothing_lost free_ports"
+        "EmbeddedTracker HandFront HandItem ManualClock Moment assert_complete assert_nothing_lost free_ports "
+        "kill_and_restart"
     ),
 }
 """By module of the public face (`""` is `lowmark` itself) its names. Who takes one away, or renames it, breaks programs

@@ -23,12 +23,13 @@ from pyspark.sql import DataFrame, SparkSession
 from local_tracker.spark.progress.asked import Asked
 from local_tracker.spark.progress.registered import register
 from tests.spark_matrix.connected import connected
-from tests.spark_matrix.driver import Killer
 from tests.spark_matrix.registry import LOCAL
 from tests.spark_matrix.sessions import make_session
 from tests.waits import HANG_S
 from tracker.client import Admin
 from tracker.client.connection import parse_targets
+from tracker.testing.killing import Killer
+from tracker.testing.moments import Moment
 from tracker.view.tables import TABLES
 
 EVERY, SLOTS = "100ms", 10
@@ -175,12 +176,13 @@ def main(target: str, pipeline: str, directory: Path, point: str, batch: int) ->
     if point == "none":
         run_stream(into_files(frame, directory).trigger(availableNow=True))
         return 0
-    killer = Killer.of(directory, batch)
+    killer = Killer.here(batch)
     if point == "tasks":
         frame = frame.mapInArrow(killer.in_task(), frame.schema)
     else:
         os.makedirs(directory / "out", exist_ok=True)
-        threading.Thread(target=killer.watch, args=(point,), daemon=True).start()
+        watched = (Moment(point), directory / "out", directory / "cp")
+        threading.Thread(target=killer.watch_files, args=watched, daemon=True).start()
     run_stream(into_files(frame, directory))
     return 1  # it runs until it is killed
 

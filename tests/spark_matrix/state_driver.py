@@ -27,7 +27,6 @@ from local_tracker.spark.query.follow import Follower
 from local_tracker.spark.session.tracked import Tracked
 from tests.spark.support import Batches
 from tests.spark_matrix.connected import connected
-from tests.spark_matrix.driver import MISSED, Killer
 from tests.spark_matrix.operators import OPERATORS, outside
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import Profile
@@ -35,6 +34,8 @@ from tests.spark_matrix.sessions import make_session
 from tests.spark_matrix.stateful import start_operator
 from tests.waits import HANG_S
 from tracker.errors import TrackingError
+from tracker.testing.killing import Killer
+from tracker.testing.moments import MISSED, Moment
 
 _POLL_S = 0.02
 
@@ -44,7 +45,7 @@ def die_before_ticks(killer: Killer, queries: int) -> None:
     commit, arrived, lock = Follower._commit, set[int](), threading.Lock()
 
     def dying_commit(follower: Follower, batch: int, record: Any) -> None:
-        if batch < killer.batch:
+        if killer.batch is not None and batch < killer.batch:
             commit(follower, batch, record)
             return
         with lock:
@@ -87,7 +88,7 @@ def main(
         spark = connected(directory, cores)
     else:
         spark = make_session(Profile("driver", f"local[{cores}]"), directory / "spark")
-    killer = Killer.of(directory, batch)
+    killer = Killer.here(batch)
     inputs = json.loads((directory / "inputs.json").read_text())
     recorder = Recorder(directory / "history" / f"driver-{os.getpid()}.jsonl")
     markers = {name: directory / f"in-task-{name}-{os.getpid()}" for name in names}
@@ -98,7 +99,9 @@ def main(
         if point == "commit":
             (name,) = names
             watching = threading.Thread(
-                target=killer.watch, args=(point, f"out-{name}", f"cp-{name}"), daemon=True
+                target=killer.watch_files,
+                daemon=True,
+                args=(Moment.COMMIT, directory / f"out-{name}", directory / f"cp-{name}"),
             )
             watching.start()
         for name in names:

@@ -2,7 +2,7 @@
 
     python -m tests.spark_matrix.visible TARGET PIPELINE DIRECTORY SHAPE POINT BATCH
 
-The points are those of `tests.spark_matrix.driver`, from `tick` on; status 3 says that the point was missed.
+The points are moments (`tracker.testing.moments`), from `tick` on; status 3 says that the point was missed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from local_tracker.spark.query.emits import EventTime
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.support import SCHEMA
-from tests.spark_matrix.driver import MISSED, Killer
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
+from tracker.testing.killing import Killer
+from tracker.testing.moments import MISSED, Moment
 
 SHOWN, FRONT = "shown", "windows"
 SLOT_MS, DELAY_MS = 10, 50
@@ -132,7 +133,7 @@ def start(spark: SparkSession, tracked: Tracked, directory: Path, shape: str) ->
 def main(target: str, pipeline: str, directory: Path, shape: str, point: str, batch: int) -> None:
     profile = Profile("driver", "local[2]", {"spark.sql.shuffle.partitions": "2"})
     spark = make_session(profile, directory / "spark")
-    Killer.of(directory, batch).plant(point, "file")
+    Killer.here(batch).plant(Moment(point))
     recorder = Recorder(directory / "history" / f"driver-{os.getpid()}.jsonl")
     with recording(lambda _: recorder):
         query = start(spark, Tracked(spark, target, pipeline), directory, shape)

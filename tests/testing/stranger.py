@@ -13,6 +13,7 @@ from pathlib import Path
 from hatchling import build
 
 from scripts.summary import ROOT
+from tests.docs.pages import blocks
 from tests.waits import PROGRAM_S
 
 
@@ -44,3 +45,11 @@ def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
     """What pytest says at its end: `{"passed": 2}`."""
     last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr
     return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last.split(" in ")[0])}
+
+
+def write_page(folder: Path, *, with_spark: bool) -> None:
+    """The programs of docs/testing.md and their tests, as files; those of a Spark query only if they are wanted."""
+    for block in blocks(ROOT / "docs" / "testing.md"):
+        name = block.info.removeprefix("python ")
+        if name.endswith(".py") and (with_spark or "spark" not in block.text):
+            (folder / name).write_text(block.text)

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks
-from tests.testing.stranger import installed, outcomes, run_pytest
-
-PAGE = ROOT / "docs" / "testing.md"
+from tests.testing.stranger import installed, outcomes, run_pytest, write_page
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +15,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_tests_of_the_page_pass_without_a_conftest(site: Path, tmp_path: Path) -> None:
-    for block in blocks(PAGE):
-        name = block.info.removeprefix("python ")
-        if name.endswith(".py") and "spark" not in block.text:
-            (tmp_path / name).write_text(block.text)
+    write_page(tmp_path, with_spark=False)
     done = run_pytest(tmp_path, site)
     assert (done.returncode, outcomes(done)) == (0, {"passed": 2}), done.stdout + done.stderr
 

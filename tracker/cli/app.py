@@ -62,8 +62,12 @@ NOUNS: dict[tuple[str, str], dict[str, Declared]] = {
         "create": ("credentials:create", TyperCommand),
         "token": ("credentials:token", TyperCommand),
     },
-    ("query", "Spark queries: follow one from outside, give its state more partitions."): {
+    (
+        "query",
+        "Spark queries: follow one from outside, kill its driver in a test, give its state more partitions.",
+    ): {
         "attach": ("attach:attach", Follows),
+        "check": ("query_check:query_check", Prints),
         "rescale": ("query_rescale:query_rescale", Prints),
     },
 }

@@ -19,6 +19,8 @@ from tracker.errors import TrackingError
 from tracker.files import STORES, FilesError, child, parent
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming import DataStreamWriter
+
     from local_tracker.spark.formats.interface import Source
     from local_tracker.spark.jvm import PlannedQuery
 
@@ -66,37 +68,57 @@ class _NotStarted:
 @contextmanager
 def _nothing_is_started(drafts: list[Draft]) -> Iterator[None]:
     """While it lasts, queries that are to be started are looked at instead."""
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQueryManager
+    from pyspark.sql.streaming import StreamingQueryManager
 
     from local_tracker.spark.jvm import planned_query
     from local_tracker.spark.session.tracked import Tracked
 
-    def look(writer: DataStreamWriter, name: str = "", table: str = "") -> _NotStarted:
+    def look(writer: DataStreamWriter, table: str = "", name: str = "") -> _NotStarted:
         drafts.append(_draft(planned_query(writer), name, table, len(drafts)))
         return _NotStarted()
 
-    def start(
+    def tracked_start(_: Any, writer: Any, *, node_id: str, **more: Any) -> _NotStarted:
+        return look(writer, more.get("to_table") or "", node_id)
+
+    with replaced(
+        *starts_by(look), (StreamingQueryManager, "awaitAnyTermination", lambda *_: None),
+        (Tracked, "start", tracked_start),
+    ):  # fmt: skip
+        yield
+
+
+Replaced = tuple[type, str, Callable[..., Any]]
+"""A class, one of its methods, and what stands for it."""
+
+
+def starts_by(start: Callable[[DataStreamWriter, str], Any]) -> tuple[Replaced, Replaced]:
+    """What stands for the two methods of Spark that start a query: a function of a writer, with all that it is given, and
+    of the table's name, if that is given."""
+    from pyspark.sql.streaming import DataStreamWriter
+
+    def start_of(
         writer: Any, path: Any = None, format: Any = None, outputMode: Any = None,
         partitionBy: Any = None, queryName: Any = None, **options: Any,
-    ) -> _NotStarted:  # fmt: skip
-        given = {"format": format, "outputMode": outputMode, "queryName": queryName}
+    ) -> Any:  # fmt: skip
+        given = {
+            "format": format, "outputMode": outputMode, "partitionBy": partitionBy, "queryName": queryName,
+        }  # fmt: skip
         for method, value in given.items():
             if value is not None:
                 getattr(writer, method)(value)
-        return look(writer.options(**options, **({} if path is None else {"path": path})))
+        return start(writer.options(**options, **({} if path is None else {"path": path})), "")
 
-    def to_table(writer: Any, tableName: str, *_: Any, **__: Any) -> _NotStarted:
-        return look(writer, table=tableName)
+    def to_table(writer: Any, tableName: str, *given: Any, **options: Any) -> Any:
+        return start(writer, tableName)
 
-    def tracked_start(_: Any, writer: Any, *, node_id: str, **more: Any) -> _NotStarted:
-        return look(writer, node_id, more.get("to_table") or "")
+    return (DataStreamWriter, "start", start_of), (DataStreamWriter, "toTable", to_table)
 
-    replaced = [
-        (DataStreamWriter, "start", start), (DataStreamWriter, "toTable", to_table),
-        (StreamingQueryManager, "awaitAnyTermination", lambda *_: None), (Tracked, "start", tracked_start),
-    ]  # fmt: skip
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, instead in replaced:
+
+@contextmanager
+def replaced(*methods: Replaced) -> Iterator[None]:
+    """While it lasts, other functions stand for methods."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in methods]
+    for owner, name, instead in methods:
         setattr(owner, name, instead)
     try:
         yield

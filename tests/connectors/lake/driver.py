@@ -19,8 +19,9 @@ from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from scripts.summary import ROOT
 from tests.connectors.lake.sessions import CATALOG, lake_session
 from tests.spark.support import SCHEMA
-from tests.spark_matrix.driver import MISSED, Killer
 from tests.waits import PROGRAM_S
+from tracker.testing.killing import Killer
+from tracker.testing.moments import MISSED
 
 
 def start(
@@ -57,7 +58,7 @@ def main(
 ) -> None:
     spark = lake_session(directory / "driver")
     spark.conf.set(f"spark.sql.catalog.{CATALOG}.warehouse", warehouse)
-    killer = Killer.of(directory, batch)
+    killer = Killer.here(batch)
     tracked = Tracked(spark, target, pipeline)
     query = start(spark, tracked, directory, fmt, table, killer.die_at)
     query.processAllAvailable()

@@ -23,6 +23,7 @@ from tests.spark_matrix import driver
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import SIDE, World
 from tests.waits import PROGRAM_S
+from tracker.testing.moments import MISSED
 
 SLOTS = (10, 20, 30, 40)
 KILLED_AT = 1
@@ -39,7 +40,7 @@ def run_driver(
         str(world.directory), sink, point, str(batch), master, str(partitions),
     ]  # fmt: skip
     ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
-    if ended.returncode not in (0, driver.MISSED, -signal.SIGKILL):
+    if ended.returncode not in (0, MISSED, -signal.SIGKILL):
         said = ended.stderr.decode(errors="replace")
         world.fail(f"the driver ended with status {ended.returncode}: {said[-3000:]}")
     return ended.returncode

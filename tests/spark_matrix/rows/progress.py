@@ -12,12 +12,12 @@ from pathlib import Path
 from examples.children import ROOT
 from local_tracker.spark.progress.frames import progress
 from local_tracker.spark.progress.registered import register
-from tests.spark_matrix import driver
 from tests.spark_matrix.progress import Asking, all_keys
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import World
 from tests.waits import PROGRAM_S
 from tracker.errors import TrackingError
+from tracker.testing.moments import MISSED
 
 POINTS = ("tasks", "sink", "commit")
 TRIES = 4
@@ -32,7 +32,7 @@ def run(world: World, directory: Path, point: str, batch: int = 0) -> tuple[int,
         str(directory), point, str(batch),
     ]  # fmt: skip
     ended = subprocess.run(command, cwd=ROOT, timeout=PROGRAM_S, capture_output=True, check=False)
-    if ended.returncode not in (0, driver.MISSED, -signal.SIGKILL):
+    if ended.returncode not in (0, MISSED, -signal.SIGKILL):
         said = ended.stderr.decode(errors="replace")
         world.fail(f"at {point} it ended with status {ended.returncode}: {said[-3000:]}")
     return ended.returncode, ended.stdout.decode()

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 from examples.children import ROOT
 from tests.spark_matrix import operators as of
-from tests.spark_matrix.driver import MISSED
 from tests.spark_matrix.operators import Operator
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.stateful import FAR_KEY, FAR_MS, Events, Stateful, after, setting
 from tests.spark_matrix.world import World
 from tests.waits import PROGRAM_S
 from tracker.errors import TrackingError
+from tracker.testing.moments import MISSED
 
 TRIES = 4
 """To kill a driver in a place that may be missed."""

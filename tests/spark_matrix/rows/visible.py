@@ -15,7 +15,6 @@ import sys
 from examples.children import ROOT
 from examples.history import read
 from tests.spark_matrix import visible
-from tests.spark_matrix.driver import MISSED
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.truth import Followed, _moment_of, listed_by_sink, path_of
 from tests.spark_matrix.visible import DELAY_MS, SHAPES, SHOWN, SLOT_MS, is_late, time_ms
@@ -23,6 +22,7 @@ from tests.spark_matrix.world import World
 from tests.waits import PROGRAM_S
 from tracker.core.model import TimeKind
 from tracker.core.model.slots import FOREVER
+from tracker.testing.moments import MISSED
 
 FIRST = 100_000
 START = FIRST - 100

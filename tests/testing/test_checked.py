@@ -1,0 +1,59 @@
+"""What `lowmark query check` says of what it has found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tracker.cli.query_check import report
+from tracker.testing.asserting import Differences
+from tracker.testing.checking import Checked, Found
+from tracker.testing.moments import Moment
+
+WANTED = ["a", "b", "c"]
+
+
+def found(rows: list[str], *killed: Moment, early: int = 0) -> Found:
+    return Found(tuple(Moment), list(killed), Differences.between(WANTED, rows), early)
+
+
+def checked(one: Found, *alone: Found, is_tracked: bool = True) -> Checked:
+    return Checked("query.py", 4, 3, is_tracked, one, alone)
+
+
+def test_a_query_that_keeps_all_is_said_in_a_line_and_what_was_not_caught_in_others() -> None:
+    assert list(report(checked(found(WANTED, *Moment)))) == [
+        "query.py: 3 rows of 4; killed 6 times: 0 lost, 0 doubled, 0 not expected, 0 early"
+    ]
+    few = checked(found(WANTED, *list(Moment)[1:]), is_tracked=False)
+    assert few.ok and list(report(few))[1:] == [
+        "  tasks: no driver was caught there",
+        "  it is not tracked, so nothing is known of too early",
+    ]
+
+
+def test_each_moment_by_itself_is_said_where_something_is_wrong() -> None:
+    bad = checked(
+        found(["a", "a", "c"], *Moment, early=1),
+        found(["a", "a", "b", "c"], Moment.COMMIT),
+        found(["a", "c"], Moment.TICK, early=1),
+    )
+    assert not bad.ok
+    assert list(report(bad)) == [
+        "query.py: 3 rows of 4; killed 6 times: 1 lost, 1 doubled, 0 not expected, 1 early",
+        '  killed at commit: of 3 rows 1 doubled: "a"; 0 early',
+        '  killed at tick: of 3 rows 1 lost: "b"; 1 early',
+    ]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        found(WANTED),
+        found(WANTED, Moment.TICK, early=1),
+        found([*WANTED, "d"], Moment.TICK),
+        found(WANTED[1:], Moment.TICK),
+    ],
+    ids=["nobody was killed", "early", "not expected", "lost"],
+)
+def test_what_is_no_success(one: Found) -> None:
+    assert not checked(one).ok
