@@ -7,9 +7,8 @@ from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate
-import yaml
 
-from tests.chart.rendering import Object, Rendered
+from tests.chart.rendering import Object, Rendered, documents
 
 CUSTOM = Path(__file__).parent / "custom_resources"
 VERSIONS = ("1.30", "1.34", "1.37")
@@ -39,8 +38,9 @@ def schema_violations(rendered: Rendered, version: str) -> list[str]:
 def _embedded(rendered: Rendered) -> list[Object]:
     """Objects inside of config maps."""
     return [
-        yaml.safe_load(text)
+        document
         for config in rendered.kind("ConfigMap")
         for key, text in config["data"].items()
         if key == "executor.yaml"
+        for document in documents(text)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,8 @@ def members(definition: ast.ClassDef) -> set[str]:
     return found
 
 
-def defined(path: Path) -> set[str]:
+@cache
+def defined(path: Path) -> frozenset[str]:
     """What a module defines: `function`, `Class`, `Class.member`."""
     found: set[str] = set()
     for node in ast.parse(path.read_text()).body:
@@ -62,7 +64,7 @@ def defined(path: Path) -> set[str]:
             found |= {node.name, *(f"{node.name}.{member}" for member in members(node))}
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
-    return found
+    return frozenset(found)
 
 
 def named(text: str) -> list[tuple[str, str]]:

@@ -29,35 +29,39 @@ sys.meta_path.insert(0, Missing())
 
 
 @pytest.mark.parametrize(
-    ("statement", "installed"),
+    ("statements", "installed"),
     [
-        ("from tracker.client import NodeClient, Subscriber, AsyncSubscriber, Admin", PLAIN),
-        ("import local_tracker.agent.main", PLAIN),
-        ("from local_tracker import acks", WORKER),
-        ("import lowmark", ()),
+        (["import lowmark"], ()),
         (
-            "from lowmark import acks, PipelineSpec; from lowmark.nodes import Cells, unit_value; from lowmark.spark import note_commit",
+            [
+                "from local_tracker import acks",
+                "from lowmark import acks, PipelineSpec",
+                "from lowmark.nodes import Cells, unit_value",
+                "from lowmark.spark import note_commit",
+            ],
             WORKER,
         ),
         (
-            "from lowmark.nodes import NodeClient; from lowmark import Subscriber, AsyncSubscriber, Admin, history",
-            PLAIN,
-        ),
-        (
-            "from lowmark import FileFront, RangeFront; from lowmark.fronts import Front, FileGroup, PartitionGroup",
-            PLAIN,
-        ),
-        (
-            "from lowmark import Periods, Runs; from lowmark.periods import Webhook, Notificator; from lowmark.barrier import ReorderBuffer",
+            [
+                "from tracker.client import NodeClient, Subscriber, AsyncSubscriber, Admin",
+                "import local_tracker.agent.main",
+                "from lowmark.nodes import NodeClient",
+                "from lowmark import Subscriber, AsyncSubscriber, Admin, history",
+                "from lowmark import FileFront, RangeFront, Periods, Runs",
+                "from lowmark.fronts import Front, FileGroup, PartitionGroup",
+                "from lowmark.periods import Webhook, Notificator",
+                "from lowmark.barrier import ReorderBuffer",
+            ],
             PLAIN,
         ),
     ],
 )
 def test_it_imports_where_nothing_more_is_installed(
-    statement: str, installed: tuple[str, ...]
+    statements: list[str], installed: tuple[str, ...]
 ) -> None:
     # typing_extensions comes with gRPC; the generated stubs need nothing else.
     allowed = [*installed, *OURS, "typing_extensions"]
+    statement = "\n".join(statements)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(allowed=allowed, statement=statement)],
         capture_output=True, text=True, timeout=HANG_S, check=False,
