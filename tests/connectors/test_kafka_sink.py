@@ -23,15 +23,13 @@ from tests.consumers.barrier.conformance import (
     rows_up_to,
     sink_at,
 )
+from tests.consumers.barrier.killed import STEPS
 from tests.consumers.barrier.shown import KEYS, run_shown
 from tests.waits import HANG_S, until
 from tracker.consumers.barrier.kafka import KafkaSink
 from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released
 from tracker.errors import StateError, UnavailableError
-
-KILLED = 20
-"""Writers, behind each step in turn."""
 
 
 class Rows(list[Released]):
@@ -56,7 +54,7 @@ class TestKafkaSink(OrderedSinkSuite):
 
     @pytest.mark.long
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
-        kill_writers(place, "steps", KILLED)
+        kill_writers(place, "steps", len(STEPS["kafka"].ends))
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""One row of `make connectors` for each source and sink: an ordinary run. HDFS, and what runs on another
-PySpark, is left to it whole."""
+"""One row of `make connectors` for each source and sink: an ordinary run. HDFS, and what runs on another PySpark, is left
+to it whole, and so is a topic into files: a topic is read, and files are written, where it goes into another topic."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import subprocess
 import sys
 
 from scripts.summary import ROOT
-from tests.connectors.__main__ import version
 from tests.connectors.conftest import or_skip
-from tests.connectors.kinds import CONNECTORS
-from tests.connectors.kinds.files import FilesInHdfs
+from tests.connectors.kinds.files import FilesOnS3
+from tests.connectors.kinds.kafka_sink import IntoKafka
 from tests.connectors.parts.jars import OFTEN, jars
 from tests.connectors.parts.s3 import server_program
 from tests.waits import PROGRAM_S
 
 NAME = "connectors_quick"
 ROW = "ordinary"
-QUICK = [kind for kind in CONNECTORS if kind.pyspark == version() and kind is not FilesInHdfs]
+QUICK = (FilesOnS3, IntoKafka)
 
 
 def test_an_ordinary_run_of_each_is_right() -> None:

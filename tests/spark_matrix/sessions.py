@@ -36,6 +36,8 @@ SETTINGS = {
     # Files are small and each is a partition: a batch of two files has two tasks.
     "spark.sql.files.openCostInBytes": "134217728",
     "spark.cleaner.referenceTracking": "false",
+    # A query without input looks for some a hundred times a second by default, which costs a fifth of a processor.
+    "spark.sql.streaming.pollingDelay": "100ms",
     # What is judged is read in the logs of all batches, and a query by the clock has any number of them.
     "spark.sql.streaming.minBatchesToRetain": "1000000",
     # How long a Python process that Spark starts may take to connect.

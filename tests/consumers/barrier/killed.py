@@ -1,8 +1,8 @@
 """Writers of a sink, each killed: python -m tests.consumers.barrier.killed KIND WHERE MOMENT KILLS
 
 Each is a fork of this process, which has loaded what they need. MOMENT: `any`, somewhere while it works, or `steps`,
-behind a step of its kind's, one after the other, and behind which of its calls is drawn. A line is printed for each:
-the position that the writer was last told to have reached.
+behind each call of each step of its kind's in turn. A line is printed for each: the position that the writer was last
+told to have reached.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ class Steps:
     calls: Mapping[str, int] = field(default_factory=dict)
     plant: Callable[[str, Die], None] | None = None
 
+    @property
+    def ends(self) -> list[tuple[str, int]]:
+        """Behind what a writer may die: a step, and which of its calls."""
+        return [(step, call + 1) for step, calls in self.calls.items() for call in range(calls)]
+
 
 SEED = 19
 STEPS = {
@@ -118,13 +123,12 @@ def main(kind: str, where: str, moment: str, kills: str) -> None:
     told = os.memfd_create("told")
     os.pwrite(told, f"{0:12d}".encode(), 0)
     for number in range(int(kills)):
-        step = "" if moment == "any" else list(steps.calls)[number % len(steps.calls)]
-        calls = rng.randint(1, steps.calls.get(step, 1))
+        step, call = ("", 0) if moment == "any" else steps.ends[number % len(steps.ends)]
         child = os.fork()
         if child == 0:
             try:
                 if steps.plant is not None and step:
-                    steps.plant(step, Die(calls))
+                    steps.plant(step, Die(call))
                 write(kind, where, told)
             finally:
                 traceback.print_exc()

@@ -22,6 +22,7 @@ from tests.consumers.barrier.conformance import (
     rows_up_to,
     sink_at,
 )
+from tests.consumers.barrier.killed import STEPS
 from tests.consumers.barrier.shown import KEYS, program, run_shown
 from tests.consumers.tables import synced_files
 from tests.files.s3 import s3_bucket
@@ -30,9 +31,6 @@ from tracker.consumers.barrier.releasing import Releaser
 from tracker.consumers.barrier.sink import Position
 from tracker.consumers.reorder import Released, ReorderBuffer
 from tracker.errors import FencedError, StateError
-
-KILLED = 20
-"""Writers, behind each step in turn."""
 
 
 class DeltaPlace:
@@ -69,7 +67,7 @@ class TestDeltaSink(OrderedSinkSuite):
         return DeltaPlace(str(tmp_path / "ordered"))
 
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
-        kill_writers(place, "steps", KILLED)
+        kill_writers(place, "steps", len(STEPS["delta"].ends))
 
 
 def written(place: DeltaPlace, batches: int = 2) -> tuple[DeltaSink, Position]:

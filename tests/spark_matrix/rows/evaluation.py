@@ -25,7 +25,7 @@ from tracker.errors import TrackingError
 Publish = Callable[[DataFrame], None]
 
 
-@row("1.1", "one action", *BOTH, quick=True)
+@row("1.1", "one action", *BOTH, quick=LOCAL)
 def one_action(world: World) -> None:
     world.evaluate(lambda frame, publish, batch: publish(frame))
     world.sink_is_all()

@@ -77,7 +77,7 @@ def ordinary(world: World, operator: Operator, steps: Rows | Sides) -> None:
     run.finish()
 
 
-@row("11.1", "a tumbling window holds what it has not emitted", quick=True)
+@row("11.1", "a tumbling window holds what it has not emitted")
 def tumbling(world: World) -> None:
     ordinary(world, of.TUMBLING, STEPS)
 
