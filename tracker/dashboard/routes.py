@@ -103,10 +103,6 @@ class Parameter:
     meaning: str
     default: str | int | None = None
 
-    @property
-    def is_required(self) -> bool:
-        return self.place == "path"
-
 
 _PIPELINE = Parameter(
     "pipeline", "path", Text(1, MAX_NAME_CHARACTERS), "Its name, percent-encoded."

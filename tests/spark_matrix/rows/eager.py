@@ -143,7 +143,7 @@ def local_tracker(world: World) -> int:
     return 0
 
 
-@row("8.2", "a long task that is not Spark's, eager: local tracker and task killed", quick=True)
+@row("8.2", "a long task that is not Spark's, eager: local tracker and task killed")
 def long_task(world: World) -> None:
     world.open("parse")
     task = LongTask(world)

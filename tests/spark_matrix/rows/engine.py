@@ -211,7 +211,7 @@ def stateful(
     world.finish()
 
 
-@row("6.6", "groupBy with a watermark, append mode, no-data batches", quick=True)
+@row("6.6", "groupBy with a watermark, append mode, no-data batches")
 def grouped_append(world: World) -> None:
     stateful(
         world,
