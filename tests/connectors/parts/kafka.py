@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.cluster.network import fresh_address
 from tests.cluster.part import PartProcess
 from tests.connectors.parts.jars import class_path
 from tests.connectors.parts.process import java, run_java
+from tests.waits import HANG_S
 
 HEAP_MB = 256
 JARS = "kafka"
@@ -66,36 +73,35 @@ class KafkaBroker(PartProcess):
         )  # fmt: skip
 
     def create_topic(self, name: str, partitions: int = 2, **config: object) -> None:
-        """Makes a topic. config: of the topic, with `_` for each dot. The tool asks again where the first answer comes
+        """Makes a topic. config: of the topic, with `_` for each dot. The client asks again where the first answer comes
         late, and the topic may be there by then."""
-        settings = [f"{key.replace('_', '.')}={value}" for key, value in config.items()]
-        self._topics(
-            "--create", "--if-not-exists", "--topic", name, "--partitions", str(partitions),
-            *(word for setting in settings for word in ("--config", setting)),
-        )  # fmt: skip
+        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        topic = NewTopic(name, partitions, 1, config=settings)
+        try:
+            self._answers(lambda admin: admin.create_topics([topic]))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def delete_topic(self, name: str) -> None:
-        self._topics("--delete", "--topic", name)
+        self._answers(lambda admin: admin.delete_topics([name]))
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """From here on the topic has so many."""
-        self._topics("--alter", "--topic", name, "--partitions", str(partitions))
-
-    def describe(self, name: str) -> str:
-        """What the broker says of a topic."""
-        return self._topics("--describe", "--topic", name)
+        more = NewPartitions(name, partitions)
+        self._answers(lambda admin: admin.create_partitions([more]))
 
     def ends(self, name: str) -> dict[int, int]:
         """The end of each partition of a topic, exclusive."""
-        said = self._tool("GetOffsetShell", "--topic", name)
-        lines = (line.split(":") for line in said.splitlines())
-        return {int(partition): int(end) for _, partition, end in lines}
 
-    def _topics(self, *arguments: str) -> str:
-        return self._tool("TopicCommand", *arguments)
+        def asked(admin: AdminClient) -> dict[TopicPartition, Future[Any]]:
+            partitions = admin.list_topics(name, HANG_S).topics[name].partitions
+            latest = {TopicPartition(name, number): OffsetSpec.latest() for number in partitions}
+            return admin.list_offsets(latest)
 
-    def _tool(self, name: str, *arguments: str) -> str:
-        return run_java(
-            self._class_path, f"org.apache.kafka.tools.{name}",
-            "--bootstrap-server", self.bootstrap, *arguments,
-        )  # fmt: skip
+        return {each.partition: found.offset for each, found in self._answers(asked).items()}
+
+    def _answers(self, ask: Callable[[AdminClient], dict[Any, Future[Any]]]) -> dict[Any, Any]:
+        """To what is asked of a client, which is kept until all of them are there: they go with it."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        return {what: answer.result(HANG_S) for what, answer in ask(admin).items()}
