@@ -15,7 +15,7 @@ from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_STREAMS_PER_CONNECTION
 
-CONNECTIONS = 3
+CONNECTIONS = 2
 OWN = ("grpc.use_local_subchannel_pool", 1)
 
 
