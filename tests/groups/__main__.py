@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from scripts.summary import BUILD, finish
@@ -25,8 +26,8 @@ from tests.waits import HANG_S
 
 NAME = "groups"
 SECONDS, PIPELINES = 600.0, 30
-WHOLE = Form(SECONDS, DEATHS, away_s=60.0, stopped_s=20.0)
-QUICK = Form(60.0, SOME_DEATHS, away_s=10.0, stopped_s=10.0)
+WHOLE = Form(SECONDS, DEATHS, away_s=60.0, stopped_s=20.0, given_up=1)
+QUICK = Form(60.0, SOME_DEATHS, away_s=15.0, stopped_s=15.0, given_up=0)
 SABOTAGED_MOVES = 12
 SABOTAGED_FINISH_S = 20.0
 SABOTAGES = ("early", "lost", "double", "twice")
@@ -62,7 +63,7 @@ def run(form: Form, given: argparse.Namespace) -> dict[str, Any]:
             print(f"{NAME}: {trouble}", flush=True)
         judged = deployment.judge()
         return {
-            **{name: events.counts[name] for name in COUNTED}, **deployment.counted(), **found(judged),
+            **{name: events.counts[name] for name in (*COUNTED, "given_up")}, **deployment.counted(), **found(judged),
             "worst_still_s": worst_still_s(judged), "seconds": round(time.monotonic() - began_s),
             "stayed": events.stayed, "trouble": trouble,
             "violations": [f"{name}: {line}" for name, each in judged.items() if not each.ok for line in each.said],
@@ -103,14 +104,22 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     form = QUICK if given.quick else WHOLE
     if given.seconds is not None:
-        form = Form(given.seconds, form.deaths, form.away_s, form.stopped_s)
+        form = replace(form, seconds=given.seconds)
     came = run(form, given)
     wrong = why_wrong(came)
     for line in [*came["violations"][:SHOWN], *(f"{NAME}: {reason}" for reason in wrong)]:
         print(line, flush=True)
     shown = {
         name: came.pop(name)
-        for name in (*COUNTED, "acknowledged", "announcements", *FOUND, "worst_still_s", "seconds")
+        for name in (
+            *COUNTED,
+            "given_up",
+            "acknowledged",
+            "announcements",
+            *FOUND,
+            "worst_still_s",
+            "seconds",
+        )
     }
     return finish(NAME, ok=not wrong, shown=shown, details={**came, "wrong": wrong})
 

@@ -42,12 +42,14 @@ GROUPS_BEFORE = 3
 
 @dataclass(frozen=True)
 class Form:
-    """How much of everything: the seconds that it takes at least, who dies where, and how long groups are away and stopped."""
+    """How much of everything: the seconds that it takes at least, who dies where, how long groups are away and stopped, and how many
+    moves are given up, each of which takes a minute."""
 
     seconds: float
     deaths: tuple[tuple[str, str], ...]
     away_s: float
     stopped_s: float
+    given_up: int
 
 
 class Events:
@@ -66,13 +68,13 @@ class Events:
         first: list[Callable[[], None]] = [
             self.move, self.move, self.kill, self.add_group, self.drain, self.kill_in_a_move,
             lambda: self.stop(form.stopped_s), lambda: self.directory_away(form.away_s),
-            *deaths,
+            *deaths, *[self.give_up] * form.given_up,
         ]  # fmt: skip
         for event in first:
             self._make(event)
         more: list[Callable[[], None]] = [
             self.move, self.kill_in_a_move, self.move, self.kill, self.drain, self.kill_in_a_move,
-            lambda: self.stop(form.stopped_s / 2),
+            lambda: self.stop(form.stopped_s),
         ]  # fmt: skip
         for event in cycle(more):
             if time.monotonic() - self._begun_s >= form.seconds:
@@ -172,6 +174,21 @@ class Events:
             tracker.replaced(doomed).start()
         self.counts["kills"] += 1
         self._tell(f"the {who} of it, {doomed.name} of group {group}, has died at {where}")
+
+    def give_up(self) -> None:
+        """The last group, which has no standby, dies when it has heard of a pipeline that comes, and stays away until that is decided:
+        the pipeline goes on where it was."""
+        deployment = self._deployment
+        to = len(deployment.groups) - 1
+        name, _ = self._chosen(without=to)
+        doomed = self._doomed_leader(to, "answer-coming")
+        with deployment.harmed(to, "away") as tracker:
+            with self._moving(name, to):
+                until(doomed.has_ended, lambda: f"it does not die: {doomed.errors()}")
+                doomed.end()
+            tracker.replaced(doomed).start()
+        assert deployment.tenures[name][-1].group != to, f"{name} is in a group that was away"
+        self.counts["given_up"] += 1
 
     def _doomed_leader(self, group: int, where: str) -> Server:
         """Whoever leads a group from now on, and dies at a place; where there is a standby, another stands by then."""

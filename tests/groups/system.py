@@ -27,9 +27,10 @@ SHAPES = ((1, 0), (2, 0), (1, 1), (1, 0))
 LOADS = 3
 """Processes with nodes; each has its share of the pipelines."""
 INTERVAL_MS = 400.0
-MOST_STILL_S = 6.0
-"""For how long a pipeline may not be announced to move while others are moved, killed and stopped. Who waited for a group that
-does not answer would stand for longer; two cores with a load of 38 let it stand for 4.7 s."""
+MOST_STILL_S = 12.0
+"""For how long a pipeline may not be announced to move while others are moved, killed and stopped. A client whose process has died
+asks the next ones, and gives up one that is stopped after five seconds (KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS): a group that is stopped has
+two at the most. Who waited for a group to come back would stand for longer."""
 CLAIMED_EVERY_S = 1.0  # paces: its looks
 MOVE_S = 60.0
 """How long one call for a move waits; it is made again until it is decided where the pipeline is."""
