@@ -94,16 +94,22 @@ def in_two_groups(history: History) -> Violations:
     for group, from_ns, to_ns, what in seen:
         if not any(_meet((from_ns, to_ns), span) for span in spans[group]):
             yield f"in two: group {group} {what} from {from_ns} to {to_ns}, when it lived elsewhere"
-    for before, after in pairwise(groups.tenures):
+    for place, (before, after) in enumerate(pairwise(groups.tenures), 2):
         if before.group == after.group:
             continue
+        again_ns = min(
+            (each.asked_ns for each in groups.tenures[place:] if each.group == before.group),
+            default=2**63,
+        )  # by then it may be back
         turned = [
             to_ns
             for group, from_ns, to_ns, _ in seen
             if group == after.group and after.asked_ns <= from_ns and to_ns <= after.at_ns
         ]
-        for group, from_ns, _, what in seen:
-            if group == before.group and min(turned, default=2**63) < from_ns <= after.at_ns:
+        for group, from_ns, to_ns, what in seen:
+            if group != before.group or to_ns >= again_ns:
+                continue
+            if min(turned, default=2**63) < from_ns <= after.at_ns:
                 yield (
                     f"in two: group {group} {what}, which began at {from_ns}, when group {after.group} had "
                     "acknowledged or claimed already"

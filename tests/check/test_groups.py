@@ -54,6 +54,15 @@ def test_while_it_is_decided_both_may_say_that_they_have_it() -> None:
     assert found(run(claims=[[0, 33, 35], [1, 34, 38]])) == []
 
 
+def test_what_the_group_before_acknowledges_when_it_has_it_again_is_right() -> None:
+    """It moves to 1 and back at once; who asked in between hears of it from 0."""
+    tenures = [[0, 0, 1], [1, 12, 18], [0, 19, 25]]
+    claims = [[1, 13, 14], [0, 15, 24]]
+    homes = {"a:1": 0, "b:1": 0}
+    assert found(run(tenures=tenures, claims=claims, homes=homes)) == []
+    assert found(run(tenures=tenures, claims=[[1, 13, 14], [0, 15, 16]], homes=homes)) == ["in two"]
+
+
 @pytest.mark.parametrize(
     ("changes", "stands"),
     [
