@@ -138,6 +138,11 @@ def home_last(process: Process) -> int:
     return process._journal.home_last
 
 
+def coming(process: Process) -> Sized:
+    """The pipelines of which it keeps parts that come from another group."""
+    return process._moves.coming
+
+
 def next_incarnation(process: Process) -> int:
     return process._nodes.next_incarnation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -12,14 +13,20 @@ from tests.core.driver import Cluster, HandNode, plain, refused
 from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
+    Frame,
+    FrameArrived,
     JoinShard,
     KeepPart,
     MovePipeline,
+    MoveTerms,
+    PartKept,
     PeerDisconnected,
     PipelineEnded,
+    PipelineReport,
     PlacePipeline,
     RescaleShards,
     RestartPipeline,
+    ShardReport,
 )
 from tracker.core.log.losses import LossReport
 from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Unit
@@ -231,6 +238,39 @@ def test_every_answer_may_be_lost() -> None:
     assert made.has("p") == [1]
 
 
+def test_what_was_reported_before_it_came_is_of_another_pipeline(snapshot: bool) -> None:
+    """A shard says that it has nothing of it, as it does while it has not heard that the pipeline came; or it said that long
+    ago, when the pipeline had been there before and nothing was open."""
+    made, _, _ = running(1, 2)
+    made.move("p", 0, 1)
+    there = made.groups[1]
+    there.restart_all(from_snapshots=snapshot)
+    there.settle()
+    pipeline, link = there.pipeline(0), there.processes[0].links[1]
+    before = dict(inside.vectors(there.processes[0]).of(1))
+    before[pipeline.arrived_home] = pipeline.arrived_number - 1
+    for whole in (False, True):
+        said = ShardReport(
+            link.last_report + 1, whole, tuple(before.items()), (PipelineReport("p"),)
+        )
+        there.handle(0, FrameArrived(Frame(1, link.epoch, said)))
+        assert pipeline.combiner.low(0) == 23
+
+
+def test_a_shard_may_have_passed_over_a_generation() -> None:
+    """One of them heard of the second restart first, and knows nothing of the generation in between."""
+    made, _, _ = running(3, 2)
+    source = made.groups[0]
+    registrar = source.routing.registrar("p")
+    for generation in (0, 1):
+        source.ask(registrar, RestartPipeline, "p", generation, None, 0)
+    source.front(SPEC, "front").commit(heartbeats={"a": 60})
+    del source.pipeline((registrar + 1) % 3).restarts[0]
+    assert made.move("p", 0, 1) == ""
+    begun = [dropped.restart.generation for dropped in made.groups[1].pipeline(0).restarts]
+    assert begun == [1, 2]
+
+
 def test_shards_do_not_come_and_go_meanwhile_and_a_move_waits_for_them() -> None:
     made, _, _ = running(2, 2)
     made.begin_move("p", 0, 1)
@@ -253,6 +293,20 @@ def test_a_piece_is_kept_once_and_of_no_other_placement() -> None:
     refused(made.ask(Ask(1, wrong, 0)), RefusalCode.NOT_READY, "does not come by placement 99")
     beyond = KeepPart(None, "p", kept.version, 7, 3, kept.part)
     refused(made.ask(Ask(1, beyond, 0)), RefusalCode.INVALID, "piece 7 of 3")
+
+
+def test_a_piece_that_waits_for_a_slow_store_is_not_kept_again() -> None:
+    made, _, _ = running(1, 1)
+    made.begin_move("p", 0, 1)
+    drive = made.drive("p", 0)
+    made.until(drive, MovePipeline)
+    there, asked = made.groups[1], drive.send(MoveTerms(made.groups[1].routing, (0,)))
+    for number in range(3):
+        there.handle(0, replace(asked.what, request=f"again-{number}"))
+    kept = [r for _, r, _ in inside.pending(there.processes[0]) if isinstance(r, PartKept)]
+    assert len(kept) == 1
+    there.settle()
+    assert there.answers("again-0") == [None] and not there.answers("again-1")
 
 
 def test_one_that_was_asked_for_by_an_older_placement_is_refused() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, plain, refused
-from tracker.core.log import KnowGroup, PlacePipeline, RegisterPipeline
+from tracker.core.log import DeletePipeline, KnowGroup, PlacePipeline, RegisterPipeline
 from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.moving import directory
@@ -85,6 +87,37 @@ def test_what_is_registered_again_has_the_version_of_its_placement() -> None:
     made.move("p", 1, 0)
     known = made.groups[0].pipeline(0).placed
     assert known == made.groups[0].processes[0].placements["p"].version > 0
+
+
+def test_by_a_placement_that_may_be_void_nothing_is_registered(snapshot: bool) -> None:
+    """Somebody was told that the name belongs to group 1, and comes there when the pipeline has been there and has gone."""
+    made = Deployment(1, 2)
+    late = made.place("p", 1).version
+    made.register(SPEC, 1)
+    made.move("p", 1, 0)
+    there = made.groups[1]
+    there.restart_all(from_snapshots=snapshot)
+    registrar = there.routing.registrar("p")
+    by_the_late_one = partial(RegisterPipeline, placed=late)
+    answer = refused(
+        there.ask(registrar, by_the_late_one, SPEC), RefusalCode.NOT_READY, "ask again"
+    )
+    assert f"by placement {late}" in answer.message
+    assert made.has("p") == [0]
+    made.move("p", 0, 1)
+    assert there.ask(registrar, by_the_late_one, SPEC) == SPEC, "it is there"
+
+
+def test_nor_by_one_before_a_deletion() -> None:
+    made = Deployment(1, 1)
+    late = made.place("p", 1).version
+    made.register(SPEC, 1)
+    there = made.groups[1]
+    there.ask(0, partial(DeletePipeline, drop_open=True, at_ms=0), "p", 0)
+    refused(there.ask(0, partial(RegisterPipeline, placed=late), SPEC), RefusalCode.NOT_READY)
+    made.place("p", NOWHERE, made.place("p", 1).version)
+    made.register(SPEC, 0)
+    assert made.has("p") == [0]
 
 
 def test_groups_are_known_and_come_back(shards: int, snapshot: bool) -> None:

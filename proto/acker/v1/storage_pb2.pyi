@@ -350,6 +350,7 @@ class Snapshot(_message.Message):
     PLACEMENTS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     LAST_PLACEMENT_FIELD_NUMBER: _builtins.int
+    PLACED_BEFORE_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Position of the last record that it stands for."""
     home_last: _builtins.int
@@ -360,6 +361,8 @@ class Snapshot(_message.Message):
     """The largest generation that ended one which is not listed any more."""
     last_placement: _builtins.int
     """The directory: the largest version that any placement had."""
+    placed_before: _builtins.int
+    """The largest version of a placement by which a pipeline was here that has ended."""
     @_builtins.property
     def outbox(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.Entry]:
         """The last entries of the home log, which some shard has not confirmed."""
@@ -428,10 +431,11 @@ class Snapshot(_message.Message):
         placements: _abc.Iterable[_types_pb2.Placement] | None = ...,
         groups: _abc.Iterable[_types_pb2.Group] | None = ...,
         last_placement: _builtins.int = ...,
+        placed_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "coming", b"coming", "confirmed", b"confirmed", "cut", b"cut", "ended", b"ended", "ended_before", b"ended_before", "groups", b"groups", "home_last", b"home_last", "last_placement", b"last_placement", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "placements", b"placements", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "coming", b"coming", "confirmed", b"confirmed", "cut", b"cut", "ended", b"ended", "ended_before", b"ended_before", "groups", b"groups", "home_last", b"home_last", "last_placement", b"last_placement", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "placed_before", b"placed_before", "placements", b"placements", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -540,6 +544,8 @@ class PipelineSnapshot(_message.Message):
     GONE_EDGES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
+    ARRIVED_HOME_FIELD_NUMBER: _builtins.int
+    ARRIVED_NUMBER_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
@@ -548,6 +554,9 @@ class PipelineSnapshot(_message.Message):
     """How often it was changed."""
     placed: _builtins.int
     """The version of its placement; 0 where it needs none."""
+    arrived_home: _builtins.int
+    """The entry by which it has come to its group: of which home's log, and its number; 0 where it began there."""
+    arrived_number: _builtins.int
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
@@ -680,10 +689,12 @@ class PipelineSnapshot(_message.Message):
         gone_edges: _abc.Iterable[_types_pb2.Edge] | None = ...,
         held: _shards_pb2.HeldSnapshot | None = ...,
         placed: _builtins.int = ...,
+        arrived_home: _builtins.int = ...,
+        arrived_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "held", b"held", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "arrived_home", b"arrived_home", "arrived_number", b"arrived_number", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

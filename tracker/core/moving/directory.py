@@ -111,9 +111,16 @@ class Directory:
 
     def registering(self, event: RegisterPipeline) -> RegisterPipeline:
         """What is registered here, with the version of its placement, if it has one; raises Refused(CONFLICT) where the name
-        belongs to another group."""
-        known = self._pending(event.spec.name) or self.placements.get(event.spec.name)
+        belongs to another group, and Refused(NOT_READY) where that placement may be void by now."""
+        name, before = event.spec.name, self._pipelines.placed_before
+        known = self._pending(name) or self.placements.get(name)
         if known is None or known.group == NOWHERE:
+            if 0 < event.placed <= before and name not in self._pipelines:
+                raise Refused(
+                    RefusalCode.NOT_READY,
+                    f"pipeline {name!r} is not registered by placement {event.placed}: one that was here by placement {before} has "
+                    "ended since, so that it may belong elsewhere by now; ask again",
+                )
             return event
         if known.group != DIRECTORY_GROUP:
             raise Refused(

@@ -20,7 +20,8 @@ from tracker.core.pipeline.snapshot import PipelineSnapshot
 
 MAX_ATTEMPTS = 60
 """How often a step that has to wait is asked for before the move is given up: a second passes in between."""
-_FOR_NOW = {RefusalCode.NOT_READY, RefusalCode.NOT_HOME}
+FOR_NOW = {RefusalCode.NOT_READY, RefusalCode.NOT_HOME}
+"""Why who asks is refused for now, and asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class GivenUp(Exception):
     """A move does not come forward, for a reason that people are told."""
 
 
-def follow(move: Move, own: int) -> Generator[Ask | Pause, Any, str]:
+def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask | Pause, Any, str]:
     """Goes on with a move of the group `own` until it has ended there; returns why it was given up, or nothing."""
     why, name = "", move.pipeline
     while True:
@@ -104,7 +105,7 @@ def follow(move: Move, own: int) -> Generator[Ask | Pause, Any, str]:
             continue
         if isinstance(placement, Placement) and not move.arrives:
             try:
-                yield from _hand_over(move, own)
+                yield from _hand_over(move, own, attempts)
             except GivenUp as reason:
                 why = str(reason)
                 yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, own, move.version))
@@ -121,27 +122,27 @@ def _end(move: Move, own: int, placement: Placement) -> Steps:
     if not move.arrives:
         taken = placement.group == move.group and placement.came_from == move.version
         try:
-            yield from _patiently(Ask(move.group, EndMove(None, name, version, taken)), most=3)
+            yield from _patiently(Ask(move.group, EndMove(None, name, version, taken)), attempts=3)
         except GivenUp:
             pass  # it follows by itself
     answer: Any = AWAY
-    while isinstance(answer, Away) or (isinstance(answer, Refusal) and answer.code in _FOR_NOW):
+    while isinstance(answer, Away) or (isinstance(answer, Refusal) and answer.code in FOR_NOW):
         answer = yield Ask(own, EndMove(None, name, version, here))
         if answer is not None:
             yield Pause()
 
 
-def _hand_over(move: Move, own: int) -> Steps:
+def _hand_over(move: Move, own: int, attempts: int) -> Steps:
     """Everything that the pipeline is becomes durable in the other group. Raises GivenUp."""
     name, version = move.pipeline, move.version
     parts: dict[int, PipelineSnapshot] = {}
     incarnation = 1
-    for shard in (yield from _patiently(Ask(own, Members()))):
+    for shard in (yield from _patiently(Ask(own, Members()), attempts)):
         kept: list[PipelineSnapshot] = []
         pieces = 1
         while len(kept) < pieces:
             wanted = PieceWanted(name, version, len(kept))
-            piece = yield from _patiently(Ask(own, wanted, shard))
+            piece = yield from _patiently(Ask(own, wanted, shard), attempts)
             kept.append(piece.part)
             pieces, incarnation = piece.pieces, max(incarnation, piece.next_incarnation)
         parts[shard] = of_pieces(kept)
@@ -156,21 +157,21 @@ def _hand_over(move: Move, own: int) -> Steps:
         segments=len(spec.segments),
         next_incarnation=incarnation,
     )
-    terms = yield from _patiently(Ask(move.group, arrival))
+    terms = yield from _patiently(Ask(move.group, arrival), attempts)
     assert isinstance(terms, MoveTerms)
     for shard in terms.members:
         cut = [*in_pieces(dealt(whole, terms.table, shard))]
         for number, part in enumerate(cut):
             keep = KeepPart(None, name, version, number, len(cut), part)
-            yield from _patiently(Ask(move.group, keep, shard))
+            yield from _patiently(Ask(move.group, keep, shard), attempts)
 
 
-def _patiently(ask: Ask, most: int = MAX_ATTEMPTS) -> Steps:
+def _patiently(ask: Ask, attempts: int) -> Steps:
     """Asks until there is an answer that is no refusal for now. Raises GivenUp where that is final, or does not come."""
     answer: Any = AWAY
-    for _ in range(most):
+    for _ in range(attempts):
         answer = yield ask
-        if isinstance(answer, Refusal) and answer.code not in _FOR_NOW:
+        if isinstance(answer, Refusal) and answer.code not in FOR_NOW:
             raise GivenUp(answer.message)
         if not isinstance(answer, Refusal | Away):
             return answer

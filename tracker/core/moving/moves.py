@@ -276,6 +276,8 @@ class Moves:
         if coming is not None and coming.version == event.version and event.number in coming.kept:
             self._effects.append(Answer(event.request, None))
             return
+        if any(_is_piece(record, event) for _, record, _ in self._journal.pending):
+            return  # whoever repeats that asks once more when it is durable
         kept = PartKept(name, event.version, event.number, event.pieces, event.part)
         self._journal.append(kept, event.request)
 
@@ -310,8 +312,8 @@ class Moves:
         if move is not None and move.arrives and move.version == record.version:
             _keep(self.coming, record)
 
-    def before(self, entry: MoveEnded, now_ns: int) -> None:
-        """What the end of a move changes here, before the membership forgets the move."""
+    def before(self, entry: MoveEnded, home: int, number: int, now_ns: int) -> None:
+        """What the end of a move changes here, before the membership forgets the move. number: of the entry in the home's log."""
         name = entry.pipeline
         move = self._shards.membership.moving.get(name)
         if move is None:
@@ -321,26 +323,31 @@ class Moves:
             if pipeline is not None and pipeline.placed == move.version:
                 self._end_going(name, entry, now_ns)
         elif entry.here and coming is not None and coming.version == move.version:
-            self._begin_here(coming, entry.version, move, now_ns)
+            pipeline = self._put_together(coming)
+            pipeline.placed = entry.version
+            pipeline.arrived_home, pipeline.arrived_number = home, number
+            self._begin_here(pipeline, move, now_ns)
 
     def _end_going(self, name: str, entry: MoveEnded, now_ns: int) -> None:
         pipeline = self._pipelines[name]
+        pipeline.placed = entry.version
         if not entry.here:
             gone = Restart(pipeline.generation + 1, pipeline.floor, 0)
             self._generations.end_pipeline(name, gone, moved=True)
             return
-        pipeline.placed, pipeline.rests = entry.version, False
+        pipeline.rests = False
         for node in pipeline.home.nodes.values():
             node.heard(now_ns)
         self._pipelines.mark(name)
 
-    def _begin_here(self, coming: Coming, version: int, move: Move, now_ns: int) -> None:
-        """A pipeline that has come goes on at this shard. Where a shard was lost with its part, it stands, as any does."""
+    def _put_together(self, coming: Coming) -> Pipeline:
         assert coming.is_whole, "whoever ends a move asks first whether every shard has its part"
         part = of_pieces([coming.kept[number] for number in range(coming.pieces)])
+        return restore_pipeline(part, self._cut.vectors, self._shards.own)
+
+    def _begin_here(self, pipeline: Pipeline, move: Move, now_ns: int) -> None:
+        """A pipeline that has come goes on at this shard. Where a shard was lost with its part, it stands, as any does."""
         known = self._shards.membership
-        pipeline = restore_pipeline(part, self._cut.vectors, self._shards.own)
-        pipeline.placed = version
         pipeline.change_everywhere(known.members)
         self._pipelines.add(pipeline)
         self._generations.take_up(pipeline, now_ns)
@@ -373,6 +380,12 @@ class Moves:
             pipeline = self._pipelines.get(name)
             if pipeline is not None and not move.arrives and pipeline.placed == move.version:
                 pipeline.rests = known.is_ready(name)
+
+
+def _is_piece(record: Record, event: KeepPart) -> bool:
+    return isinstance(record, PartKept) and (record.pipeline, record.version, record.number) == (
+        event.pipeline, event.version, event.number,
+    )  # fmt: skip
 
 
 def _concerns(record: Record, name: str) -> bool:

@@ -188,12 +188,16 @@ def _of_the_furthest(known: Sequence[PipelineSnapshot]) -> tuple[Any, ...]:
 
 
 def _restarts(known: Sequence[PipelineSnapshot]) -> tuple[Dropped, ...]:
-    """How its generations began: nowhere below where it began at any shard, with what all of them dropped."""
-    merged = []
-    for each in zip(*(part.restarts for part in known), strict=True):
-        floor = max(dropped.floor for dropped in each)
-        merged.append(Dropped(each[0].restart, floor, _all(dropped.cells for dropped in each)))
-    return tuple(merged)
+    """How its generations began: nowhere below where it began at any shard, with what all of them dropped. A shard may have
+    gone from one to the next but one."""
+    begun: dict[int, list[Dropped]] = {}
+    for part in known:
+        for dropped in part.restarts:
+            begun.setdefault(dropped.restart.generation, []).append(dropped)
+    return tuple(
+        Dropped(each[0].restart, max(d.floor for d in each), _all(d.cells for d in each))
+        for _, each in sorted(begun.items())
+    )
 
 
 def _late(known: Sequence[PipelineSnapshot]) -> tuple[LateEntry, ...]:

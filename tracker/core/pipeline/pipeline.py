@@ -71,6 +71,9 @@ class Pipeline:
     """How this generation began; None in the first."""
     placed: int = d.survives(default=0)
     """The version of its placement, by which it is in this group; 0 where it needs none."""
+    arrived_home: int = d.survives(default=0)
+    arrived_number: int = d.survives(default=0)
+    """By which entry of which home's log it has come to this group; 0 where it began here."""
     rests: bool = d.follows("the membership", default=False)
     """Whether every home has logged its last of it, since it moves: nothing more of it is decided here."""
     held: Held | None = d.survives(default=None)
@@ -117,6 +120,7 @@ class Pipeline:
         self._vectors, self._own = vectors, own
         self.restarts, self.restart = [], None
         self.placed, self.rests = 0, False
+        self.arrived_home = self.arrived_number = 0
         self.published = [spec.start_slot] * len(spec.segments)
         self.history = [History(spec.start_slot, self._history_width_ns) for _ in spec.segments]
         self._begin(spec.start_slot)
@@ -144,6 +148,13 @@ class Pipeline:
     @property
     def generation(self) -> int:
         return 0 if self.restart is None else self.restart.generation
+
+    def has_arrived(self, applied: Mapping[int, int]) -> bool:
+        """Whether it was in this group where so much of each home's log was applied. A home that does not count any more has
+        logged nothing that some shard has not."""
+        if not self.arrived_number or self.arrived_home not in self._vectors.shards:
+            return True
+        return applied.get(self.arrived_home, 0) >= self.arrived_number
 
     @property
     def min_times(self) -> tuple[int, ...]:

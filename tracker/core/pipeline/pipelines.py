@@ -48,6 +48,9 @@ class Pipelines(dict[str, Pipeline]):
     """Those of them of which this shard has not logged its last."""
     ended_before: int = d.survives(default=0)
     """The largest generation that ended one which is forgotten."""
+    placed_before: int = d.survives(default=0)
+    """The largest version of a placement by which a pipeline was here that has ended. By none up to that anything is registered
+    here any more: whoever was given one may have been overtaken."""
     _shard: int = d.follows("which process it is")
     _dirty: dict[str, None] = d.forgotten(d.REPORTED_AGAIN)
     """Those that something may have to be reported or announced of."""
@@ -58,6 +61,7 @@ class Pipelines(dict[str, Pipeline]):
         self.evicting, self.registering, self._dirty = {}, {}, {}
         self.changing, self.unactivated, self.coming = {}, {}, frozenset()
         self.ended, self.unfinished, self.ended_before = {}, {}, 0
+        self.placed_before = 0
 
     def derive(self) -> None:
         """Works out what follows from what is durable."""
@@ -130,6 +134,7 @@ class Pipelines(dict[str, Pipeline]):
     def end(self, name: str, restart: Restart, shards: Set[int], *, moved: bool = False) -> None:
         """A pipeline was deleted, or has gone to another group, and is gone. shards: those that may still have to hear of it."""
         pipeline = self.pop(name)
+        self.placed_before = max(self.placed_before, pipeline.placed)
         self.segments -= len(pipeline.spec.segments)
         self.evicting.pop(name, None)
         self._dirty.pop(name, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracker.core.cut.vectors import Vectors
-from tracker.core.log import PipelineReport, TouchedRun
+from tracker.core.log import TouchedRun
 from tracker.core.model import Cells
 from tracker.core.model import durable as d
 from tracker.core.pipeline.pipeline import Pipeline
@@ -39,6 +39,4 @@ def restore_pipeline(snapshot: PipelineSnapshot, vectors: Vectors, own: int) -> 
     """The pipeline that a snapshot was taken of."""
     pipeline = Pipeline(snapshot.changed or snapshot.spec, vectors, own)
     d.restore(pipeline, snapshot)
-    told = PipelineReport(snapshot.spec.name, runs=snapshot.runs)
-    pipeline.combiner.take(own, told, whole=False)
     return pipeline

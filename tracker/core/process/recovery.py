@@ -11,7 +11,7 @@ from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import Effect, Record
+from tracker.core.log import Effect, PipelineReport, Record
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import RefusalCode, Refused
@@ -141,4 +141,7 @@ class Recovery:
         self._replication.restore_outbox(snapshot.outbox)
         self._cut.need(snapshot.cut)
         for each in snapshot.pipelines:
-            self._pipelines.add(restore_pipeline(each, self._cut.vectors, self._shards.own))
+            pipeline = restore_pipeline(each, self._cut.vectors, self._shards.own)
+            told = PipelineReport(each.spec.name, runs=each.runs)
+            pipeline.combiner.take(self._shards.own, told, whole=False)
+            self._pipelines.add(pipeline)

@@ -172,10 +172,15 @@ class Reporter:
             link.early.clear()
         link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
         self._cut.need(body.cut)
+        applied = dict(body.applied)
         for report in body.pipelines:
             pipeline = self._pipelines.get(report.pipeline)
-            # Else it was before the restart, or before the deletion.
-            if pipeline is not None and report.generation == pipeline.generation:
+            # Else it was before the restart, before the deletion, or before it came to this group, be it once more.
+            if (
+                pipeline is not None
+                and report.generation == pipeline.generation
+                and pipeline.has_arrived(applied)
+            ):
                 self._combine(pipeline, shard, report, body.whole, now_ns)
         if body.whole:
             for name in self._pipelines.keys() - {report.pipeline for report in body.pipelines}:

@@ -415,7 +415,7 @@ class Rescaling:
         if isinstance(entry, LossStep):
             self._losing.before(entry, now_ns)
         elif isinstance(entry, steps.MoveEnded):
-            self._moves.before(entry, now_ns)
+            self._moves.before(entry, home, number, now_ns)
         match entry:
             case steps.ShardJoining() if entry.shard != self._shards.own:
                 held = self._replication.held_everywhere()

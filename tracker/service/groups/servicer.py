@@ -175,8 +175,12 @@ class GroupServicer:
         """The version of the placement by which a new pipeline may be registered here; raises Refused, with where to register it
         instead if that is another group."""
         deployment, process = self._deployment, self._engine.process
-        if deployment.is_alone or process.has_heard_of(name):
+        if deployment.is_alone:
             return 0
+        if deployment.group == DIRECTORY_GROUP and process.has_heard_of(name):
+            return 0  # the directory is asked as it is registered
+        if placed := process.placed(name):
+            return placed
         if process.routing.registrar(name) != process.shard:
             return 0  # it is refused here, with the shard that decides
         if not deployment.directory_answers:
