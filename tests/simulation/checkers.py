@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests import inside
@@ -74,6 +74,16 @@ class AnnouncementChecker:
         before = self._said.get((shard, self._newest[shard]), self._start)
         self._said[shard, epoch] = list(before)
         self._newest[shard] = epoch
+
+    def arrive(self, shards: Iterable[int]) -> None:
+        """The pipeline has come to the group of these shards, which say nothing below what any has said of it."""
+        every = [*self._said.values()]
+        highest = [max(said[n] for said in every if n < len(said)) for n in range(len(self._start))]
+        for shard in shards:
+            said = self._said.setdefault((shard, self._newest[shard]), list(highest))
+            said[:] = map(max, highest, [*said, *highest[len(said) :]])
+            if self._whole:
+                self._whole[shard] = max(self._whole.values())
 
     def begin_generation(self, world: World) -> None:
         """The pipeline was restarted."""
@@ -176,10 +186,13 @@ class SubscriberChecker:
         self._of_shard: dict[int, tuple[int, list[int]]] = {}
         self._heard: list[int] = []
         self._shard = -1
+        self._stay = 0
+        self._of_stay: dict[int, list[int]] = {}
+        """By stay in a group the most that it has heard: whoever has the pipeline in a later one says no less."""
 
-    def connect(self, shard: int, epoch: int, min_times: tuple[int, ...]) -> None:
-        """A new connection: the current values come first."""
-        self._shard = shard
+    def connect(self, shard: int, epoch: int, min_times: tuple[int, ...], stay: int = 0) -> None:
+        """A new connection: the current values come first. stay: how often the pipeline has come to a group before."""
+        self._shard, self._stay = shard, stay
         newest, before = self._of_shard.get(shard, (0, list(min_times)))
         if epoch >= newest:
             self._heard = before
@@ -190,6 +203,7 @@ class SubscriberChecker:
 
     def hear(self, min_times: list[tuple[int, int]]) -> None:
         heard = self._heard
+        self._check_stays(min_times)
         for segment, min_time in min_times:
             heard += [LOWEST_SLOT] * (segment + 1 - len(heard))
             if min_time < heard[segment]:
@@ -199,6 +213,19 @@ class SubscriberChecker:
                     f"{segment}, then {min_time}",
                 )
             heard[segment] = min_time
+
+    def _check_stays(self, min_times: list[tuple[int, int]]) -> None:
+        most = self._of_stay.setdefault(self._stay, [])
+        before = [slots for stay, slots in self._of_stay.items() if stay < self._stay]
+        for segment, min_time in min_times:
+            most += [LOWEST_SLOT] * (segment + 1 - len(most))
+            most[segment] = max(most[segment], min_time)
+            for slots in before:
+                if segment < len(slots) and min_time < slots[segment]:
+                    raise Failure(
+                        "regressed",
+                        f"a subscriber heard {slots[segment]} for segment {segment} in one group, then {min_time} in another",
+                    )
 
 
 MAX_SESSIONS = 24

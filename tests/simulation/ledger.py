@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tests import inside
 from tests.simulation.checkers import Failure
+from tests.simulation.stays import CellKey, Stays
 from tracker.core.log import (
     Announcement,
     Entry,
@@ -26,6 +27,7 @@ from tracker.core.log import (
     Swept,
     Told,
     WrittenOff,
+    pipeline_of,
 )
 from tracker.core.log.losses import ShardLost
 from tracker.core.log.steps import (
@@ -45,8 +47,8 @@ MOST_SEGMENTS = 10
 """More than any simulated pipeline has."""
 Generation = tuple[str, int]
 """(pipeline, number of its generation)."""
-CellKey = tuple[int, int]
-"""(segment number, slot)."""
+Stay = tuple[str, int, int]
+"""(pipeline, number of its generation, of its stay in a group)."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class _Logged:
 
     entry: Entry
     cells: list[tuple[int, CellKey, int]]
+    stay: int
+    """In which its pipeline is."""
 
 
 @dataclass(slots=True)
@@ -62,8 +66,10 @@ class Mirror:
     """What one shard must hold after `applied` entries of each home's log."""
 
     applied: dict[int, int] = field(default_factory=dict)
-    cells: dict[Generation, dict[CellKey, int]] = field(default_factory=dict)
-    node_times: dict[Generation, dict[NodeKey, int]] = field(default_factory=dict)
+    cells: dict[Stay, dict[CellKey, int]] = field(default_factory=dict)
+    node_times: dict[Stay, dict[NodeKey, int]] = field(default_factory=dict)
+    arrived: set[Stay] = field(default_factory=set)
+    """Those that began with what the pipeline had in another group, which is counted here."""
     dropped: set[tuple[str, NodeKey]] = field(default_factory=set)
     swept: dict[tuple[Generation, int], int] = field(default_factory=dict)
     """By generation and segment the slot below which cells went to the late ledger."""
@@ -80,6 +86,9 @@ class Ledger:
     def __init__(self, shards: int, routing: RoutingTable) -> None:
         self._tables = [routing] * shards
         """By home the table by which it splits its entries now."""
+        self._groups = [(0, 0)] * shards
+        """By shard the number of its group, and where the group's shards begin."""
+        self.stays = Stays()
         self._versions = {routing.version: routing}
         self._logs: list[list[_Logged]] = [[] for _ in range(shards)]
         self.mirrors = [Mirror() for _ in range(shards)]
@@ -93,6 +102,7 @@ class Ledger:
 
     def take(self, shard: int, record: Record) -> None:
         """A record has become durable."""
+        self._hear_of_moves(shard, record)
         if isinstance(record, HomeEntry):
             self._take_entry(shard, record)
             self._hear_of_loss(shard, record.entry)
@@ -111,6 +121,30 @@ class Ledger:
             swept = self.mirrors[shard].swept
             place = ((record.pipeline, record.generation), record.segment)
             swept[place] = max(record.below, swept.get(place, record.below))
+
+    def _hear_of_moves(self, shard: int, record: Record) -> None:
+        """Where a pipeline has come, what any shard of its group had said is said by each."""
+        if not self.stays.moves:
+            return
+        group, first = self._groups[shard]
+        came = self.stays.take(group, shard - first, record)
+        if came is None:
+            return
+        name = came.pipeline
+        known: dict[int, dict[int, int]] = {}
+        for mirror in self.mirrors:
+            for segment, slots in mirror.said.get(name, {}).items():
+                known.setdefault(segment, {}).update(slots)
+        for mirror, (of, _) in zip(self.mirrors, self._groups, strict=True):
+            if of == group:
+                mirror.said[name] = {segment: dict(slots) for segment, slots in known.items()}
+        swept: dict[tuple[Generation, int], int] = {}
+        for mirror in self.mirrors:
+            for place, below in mirror.swept.items():
+                if place[0][0] == name:
+                    swept[place] = max(below, swept.get(place, below))
+        for mirror in self.mirrors:
+            mirror.swept |= swept
 
     def _hear_completion(self, said: dict[str, dict[int, dict[int, int]]], entry: Told) -> None:
         """That a pipeline is complete, every process says from then on."""
@@ -162,7 +196,7 @@ class Ledger:
         if record.number != len(log) + 1:
             raise Failure("broken", f"home log entry {record.number} comes after {len(log)}")
         cells: list[tuple[int, CellKey, int]] = []
-        routing = self._tables[shard]
+        routing, (_, first) = self._tables[shard], self._groups[shard]
         if isinstance(entry, RoutingChanged):
             self._versions[entry.table.version] = entry.table
         elif isinstance(entry, RoutingActivated):
@@ -170,7 +204,7 @@ class Ledger:
         elif isinstance(entry, CellsMoved):
             for segment, slot, checksum, _ in entry.cells.rows():
                 cells.append((shard, (segment, slot), checksum))
-                owner = routing.owner(slot, entry.pipeline)
+                owner = first + routing.owner(slot, entry.pipeline)
                 cells.append((owner, (segment, slot), checksum))
         if isinstance(entry, KeyTick):
             tick = entry.tick
@@ -183,7 +217,7 @@ class Ledger:
             self._numbers[name, tick.key] = tick.number
             for part in (content.created, content.consumed):
                 for segment, slot, checksum, _ in part.rows():
-                    owner = routing.owner(slot, name)
+                    owner = first + routing.owner(slot, name)
                     cells.append((owner, (segment, slot), checksum))
             if content.batch is not None:
                 batch = (name, content.batch.scope, content.batch.id)
@@ -201,20 +235,29 @@ class Ledger:
             place = (entry.pipeline, entry.key.node_id)
             if self._open.get(place) == entry.key:
                 self._open[place] = None
-        log.append(_Logged(entry, cells))
+        pipeline = pipeline_of(entry)
+        stay = 0 if pipeline is None else self.stays.numbers.get(pipeline, 0)
+        log.append(_Logged(entry, cells, stay))
+        if isinstance(entry, KeyTick | KeyOpened | KeyDropped):
+            key = entry.tick.key if isinstance(entry, KeyTick) else entry.key
+            assert pipeline is not None
+            generation = self._generation[pipeline, key]
+            self.stays.count(*generation, entry, cells)
 
-    def add_place(self) -> None:
-        """A number was given to a shard."""
+    def add_place(self, routing: RoutingTable, group: int = 0, first: int = 0) -> None:
+        """A number was given to a shard of a group, whose shards begin at place `first`."""
         self.mirrors.append(Mirror())
-        self._tables.append(self._tables[0])
+        self._tables.append(routing)
+        self._groups.append((group, first))
         self._logs.append([])
+        self.stays.moves |= group > 0
 
     def add_shard(self, shard: int, snapshot: ProcessSnapshot) -> None:
         """A shard begins with what a peer knows: with the vectors and node times, and no cells."""
         membership = snapshot.membership
         assert membership is not None
         times = {
-            (saved.spec.name, saved.restarts[-1].restart.generation if saved.restarts else 0): {
+            (saved.spec.name, saved.restarts[-1].restart.generation if saved.restarts else 0, 0): {
                 known.key: known.number for known in saved.keys
             }
             for saved in snapshot.pipelines
@@ -277,18 +320,22 @@ class Ledger:
     def has_batch(self, pipeline: str, scope: str, number: int) -> bool:
         return (pipeline, scope, number) in self._batches
 
-    def check_process(self, process: Process) -> None:
-        """The process holds what its vector says: each tick in it once, and nothing else."""
-        mirror = self.mirrors[process.shard]
-        self._advance(process, mirror)
+    def check_process(self, process: Process, first: int = 0) -> None:
+        """The process holds what its vector says: each tick in it once, and nothing else. first: where its group's shards
+        begin."""
+        place = first + process.shard
+        mirror = self.mirrors[place]
+        self._advance(process, mirror, place)
         for name, pipeline in inside.pipelines(process).items():
             if pipeline.held is not None:
                 continue  # nobody has all that a lost shard had logged
-            generation = (name, pipeline.generation)
             loss = process.membership.loss
+            generation = (name, pipeline.generation)
             if mirror.begun_amid_loss.setdefault(generation, loss is not None):
                 continue
-            times = mirror.node_times.get(generation, {})
+            stay = (*generation, self.stays.at(name, pipeline.placed))
+            self._begin(place, mirror, stay)
+            times = mirror.node_times.get(stay, {})
             node_times = {key: state.number for key, state in pipeline.shard.keys.items()}
             if node_times != times:
                 raise Failure(
@@ -300,14 +347,31 @@ class Ledger:
             if any(pipeline.shard.cells.open_slots):
                 for segment, slot, checksum, _ in pipeline.shard.cells.open_cells().rows():
                     held[segment, slot] = checksum
-            if held != mirror.cells.get(generation, {}):
-                self._compare_cells(process, mirror, generation, held)
+            if held != mirror.cells.get(stay, {}):
+                self._compare_cells(process, mirror, stay, held)
+
+    def _begin(self, place: int, mirror: Mirror, stay: Stay) -> None:
+        """A shard has what there was of a pipeline when it came to its group: the cells that are its own, and all node times."""
+        came = self.stays.begun_with.get(stay)
+        if came is None or stay in mirror.arrived:
+            return
+        mirror.arrived.add(stay)
+        _, first = self._groups[place]
+        routing, cells = self._tables[place], mirror.cells.setdefault(stay, {})
+        for cell, checksum in came.cells.items():
+            if first + routing.owner(cell[1], stay[0]) == place:
+                _xor_into(cells, cell, checksum)
+        times = mirror.node_times.setdefault(stay, {})
+        for key, number in came.times.items():
+            if (stay[0], key) not in mirror.dropped:
+                times[key] = max(number, times.get(key, 0))
 
     def _compare_cells(
-        self, process: Process, mirror: Mirror, generation: Generation, held: dict[CellKey, int]
+        self, process: Process, mirror: Mirror, stay: Stay, held: dict[CellKey, int]
     ) -> None:
         """What was swept or written off is compared with nothing."""
-        lowest, true = -(2**63), mirror.cells.get(generation, {})
+        lowest, true = -(2**63), mirror.cells.get(stay, {})
+        generation = stay[:2]
         differing = [
             cell
             for cell in held.keys() | true.keys()
@@ -322,26 +386,27 @@ class Ledger:
                 "of the ticks in its vector",
             )
 
-    def _advance(self, process: Process, mirror: Mirror) -> None:
-        for home, number in inside.applied(process).items():
+    def _advance(self, process: Process, mirror: Mirror, place: int) -> None:
+        first = place - process.shard
+        for number_of_home, number in inside.applied(process).items():
+            home = first + number_of_home
             before = mirror.applied.get(home, 0)
             if number < before:
                 raise Failure(
                     "broken",
-                    f"shard {process.shard} has applied {number} entries of shard {home}'s log, "
+                    f"shard {place} has applied {number} entries of shard {home}'s log, "
                     f"and had applied {before}",
                 )
             for logged in self._logs[home][before:number]:
-                self._apply(process.shard, mirror, logged)
+                self._apply(place, mirror, logged)
             mirror.applied[home] = number
 
     def _xor(self, shard: int, mirror: Mirror, generation: Generation, logged: _Logged) -> None:
-        cells = mirror.cells.setdefault(generation, {}) if logged.cells else {}
+        stay = (*generation, logged.stay)
+        cells = mirror.cells.setdefault(stay, {}) if logged.cells else {}
         for owner, cell, checksum in logged.cells:
             if owner == shard:
-                after = cells.pop(cell, 0) ^ checksum
-                if after:
-                    cells[cell] = after
+                _xor_into(cells, cell, checksum)
 
     def _apply(self, shard: int, mirror: Mirror, logged: _Logged) -> None:
         entry = logged.entry
@@ -351,23 +416,30 @@ class Ledger:
         elif isinstance(entry, KeyTick):
             place = (entry.tick.pipeline, entry.tick.key)
             generation = self._generation[place]
-            times = mirror.node_times.setdefault(generation, {})
+            times = mirror.node_times.setdefault((*generation, logged.stay), {})
             if place not in mirror.dropped:
                 times[place[1]] = max(entry.tick.number, times.get(place[1], 0))
             self._xor(shard, mirror, generation, logged)
         elif isinstance(entry, KeyOpened):
-            generation = (entry.pipeline, entry.generation)
+            stay = (entry.pipeline, entry.generation, logged.stay)
             if (entry.pipeline, entry.key) not in mirror.dropped:
-                mirror.node_times.setdefault(generation, {}).setdefault(entry.key, 0)
+                mirror.node_times.setdefault(stay, {}).setdefault(entry.key, 0)
         elif isinstance(entry, KeyDropped):
             mirror.dropped.add((entry.pipeline, entry.key))
-            generation = self._generation[entry.pipeline, entry.key]
-            mirror.node_times.setdefault(generation, {}).pop(entry.key, None)
+            stay = (*self._generation[entry.pipeline, entry.key], logged.stay)
+            mirror.node_times.setdefault(stay, {}).pop(entry.key, None)
         elif isinstance(entry, KeyClosed):
-            times = mirror.node_times.get(self._generation[entry.pipeline, entry.key], {})
+            stay = (*self._generation[entry.pipeline, entry.key], logged.stay)
+            times = mirror.node_times.get(stay, {})
             if times.get(entry.key, entry.last_number) > entry.last_number:
                 raise Failure(
                     "broken",
                     f"{entry.key} was closed at {entry.last_number} and has "
                     f"{times[entry.key]} ticks",
                 )
+
+
+def _xor_into(cells: dict[CellKey, int], cell: CellKey, checksum: int) -> None:
+    after = cells.pop(cell, 0) ^ checksum
+    if after:
+        cells[cell] = after

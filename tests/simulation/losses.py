@@ -236,7 +236,7 @@ class LosingSimulator(RescalingSimulator):
         from_slot = None if again else self._above_all(name, known.bound)
         request = self.operator.new_request()
         event = RestartPipeline(request, name, known.generation, from_slot, 0)
-        asked = Asked(event, lambda: self.routing.registrar(name), self._is_restarted)
+        asked = Asked(event, lambda: self.registrar(name), self._is_restarted)
         self.operator.ask(request, asked)
 
     def _is_restarted(self, result: object) -> bool:

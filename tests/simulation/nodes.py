@@ -117,7 +117,7 @@ class Node(Life):
 
     def __init__(self, sim: Simulator, world: World, name: str) -> None:
         super().__init__(sim, world, name)
-        self.home = sim.routing.home(world.spec.name, name)
+        self.home = sim.home(world.spec.name, name)
         self.journal: deque[tuple[int, TickContent]] = deque()
         self.published: dict[int, str] = {}
         """The scopes of all batches so far, by number."""
@@ -256,7 +256,10 @@ class Node(Life):
             self.note_refusal(result)
             self.later(RETRY_NS, self._ask_again_if_idle)
         elif _says(result, (RefusalCode.NOT_HOME, RefusalCode.UNKNOWN_PIPELINE)):
-            if result.code is RefusalCode.NOT_HOME and result.home != self.home:
+            here = self.sim.shards[self.home]
+            if result.code is RefusalCode.UNKNOWN_PIPELINE:
+                self.follows()
+            elif result.home != here.own:
                 self.sent_to(result.home)
             if self.world.spec.name not in self.sim.registered:  # it was deleted
                 self.later(RETRY_NS, self._ask_again_if_idle)
@@ -275,11 +278,20 @@ class Node(Life):
         elif self.key is None:
             self._join()
 
-    def sent_to(self, home: int) -> None:
-        """A process says that the node is at home elsewhere. A former owner may name a shard that has left since: where
-        nobody is, another one is asked."""
+    def sent_to(self, number: int) -> None:
+        """A process says that the node is at home elsewhere in its group. A former owner may name a shard that has left since:
+        where nobody is, another one is asked."""
         self.sim.not_at_home()
-        self.home = self.sim.sequencer if self.sim.shards[home].gone else home
+        home = self.sim.peer(self.sim.shards[self.home], number)
+        self.home = self.sim.sequencer if home.gone else home.number
+
+    def follows(self) -> bool:
+        """Whether its pipeline has gone to another group, in which the node is at home from now on."""
+        if not self.sim.has_gone(self):
+            return False
+        self.sim.count("nodes_following")
+        self.home = self.sim.home(self.world.spec.name, self.name)
+        return True
 
     def _joined(self, joined: Joined) -> None:
         self.key = joined.key
@@ -582,7 +594,9 @@ class Node(Life):
         if self.on_left:
             return
         self._check_known(refusal)
-        if refusal.code in (*JOIN_AGAIN, RefusalCode.UNKNOWN_PIPELINE):
+        if refusal.code is RefusalCode.UNKNOWN_PIPELINE and self.follows():
+            self._attach_if_idle()
+        elif refusal.code in (*JOIN_AGAIN, RefusalCode.UNKNOWN_PIPELINE):
             self.later(RETRY_NS, self._begin_anew)
         elif refusal.code in TRY_AGAIN:
             self.later(RETRY_NS, self._attach_if_idle)

@@ -34,9 +34,9 @@ from tracker.core.model import (
     RefusalCode,
 )
 from tracker.core.model.slots import FOREVER
-from tracker.core.process import Process
 
 if TYPE_CHECKING:
+    from tests.simulation.processes import Shard
     from tests.simulation.simulator import Simulator
     from tests.simulation.world import FrontId, World
 
@@ -65,7 +65,7 @@ def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
     for by that name meanwhile, and nobody decides what there is."""
     if plan.story or pipeline.limit_changes or pipeline.write_offs or pipeline.kind != "plain":
         return False
-    if plan.storm or changes_of(plan, pipeline):
+    if plan.storm or plan.groups > 1 or changes_of(plan, pipeline):
         return False
     return random.Random(f"deletions {plan.seed} {pipeline.spec.name}").random() < DELETED_SHARE
 
@@ -133,7 +133,7 @@ class Operator:
     def restart(self, spec: PipelineSpec) -> None:
         """Looks at a pipeline and restarts it, from its min time or a little later."""
         sim = self.sim
-        pipeline = sim.pipeline_at(sim.routing.registrar(spec.name), spec.name)
+        pipeline = sim.pipeline_at(sim.registrar(spec.name), spec.name)
         if not pipeline or sim.resting:
             return
         rng = sim.rng
@@ -152,7 +152,7 @@ class Operator:
     def delete(self, name: str) -> None:
         """Ends a pipeline, whatever is open of it; sometimes it asks first whether anything is."""
         sim = self.sim
-        pipeline = sim.pipeline_at(sim.routing.registrar(name), name)
+        pipeline = sim.pipeline_at(sim.registrar(name), name)
         if not pipeline or sim.resting or name not in sim.registered:
             return
         drop_open = sim.rng.random() < (0.6 if sim.plan.storm else 0.8)
@@ -187,7 +187,7 @@ class Operator:
         return False
 
     def _registrar(self, pipeline: str) -> int:
-        return self.sim.routing.registrar(pipeline)
+        return self.sim.registrar(pipeline)
 
     def new_request(self) -> Request:
         self._requests += 1
@@ -229,7 +229,9 @@ class Operator:
         """A process has answered, perhaps once more."""
         assert isinstance(answer.request, tuple)
         asked = self._asked.pop(answer.request, None)
-        if asked is not None and asked.hear(answer.result):
+        if asked is not None and (
+            self.sim.asks_elsewhere(answer.result) or asked.hear(answer.result)
+        ):
             self._asked[answer.request] = asked
 
     def _hear_of_restart(self, event: RestartPipeline, result: object) -> bool:
@@ -271,7 +273,7 @@ class Operator:
         self.ask(request, Asked(event, home, partial(self._hear_of_retired, event, key, since)))
 
     def _home(self, pipeline: str, node_id: str) -> int:
-        return self.sim.routing.home(pipeline, node_id)
+        return self.sim.home(pipeline, node_id)
 
     def _hear_of_retired(
         self, event: RetireNode, key: NodeKey | None, since: int, result: object
@@ -339,12 +341,15 @@ class Operator:
         if entry.pipeline in self.changes:
             self.changes[entry.pipeline].durable(entry)
 
-    def check_changes(self, process: Process) -> None:
+    def check_changes(self, shard: Shard) -> None:
         """In the end every process knows the last ones."""
+        assert shard.running is not None
         for name, last in self._changed.items():
-            known = inside.pipeline(process, name)
+            if not self.sim.lives_at(shard, name):
+                continue
+            known = inside.pipeline(shard.running.process, name)
             if (known.changes, known.spec) != (last.number, last.spec):
-                raise Failure("lost", f"shard {process.shard} knows {known.spec}, not {last}")
+                raise Failure("lost", f"shard {shard.number} knows {known.spec}, not {last}")
 
     # --- write-offs -------------------------------------------------------------------------------
 
@@ -384,7 +389,8 @@ class Operator:
             return  # what was open then is no more
         sim.after(ASK_AGAIN_NS, self._look_after, world, place)
         pipeline = world.spec.name
-        known = sim.pipeline_at(sim.routing.owner(slot, pipeline), pipeline)
+        owner = sim.place(pipeline, lambda table: table.owner(slot, pipeline))
+        known = sim.pipeline_at(owner, pipeline)
         is_there = known is not None and known.generation == world.generation
         checksum, items = known.shard.cells.value(segment, slot) if known and is_there else (0, 0)
         nodes = [

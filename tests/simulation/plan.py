@@ -110,6 +110,8 @@ class Plan:
     front_pause_ns: float
     storm: bool = False
     """Whether operators do one thing upon the other (tests/simulation/storms.py)."""
+    groups: int = 1
+    """How many trackers there are, between which pipelines move."""
     story: str = ""
     """Which of the stories it is (tests/simulation/stories), if any."""
     late_share: float = 0.06

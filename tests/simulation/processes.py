@@ -77,6 +77,16 @@ from tracker.core.process import LogLost, Process
 from tracker.core.replication.links import Link
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """A tracker of its own. Its shards have numbers from 0 there, and places from `first` among all that are simulated."""
+
+    number: int
+    first: int
+    table: RoutingTable
+    """That it begins with."""
+
+
 @dataclass(slots=True, eq=False)
 class Wire:
     """A connection from a process to one that runs at another shard. Frames under way on a wire that
@@ -108,6 +118,7 @@ class Running:
     committing: bool = False
     wake_at: int = -1
     wires: dict[int, Wire] = field(default_factory=dict)
+    """By number of a shard of its group."""
     waiting_ticks: deque[SubmitTick | SubmitTicks | NodeAlive] = field(default_factory=deque)
     """What nodes have said on their streams, which are not read before there is room."""
     waiting_frames: deque[FrameArrived] = field(default_factory=deque)
@@ -131,9 +142,10 @@ class Running:
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """One shard: its store, the process that owns it (None while there is none), former owners."""
+    """One shard: its place, its store, the process that owns it (None while there is none), former owners."""
 
     number: int
+    group: Group
     store: SimulatedStore
     running: Running | None = None
     former: list[Running] = field(default_factory=list)
@@ -142,6 +154,11 @@ class Shard:
     died: Died | None = None
     """Its process, from when that dies until the next one has come back."""
 
+    @property
+    def own(self) -> int:
+        """Its number in its group."""
+        return self.number - self.group.first
+
 
 class Processes(Base):
     """The tracker of one run. What processes tell nodes and subscribers goes to `tell`."""
@@ -149,15 +166,12 @@ class Processes(Base):
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         super().__init__(seed, traced=traced)
         number = self.plan.shards
-        self.first_table = RoutingTable.uniform(number, self.plan.block_slots)
-        self.ledger = Ledger(number, self.first_table)
-        self.shards = [
-            Shard(shard, SimulatedStore(lambda record, s=shard: self._durable(s, record)))  # type: ignore[misc]
-            for shard in range(number)
-        ]
+        self.group = Group(0, 0, RoutingTable.uniform(number, self.plan.block_slots))
+        self.ledger = Ledger(number, self.group.table)
+        self.shards: list[Shard] = []
         self.machines = Machines(seed)
-        for shard in self.shards:
-            self._begin_store(shard)
+        for _ in range(number):
+            self._begin_store(self.add_shard(self.group))
         self.cut_links: set[tuple[int, int]] = set()
         self.slow_shards: set[int] = set()
         self._stalled: dict[int, int] = {}
@@ -170,9 +184,16 @@ class Processes(Base):
         self.watch: Callable[[Running, list[Effect]], None] = lambda running, effects: None
         """Sees all that a process returns, in the order in which it happens."""
 
+    def add_shard(self, group: Group) -> Shard:
+        """One that has no process yet."""
+        place = len(self.shards)
+        store = SimulatedStore(lambda record: self._durable(place, record))
+        self.shards.append(Shard(place, group, store))
+        return self.shards[place]
+
     def _begin_store(self, shard: Shard) -> None:
         """What the release that the tracker begins with has written there."""
-        first = self.machines.first_store(shard.number, self.first_table)
+        first = self.machines.first_store(shard.own, shard.group.table)
         if first is None:
             shard.store.format = NEWEST_LEVEL
         else:
@@ -182,6 +203,14 @@ class Processes(Base):
     def present(self) -> list[Shard]:
         """The shards that there are."""
         return [shard for shard in self.shards if not shard.gone]
+
+    def peers(self, shard: Shard) -> list[Shard]:
+        """The others of its group, also those that are gone."""
+        return [each for each in self.shards if each.group is shard.group and each is not shard]
+
+    def peer(self, shard: Shard, number: int) -> Shard:
+        """The one of that number in its group."""
+        return self.shards[shard.group.first + number]
 
     # --- what a subclass makes of it --------------------------------------------------------------
 
@@ -246,11 +275,42 @@ class Processes(Base):
         """It is durable that a pipeline begins anew."""
         raise NotImplementedError
 
+    # --- who decides on what ----------------------------------------------------------------------
+
     @property
     def routing(self) -> RoutingTable:
         """The newest table that a process has heard of."""
-        tables = [shard.running.process.routing for shard in self.shards if shard.running]
-        return max(tables, key=lambda table: table.version, default=self.first_table)
+        return self.routing_of(self.group)
+
+    def routing_of(self, group: Group) -> RoutingTable:
+        """The newest table that a process of a group has heard of."""
+        tables = [
+            shard.running.process.routing
+            for shard in self.shards
+            if shard.running and shard.group is group
+        ]
+        return max(tables, key=lambda table: table.version, default=group.table)
+
+    def group_of(self, pipeline: str) -> Group:
+        """Where a pipeline lives."""
+        return self.group
+
+    def lives_at(self, shard: Shard, pipeline: str) -> bool:
+        """Whether the shard is of the group in which a pipeline lives."""
+        return shard.group is self.group_of(pipeline)
+
+    def place(self, pipeline: str, number: Callable[[RoutingTable], int]) -> int:
+        """Of the shard that the table of a pipeline's group names."""
+        group = self.group_of(pipeline)
+        return group.first + number(self.routing_of(group))
+
+    def registrar(self, pipeline: str) -> int:
+        """The place of the shard that decides on a pipeline's name."""
+        return self.place(pipeline, lambda table: table.registrar(pipeline))
+
+    def home(self, pipeline: str, node_id: str) -> int:
+        """The place of the shard at which a node is at home."""
+        return self.place(pipeline, lambda table: table.home(pipeline, node_id))
 
     # --- starting and ending ----------------------------------------------------------------------
 
@@ -261,7 +321,7 @@ class Processes(Base):
         # A process's clock counts from when its machine started: it is another one after a restart.
         clock_ns = self.rng.randrange(1000) * MS
         process = Process(
-            shard.number, self.first_table, epoch, self.plan.config, self._release_for(shard)
+            shard.own, shard.group.table, epoch, self.plan.config, self._release_for(shard)
         )
         running = Running(
             shard, process, epoch, clock_ns, appended=store.position, hearing=Hearing(self.now)
@@ -276,17 +336,20 @@ class Processes(Base):
         self.process_started(running)
         self._take_effects(running, effects)
         process.validate()
-        self.ledger.check_process(process)
-        for other in self.shards:
-            if other is not shard:
-                running.wires[other.number] = Wire(other.running)
-                self.after(self.latency(), self.connect, running, other)
-                if other.running is not None:
-                    later = self.latency(5.0)
-                    if shard.former:  # which it still talks to
-                        later += self.milliseconds(0, 10)
-                    self.after(later, self.connect, other.running, shard)
+        self.check_process(running)
+        for other in self.peers(shard):
+            running.wires[other.own] = Wire(other.running)
+            self.after(self.latency(), self.connect, running, other)
+            if other.running is not None:
+                later = self.latency(5.0)
+                if shard.former:  # which it still talks to
+                    later += self.milliseconds(0, 10)
+                self.after(later, self.connect, other.running, shard)
         return running
+
+    def check_process(self, running: Running) -> None:
+        """Compares it with the homes' logs as the stores have them."""
+        self.ledger.check_process(running.process, running.shard.group.first)
 
     def _release_for(self, shard: Shard) -> int:
         """The feature level that the release on a shard's machine speaks; where its store refuses that, its operator has the
@@ -299,7 +362,7 @@ class Processes(Base):
     def _compare_with_the_dead(self, shard: Shard, died: Died) -> None:
         """What its store holds makes a process just what the one that died had made durable."""
         found = inside.JustRecovered(
-            shard.number, self.first_table, shard.store.epoch, self.plan.config
+            shard.own, shard.group.table, shard.store.epoch, self.plan.config
         )
         found.recover(*shard.store.load(), self.now)
         nothing_lost = check_recovered(died, found, self.now)
@@ -324,14 +387,14 @@ class Processes(Base):
             return
         shard.running = None
         shard.died = Died(running.process, shard.store.position)
-        for other in self.shards:
-            if other.running is not None and other is not shard and self.rng.random() < 0.5:
+        for other in self.peers(shard):
+            if other.running is not None and self.rng.random() < 0.5:
                 self.after(self.latency(), self._notice_end, other.running, running)
         self.after(self.milliseconds(1, self.plan.downtime_ms), self.restart, shard)
 
     def _notice_end(self, running: Running, ended: Running) -> None:
         """A process finds its connection broken, unless it has a newer one."""
-        number = ended.shard.number
+        number = ended.shard.own
         if running.alive and number in running.wires and running.wires[number].end is ended:
             self.handle(running, PeerDisconnected(number))
 
@@ -601,8 +664,8 @@ class Processes(Base):
                 self.count("older_releases_refused_by_others")
                 self.after(self.milliseconds(1, 5), self.connect, running, other)
                 return
-            running.wires[other.number] = Wire(other.running)
-            self.handle(running, PeerConnected(other.number))
+            running.wires[other.own] = Wire(other.running)
+            self.handle(running, PeerConnected(other.own))
 
     def _send(self, source: Running, target: int, frame: Frame) -> None:
         plan, rng = self.plan, self.rng
@@ -611,7 +674,7 @@ class Processes(Base):
         wire = source.wires.get(target)
         if wire is None:
             return  # a process that starts has no connections: it answers one that has left in vain
-        link = (source.shard.number, target)
+        link = (source.shard.number, self.peer(source.shard, target).number)
         if self.faulty:
             if link in self.cut_links:
                 self.count("frames_on_cut_links")
@@ -654,7 +717,7 @@ class Processes(Base):
                 kinds = [kind for kind in ("columns", "parts") if getattr(run, kind)]
                 for kind in kinds or ["nothing"]:
                     self.count(f"runs_with_{kind}")
-            receiver = self.shards[target].running
+            receiver = self.peer(source.shard, target).running
             if (
                 receiver is not None
                 and receiver.process.speaks < NEWEST_LEVEL == source.process.speaks
@@ -751,7 +814,9 @@ class Processes(Base):
         wire.end = None
         if source.alive:
             self.handle(source, PeerDisconnected(target))
-            self.after(self.milliseconds(1, 5), self.connect, source, self.shards[target])
+            self.after(
+                self.milliseconds(1, 5), self.connect, source, self.peer(source.shard, target)
+            )
 
     def reset_link(self, a: int, b: int) -> None:
         """What is under way between two shards is gone, and both hear of a new link."""
@@ -768,7 +833,7 @@ class Processes(Base):
         for source, target in sorted(links):
             running = self.shards[source].running
             if noticed and running is not None:
-                self.handle(running, PeerDisconnected(target))
+                self.handle(running, PeerDisconnected(self.shards[target].own))
         self.after(self.milliseconds(5, 60), self._mend_links, links, noticed)
 
     def _mend_links(self, links: set[tuple[int, int]], noticed: bool) -> None:

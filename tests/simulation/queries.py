@@ -220,9 +220,12 @@ class QueryNode(Node):
         if self.alive and isinstance(effect, Answer) and effect.request in self._tasks:
             contribution = self._tasks.pop(effect.request)
             if isinstance(effect.result, Refusal):
-                if effect.result.code is RefusalCode.NOT_HOME:
+                code = effect.result.code
+                if code is RefusalCode.NOT_HOME:
                     self.sent_to(effect.result.home)
-                elif effect.result.code not in (*TRY_AGAIN, *JOIN_AGAIN):
+                elif self.sim.asks_elsewhere(effect.result):
+                    self.follows()
+                elif code not in (*TRY_AGAIN, *JOIN_AGAIN):
                     raise Failure("broken", f"{self.name}: not staged: {effect.result.message}")
                 self.note_refusal(effect.result)
                 self._tasks[id(contribution)] = contribution

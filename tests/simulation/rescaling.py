@@ -16,7 +16,6 @@ from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
 from tests.simulation.processes import Running, Shard
 from tests.simulation.simulator import Simulator
-from tests.simulation.store import SimulatedStore
 from tests.simulation.stories import RESCALING, draw_plan
 from tests.simulation.stories.joins import JOINS
 from tests.simulation.stories.leaves import LEAVES
@@ -136,10 +135,8 @@ class RescalingSimulator(Simulator):
     def _place(self, shard: int) -> Shard:
         """The shard of a number, which may have been given before the newcomer has heard of it."""
         while len(self.shards) <= shard:
-            number = len(self.shards)
-            store = SimulatedStore(lambda record, s=number: self._durable(s, record))  # type: ignore[misc]
-            self.shards.append(Shard(number, store, gone=True))
-            self.ledger.add_place()
+            self.add_shard(self.group).gone = True
+            self.ledger.add_place(self.group.table)
         return self.shards[shard]
 
     def _bootstrap(self, newcomer: Newcomer) -> None:

@@ -182,7 +182,7 @@ class Simulator(Processes):
                 present = self.present
                 shard = present[self.steps // CHECK_EVERY_STEPS % len(present)]
                 if shard.running is not None:
-                    self.ledger.check_process(shard.running.process)
+                    self.check_process(shard.running)
 
     def _is_settled(self) -> bool:
         return (
@@ -203,8 +203,9 @@ class Simulator(Processes):
 
     def _has_arrived(self) -> bool:
         return all(map(self._agree, self.worlds.values())) and all(
-            shard.running is not None and has_arrived(world, shard.running.process)
-            for world in self.worlds.values()
+            shard.running is not None
+            and (not self.lives_at(shard, name) or has_arrived(world, shard.running.process))
+            for name, world in self.worlds.items()
             for shard in self.present
         )
 
@@ -212,8 +213,9 @@ class Simulator(Processes):
         """Whether all processes say the same, where the truth does not say where min time has to be."""
         if not world.vacant_segments():
             return True
-        running = [shard.running for shard in self.present if shard.running is not None]
         name = world.spec.name
+        present = (shard for shard in self.present if self.lives_at(shard, name))
+        running = [shard.running for shard in present if shard.running is not None]
         return len({tuple(inside.pipeline(r.process, name).durable) for r in running}) == 1
 
     def _is_tidy(self) -> bool:
@@ -221,16 +223,16 @@ class Simulator(Processes):
         return not any(
             what_is_left(world, shard.running.process, present)
             for shard in self.shards
-            for world in self.worlds.values()
-            if shard.running is not None
+            for name, world in self.worlds.items()
+            if shard.running is not None and self.lives_at(shard, name)
         )
 
     def _check_all_applied(self) -> None:
         """At the end: each published batch is in one home's log, and every shard has applied it."""
         for shard in self.present:
             assert shard.running is not None
-            self.ledger.check_process(shard.running.process)
-            self.operator.check_changes(shard.running.process)
+            self.check_process(shard.running)
+            self.operator.check_changes(shard)
             self.upgrading.check_end(shard.running.process)
             self._check_begun(shard.running.process)
         for node in self.nodes.values():
@@ -254,13 +256,15 @@ class Simulator(Processes):
     def _state(self) -> str:
         parts = []
         for name, world in self.worlds.items():
-            for shard in self.shards:
-                if shard.running is not None and name in self.registered:
-                    present = {n.name for n in self.nodes.values() if not n.finished}
-                    parts += what_is_left(world, shard.running.process, present)
-            said = [s.running.process.min_times(name)
-                    if s.running and name in self.registered else None
-                    for s in self.shards]  # fmt: skip
+            there = [
+                shard.running.process
+                for shard in self.shards
+                if shard.running is not None and name in inside.pipelines(shard.running.process)
+            ]
+            present = {n.name for n in self.nodes.values() if not n.finished}
+            for process in there:
+                parts += what_is_left(world, process, present)
+            said = [process.min_times(name) for process in there]
             parts.append(f"{name}: {len(world.items)} items, {len(world.holds)} holds, said {said}")
             parts += [f"{n.name}: {len(n.window)} ticks under way, attached={n.attached}"
                       for n in self.nodes.values() if n.world is world and not n.settled]  # fmt: skip
@@ -323,7 +327,7 @@ class Simulator(Processes):
         if spec.name in self.registered:
             self.not_a_step()
             return
-        shard = self.routing.registrar(spec.name)
+        shard = self.registrar(spec.name)
         self.call(None, shard, RegisterPipeline(("register", spec.name), spec))
         self.after(6 * MS, self._register, spec)
 
@@ -342,7 +346,7 @@ class Simulator(Processes):
             self.count("bad_registrations")
             other = PipelineSpec(name, ("another",), open=True)
             bad = RegisterPipeline(("bad", name), other)
-            self.call(None, self.routing.registrar(name), bad)
+            self.call(None, self.registrar(name), bad)
         for node in [n for n in self._waiting_to_start if n.world.spec.name == name]:
             self._waiting_to_start.remove(node)
             self.after(self.milliseconds(0, 2), node.start)
@@ -516,11 +520,13 @@ class Simulator(Processes):
     def resolve_unit(self, world: World, segment: int, name: str) -> int | None:
         """What the keeper of a segment's names says of a unit; None if it is away or does not know, or is in a generation
         in which who asks is not."""
-        running = self.shards[self.routing.names_keeper(world.spec.name, segment)].running
-        if running is None or self._generation_at(running, world.spec.name) != world.generation:
+        pipeline = world.spec.name
+        keeper = self.place(pipeline, lambda table: table.names_keeper(pipeline, segment))
+        running = self.shards[keeper].running
+        if running is None or self._generation_at(running, pipeline) != world.generation:
             return None
         try:
-            return running.process.resolve_units(world.spec.name, segment, [name])[0]
+            return running.process.resolve_units(pipeline, segment, [name])[0]
         except Refused as refused:
             if refused.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:  # else it was deleted
                 self.not_at_home()
@@ -531,12 +537,15 @@ class Simulator(Processes):
         the query is not in."""
         running, name = self._at_home(node), node.world.spec.name
         if running is None or self._generation_at(running, name) != node.world.generation:
+            node.follows()
             return None
         try:
             return running.process.staged(name, node.name, node.name, batch)
         except Refused as refused:
-            self.not_at_home()
-            node.home = node.home if refused.refusal.home < 0 else refused.refusal.home
+            if refused.refusal.home < 0:
+                self.not_at_home()
+            else:
+                node.sent_to(refused.refusal.home)
             return None
 
     def _generation_at(self, running: Running, pipeline: str) -> int | None:
@@ -544,6 +553,14 @@ class Simulator(Processes):
         return None if known is None else known.generation
 
     # --- between nodes and their homes ------------------------------------------------------------
+
+    def has_gone(self, node: Node) -> bool:
+        """Whether a node's pipeline lives in another group than the one in which it takes itself to be at home."""
+        return False
+
+    def asks_elsewhere(self, result: object) -> bool:
+        """Whether whoever asked was told that the pipeline is in another group."""
+        return False
 
     def not_at_home(self) -> None:
         """A process has sent somebody elsewhere, who is where the newest table says."""
@@ -673,7 +690,7 @@ class Simulator(Processes):
         elif isinstance(effect, PipelineEnded):
             for place, (process, name, _) in enumerate(self.subscribers):
                 if process is running and name == effect.pipeline:
-                    self._subscribe_anew(place, name)
+                    self._ended_for(place, name, moved=effect.moved)
         elif isinstance(effect, MembersChanged | LeftTracker):
             raise Failure("broken", f"{effect}, where nobody joins or leaves")
         elif not isinstance(effect, UnitsArrived):  # simulated readers ask again by themselves
@@ -813,7 +830,7 @@ class Simulator(Processes):
         rng = self.chance_to_restart
         if self._pipelines[pipeline].restarts and not self.resting and rng.random() < 0.4:
             # The others hear from the registrar that it is complete, and the registrar not from them.
-            registrar = self.routing.registrar(pipeline)
+            registrar = self.registrar(pipeline)
             for other in self.present:
                 if other.number != registrar:
                     self.deafen_link(other.number, registrar, 16 * MS, ShardReport)
@@ -930,7 +947,8 @@ class Simulator(Processes):
     def _check_found_again(self, running: Running, name: str) -> None:
         """What a process says before it is durable, the next one would say at once if this one died now."""
         self.count("told_before_durable")
-        found = Process(running.shard.number, self.first_table, running.epoch, self.plan.config)
+        shard = running.shard
+        found = Process(shard.own, shard.group.table, running.epoch, self.plan.config)
         found.recover(*running.shard.store.load(), self.now)
         said, again = running.process.min_times(name), found.min_times(name)
         if any(slot > back for slot, back in zip(said, again, strict=True)):
@@ -1036,28 +1054,35 @@ class Simulator(Processes):
             self.write_snapshot(shard.running)
 
     def _reset_some_link(self) -> None:
-        if len(self.present) < 2:
-            return
-        a, b = self.rng.sample([shard.number for shard in self.present], 2)
-        self.count("link_resets")
-        self.reset_link(a, b)
+        if len(linked := self.linked()) >= 2:
+            self.count("link_resets")
+            self.reset_link(*self.rng.sample(linked, 2))
 
     def _cut_some_link(self) -> None:
-        if len(self.present) < 2:
+        if len(linked := self.linked()) < 2:
             return
-        a, b = self.rng.sample([shard.number for shard in self.present], 2)
+        a, b = self.rng.sample(linked, 2)
         both_ways = self.rng.random() < 0.5
         self.count("links_cut_both_ways" if both_ways else "links_cut_one_way")
         self.cut_link(a, b, both_ways=both_ways)
+
+    def linked(self) -> list[int]:
+        """Places of shards that are connected."""
+        return [shard.number for shard in self.present]
 
     def _slow_some_peer(self) -> None:
         self.count("slow_peers")
         self.slow_down(self._some_shard().number)
 
-    def _subscribe_anew(self, place: int, name: str) -> None:
-        """A subscriber hears that a pipeline was deleted; it listens to the one that comes after it."""
-        self.count("subscribers_of_deleted_pipelines")
-        subscriber = SubscriberChecker(self.checkers[name].since)
+    def _ended_for(self, place: int, name: str, *, moved: bool) -> None:
+        """A subscriber hears that a pipeline was deleted, and listens to the one that comes after it; or that it has gone to
+        another group."""
+        if moved:
+            self.count("subscribers_of_moved_pipelines")
+            subscriber = self.subscribers[place][2]
+        else:
+            self.count("subscribers_of_deleted_pipelines")
+            subscriber = SubscriberChecker(self.checkers[name].since)
         self.subscribers[place] = (None, name, subscriber)
         self._connect(place, name, subscriber)
 
@@ -1087,4 +1112,6 @@ class Simulator(Processes):
         else:
             self.count("subscriptions")
             self.subscribers[place] = (running, name, subscriber)
-            subscriber.connect(shard.number, running.epoch, min_times)
+            placed = inside.pipeline(running.process, name).placed
+            stay = self.ledger.stays.at(name, placed)
+            subscriber.connect(shard.number, running.epoch, min_times, stay)

@@ -355,7 +355,7 @@ class Storm:
     def _kill(self) -> None:
         """A process dies: as often as not the registrar."""
         sim = self.sim
-        registrar = sim.shards[sim.routing.registrar(self.name)]
+        registrar = sim.shards[sim.registrar(self.name)]
         shard = registrar if self.rng.random() < 0.4 else self.rng.choice(sim.present)
         if shard.running is not None and len([s for s in sim.present if s.running is None]) < 2:
             sim.count("crashes")
@@ -367,7 +367,7 @@ class Storm:
         sim, rng = self.sim, self.rng
         if len(sim.present) < 2:
             return
-        registrar = sim.routing.registrar(self.name)
+        registrar = sim.registrar(self.name)
         others = [shard for shard in sim.present if shard.number != registrar]
         shard = rng.choice(others) if others and rng.random() < 0.8 else rng.choice(sim.present)
         span = sim.milliseconds(5, 25)
