@@ -15,8 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.model.explore import Explored
-from tests.model.script import STORIES
-from tests.model.side_by_side import explore_all
+from tests.model.moves import MOVES, SmallMove
+from tests.model.script import STORIES, Story
+from tests.model.side_by_side import Task, explore_all
 
 BUILD = Path(__file__).resolve().parent.parent.parent / "build"
 LEAST_STATES = 100_000
@@ -33,12 +34,14 @@ def _show(seen: Explored) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument(
-        "--first", type=int, default=len(STORIES), help="only so many of the stories"
+        "--first", type=int, default=len(STORIES) + len(MOVES), help="only so many of the stories"
     )
     first = parser.parse_args().first
     began = time.monotonic()
     # The longest first, so that the others fill the other cores.
-    tasks = [(story, None) for story in reversed(STORIES[:first])]
+    every: list[Story | SmallMove] = [*STORIES, *MOVES]
+    stories = every[:first]
+    tasks: list[Task] = [(story, None) for story in reversed(stories)]
     *held, published = explore_all([*tasks, (TWO_SHARDS, PUBLISHED_RULE)])
     for seen in (*held, published):
         if seen.violation:
@@ -46,7 +49,7 @@ def main() -> int:
     states = sum(seen.states for seen in held)
     is_whole = all(seen.whole for seen in held)
     refuted = bool(published.violation)
-    ok = is_whole and refuted and (states >= LEAST_STATES or first < len(STORIES))
+    ok = is_whole and refuted and (states >= LEAST_STATES or len(stories) < len(STORIES))
     result = {
         "ok": ok,
         "seconds": round(time.monotonic() - began, 1),

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.model.explore import Explored, explore
+from tests.model.moves import SmallMove, explore_move
 from tests.model.script import Story
 from tests.simulation.faults import FAULTS
 
 MOST_STATES = 5_000_000
 """Memory: about one kilobyte a state."""
-Task = tuple[Story, str | None]
+Task = tuple[Story | SmallMove, str | None]
 """A story, and the fault to plant, if any: then only what is announced is judged."""
 
 
@@ -32,8 +33,13 @@ def _explore(task: Task) -> Explored:
     def progress(seen: Explored) -> None:
         print(f"  {name}: {seen.states} states, depth {seen.depth}", flush=True)
 
-    with FAULTS[fault]() if fault else contextlib.nullcontext():
-        seen = explore(story, most_states=MOST_STATES, from_outside=bool(fault), progress=progress)
+    if isinstance(story, SmallMove):
+        seen = explore_move(story, most_states=MOST_STATES, progress=progress)
+    else:
+        with FAULTS[fault]() if fault else contextlib.nullcontext():
+            seen = explore(
+                story, most_states=MOST_STATES, from_outside=bool(fault), progress=progress
+            )
     seen.story = name
     how = "a violation after" if seen.violation else "all" if seen.whole else "not all:"
     print(f"  {name}: {how} {seen.states} states", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from unittest import mock
 
@@ -15,11 +16,17 @@ from tests.model.invariants import (
     check_process,
     check_step,
 )
+from tests.model.moves import SmallMove, explore_move
 from tests.model.script import CUT, STORIES, SYSTEMS, Story, frontier
 from tests.model.transitions import Facts
 from tests.model.world import World
 from tests.simulation.faults import FAULTS
 from tracker.core.cut.graph import SegmentGraph
+from tracker.core.log import EndMove
+from tracker.core.log.losses import Move
+from tracker.core.model.placements import Placement
+from tracker.core.moving import driver
+from tracker.core.moving.driver import Ask
 from tracker.core.pipeline import pipeline
 from tracker.core.process import Process
 
@@ -40,6 +47,33 @@ def test_every_interleaving_of_a_short_story_holds(story: Story) -> None:
     seen = explore(story, most_states=MOST_STATES)
     assert not seen.violation, seen.trace
     assert seen.whole and seen.states > 100 and seen.ends
+
+
+ALL_COMMITTED = SmallMove(1, 0, attempts=1, begins=(4, 1))
+
+
+def test_whatever_happens_to_a_move_it_ends_in_one_group() -> None:
+    seen = explore_move(ALL_COMMITTED, most_states=MOST_STATES)
+    assert not seen.violation, seen.trace
+    assert seen.whole and seen.states > 1_000 and seen.ends
+
+
+@pytest.mark.parametrize(
+    ("fault", "violation"),
+    [
+        ("the group before goes on, whatever was decided", "it is in both groups"),
+        ("nobody ends a move", "the end cannot be reached"),
+    ],
+)
+def test_a_move_that_ends_otherwise_is_found(fault: str, violation: str) -> None:
+    def wrong(move: Move, own: int, placement: Placement) -> Iterator[Ask]:
+        if "before" in fault:
+            yield Ask(move.group, EndMove(None, "p", placement.version, here=True))
+            yield Ask(own, EndMove(None, "p", placement.version, here=not move.arrives))
+
+    with mock.patch.object(driver, "_end", wrong):
+        seen = explore_move(ALL_COMMITTED, most_states=MOST_STATES)
+    assert seen.violation == violation and seen.trace
 
 
 def test_the_stories_are_told_to_the_end_by_one_of_their_interleavings() -> None:
