@@ -555,8 +555,9 @@ class PipelineSnapshot(_message.Message):
     placed: _builtins.int
     """The version of its placement; 0 where it needs none."""
     arrived_home: _builtins.int
-    """The entry by which it has come to its group: of which home's log, and its number; 0 where it began there."""
+    """The home in whose log the entry is by which it has come to its group."""
     arrived_number: _builtins.int
+    """The number of that entry; 0 where it began there."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
