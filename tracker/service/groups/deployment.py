@@ -94,10 +94,10 @@ class Deployment:
         """All of them, also the own one, as they were heard of last. Every shard of the directory's group knows them by itself."""
         return self.engine.process.groups if self.group == DIRECTORY_GROUP else self._heard
 
-    async def look(self) -> Mapping[int, Group]:
+    async def look(self, timeout_s: float = ASK_TIMEOUT_S) -> Mapping[int, Group]:
         """All groups, as the directory knows them now; as it did before, where it does not answer."""
         if self.group != DIRECTORY_GROUP:
-            found = await self.ask(Ask(DIRECTORY_GROUP, None))
+            found = await self.ask(Ask(DIRECTORY_GROUP, None), timeout_s)
             self.directory_answers = isinstance(found, tuple)
             if isinstance(found, tuple):
                 self._heard = {each.group: each for each in found}

@@ -129,7 +129,9 @@ class GroupServicer:
         deployment = self._deployment
         known = deployment.groups.get(group)
         if known is None or known.cordoned:  # as it was a moment ago
-            known = (await deployment.look()).get(group)
+            known = (await deployment.look(PLACE_TIMEOUT_S)).get(group)
+            if not deployment.directory_answers:
+                _raise(AWAY, f"pipeline {name!r} does not move")
         if known is None:
             there = sorted(deployment.groups) or "none beside this one"
             raise Refused(
