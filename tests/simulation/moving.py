@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -97,14 +97,6 @@ class Wish:
     done: bool = False
 
 
-@dataclass(slots=True)
-class Registering:
-    """A pipeline that is to begin in the second group: by which placement, once it has one."""
-
-    spec: PipelineSpec
-    placed: list[int] = field(default_factory=list)
-
-
 class MovingSimulator(Simulator):
     """One run in which pipelines move."""
 
@@ -126,17 +118,17 @@ class MovingSimulator(Simulator):
         """By number of a question whose it is."""
         self._questions = 0
         self.wishes: list[Wish] = []
-        begin_there = [name for name in self._pipelines if rng.random() < 0.3]
-        self._begin_there = {name: Registering(self._pipelines[name].spec) for name in begin_there}
-        self._placed_before: dict[str, list[int]] = {}
-        """By pipeline the versions of placements by which somebody registered it, or could have."""
+        self._placed: dict[str, list[int]] = {
+            name: [] for name in self._pipelines if rng.random() < 0.3
+        }
+        """By pipeline that begins in the second group the versions of placements by which somebody may register it."""
         for group in self.groups:
             self.after(LOOK_NS, self._look, group)
 
     # --- where a pipeline lives -------------------------------------------------------------------
 
     def group_of(self, pipeline: str) -> Group:
-        begins = 1 if pipeline in self._begin_there else DIRECTORY_GROUP
+        begins = 1 if pipeline in self._placed else DIRECTORY_GROUP
         _, there = self.ledger.stays.placed.get(pipeline, (0, begins))
         return self.groups[there]
 
@@ -161,15 +153,15 @@ class MovingSimulator(Simulator):
     # --- who registers ----------------------------------------------------------------------------
 
     def _register(self, spec: PipelineSpec) -> None:
-        there = self._begin_there.get(spec.name)
-        if there is None or spec.name in self.registered:
+        versions = self._placed.get(spec.name)
+        if versions is None or spec.name in self.registered:
             super()._register(spec)
             return
-        if there.placed:
-            placed = self._move_rng.choice(there.placed)
+        if versions:
+            placed = self._move_rng.choice(versions)
             event = RegisterPipeline(("register", spec.name), spec, placed=placed)
             self.call(None, self.registrar(spec.name), event)
-        if not there.placed or self._move_rng.random() < 0.3:
+        if not versions or self._move_rng.random() < 0.3:
             self._place(("place", spec.name), PlacePipeline(None, spec.name, 1))
         self.after(6 * MS, self._register, spec)
 
@@ -179,7 +171,7 @@ class MovingSimulator(Simulator):
 
     def _register_late(self, name: str) -> None:
         """Somebody asked the directory long ago, and registers by what it said then."""
-        versions = self._placed_before.get(name)
+        versions = self._placed.get(name)
         if versions and name in self.registered:
             self.count("registered_by_old_placements")
             group = self.groups[1]
@@ -368,8 +360,7 @@ class MovingSimulator(Simulator):
             self._hear_of_wish(self.wishes[rest[0]], result)
         elif name == "place":
             if isinstance(result, Placement) and result.group == 1:
-                self._begin_there[rest[0]].placed.append(result.version)
-                self._placed_before.setdefault(rest[0], []).append(result.version)
+                self._placed[rest[0]].append(result.version)
         elif name in ("give up", "late"):
             pass
         elif name == "bad" and self.asks_elsewhere(result):
