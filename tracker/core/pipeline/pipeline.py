@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tracker.core.cut.combiner import Combiner
@@ -149,12 +149,12 @@ class Pipeline:
     def generation(self) -> int:
         return 0 if self.restart is None else self.restart.generation
 
-    def has_arrived(self, applied: Mapping[int, int]) -> bool:
+    def has_arrived(self, applied: Iterable[tuple[int, int]]) -> bool:
         """Whether it was in this group where so much of each home's log was applied. A home that does not count any more has
         logged nothing that some shard has not."""
         if not self.arrived_number or self.arrived_home not in self._vectors.shards:
             return True
-        return applied.get(self.arrived_home, 0) >= self.arrived_number
+        return dict(applied).get(self.arrived_home, 0) >= self.arrived_number
 
     @property
     def min_times(self) -> tuple[int, ...]:

@@ -172,14 +172,13 @@ class Reporter:
             link.early.clear()
         link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
         self._cut.need(body.cut)
-        applied = dict(body.applied)
         for report in body.pipelines:
             pipeline = self._pipelines.get(report.pipeline)
             # Else it was before the restart, before the deletion, or before it came to this group, be it once more.
             if (
                 pipeline is not None
                 and report.generation == pipeline.generation
-                and pipeline.has_arrived(applied)
+                and pipeline.has_arrived(body.applied)
             ):
                 self._combine(pipeline, shard, report, body.whole, now_ns)
         if body.whole:
