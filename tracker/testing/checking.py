@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ TRIES = 3
 """How often a moment is tried that was missed: some are milliseconds long."""
 _APART = "1s"
 """Between the times of two files."""
+_NO_DIFFERENCES = Differences(0, (), (), ())
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Found:
 
     moments: tuple[Moment, ...]
     killed: list[Moment] = field(default_factory=list)
-    differences: Differences | None = None
+    differences: Differences = _NO_DIFFERENCES
     early: int = 0
 
     @property
@@ -67,19 +69,19 @@ class Found:
 
     @property
     def lost(self) -> int:
-        return len(self.differences.lost) if self.differences else 0
+        return len(self.differences.lost)
 
     @property
     def doubled(self) -> int:
-        return len(self.differences.doubled) if self.differences else 0
+        return len(self.differences.doubled)
 
     @property
     def strange(self) -> int:
-        return len(self.differences.strange) if self.differences else 0
+        return len(self.differences.strange)
 
     @property
     def ok(self) -> bool:
-        return bool(self.killed) and not (self.lost or self.doubled or self.strange or self.early)
+        return bool(self.killed) and not self.differences and not self.early
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ class Checked:
 
 
 def check_program(program: Path, sample: Path, at: Sequence[Moment] = tuple(Moment)) -> Checked:
-    """Checks the query of a program with a sample of its input, by kills at those of some moments that it comes to. Raises TrackingError and StateError where that can't be
-    done, ProgramFailed where the program fails by itself."""
+    """Checks the query of a program with a sample of its input, by kills at those of some moments that it comes to. Raises
+    TrackingError and StateError where that can't be done, ProgramFailed where the program fails by itself."""
     if not program.is_file():
         raise StateError(f"{program} is no file: name the program that starts the query")
     rows = sample_rows(sample)
@@ -186,7 +188,7 @@ class _Check:
             world.open(fed)
             for moment in moments:
                 for _ in range(TRIES):
-                    for portion in _next(portions):
+                    for portion in islice(portions, 1):
                         world.publish(portion)
                     if world.driver.killed_at(moment):
                         found.killed.append(moment)
@@ -197,11 +199,6 @@ class _Check:
             world.driver.to_the_end()
             found.differences = Differences.between(expected, world.found())
         return found
-
-
-def _next(portions: Iterator[Any]) -> list[Any]:
-    portion = next(portions, None)
-    return [] if portion is None else [portion]
 
 
 class _World:

@@ -6,8 +6,8 @@
 
 The program is run as `python PROGRAM ARGUMENTS` would, but that a query is awaited until it has taken all of its input,
 and no longer. What its queries read and write goes to the file REPORT, before any is started. MOMENT is one of `Moment`,
-or empty: then nobody is killed. With
---apart, what they read and write is below ROOT instead (`Places`), and none starts before there is the file REPORT.go. It ends with 0, with 3 if the moment never came, or with 1 and what went wrong.
+or empty: then nobody is killed. With --apart, what they read and write is below ROOT instead (`Places`), and none starts
+before there is the file REPORT.go. It ends with 0, with 3 if the moment never came, or with 1 and what went wrong.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ from tracker.testing.places import Places, directory
 
 _FILE_SINKS = frozenset(("parquet", "orc", "json", "csv", "text"))
 """Formats that Spark's own sink of files writes, which keeps a log beside them."""
-
-
 _LOOK_S = 0.02
 
 
