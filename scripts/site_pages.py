@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 from lowmark._face import declared
@@ -28,6 +28,12 @@ WHOLE = {
     "helm/lowmark/README.md": "chart.md",
 }
 """Pages of the project, and where the site has them."""
+BESIDE = {
+    "SECURITY.md": "reporting.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "CHANGELOG.md": "changes.md",
+}
+"""The same, of pages that others link to, and that the list of pages leaves out."""
 SHOWN = {"helm/lowmark/ci": "chart-values.md"}
 """Folders that pages link to, and the page that shows their files."""
 COPIED = (
@@ -86,9 +92,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in _places().items():
         if source in COPIED:
             files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
-    for source, page in WHOLE.items():
-        text = (ROOT / source).read_text()
-        files.append(File.generated(config, page, content=relinked(text, source, page)))
+    for source, page in {**WHOLE, **BESIDE}.items():
+        text = relinked((ROOT / source).read_text(), source, page)
+        listed = InclusionLevel.NOT_IN_NAV if source in BESIDE else InclusionLevel.UNDEFINED
+        files.append(File.generated(config, page, content=text, inclusion=listed))
     for example in examples():
         page = f"examples/{example.stem}.md"
         files.append(File.generated(config, page, content=example_page(example)))
@@ -141,7 +148,7 @@ def _places() -> dict[str, str]:
         for file in each.iterdir()
     }
     copied = {name: f"files/{posixpath.basename(name)}" for name in COPIED}
-    return {**WHOLE, **SHOWN, **copied, **inside, **shown, "helm/lowmark": "chart.md"}
+    return {**WHOLE, **BESIDE, **SHOWN, **copied, **inside, **shown, "helm/lowmark": "chart.md"}
 
 
 def example_page(example: Path) -> str:

@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pages() -> list[Path]:
-    """Every page that readers are sent to."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+    """Every page that readers are sent to, and what those fill in who report something or change it."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/**/*.md")])
 
 
 @dataclass(frozen=True)

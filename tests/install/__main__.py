@@ -1,4 +1,4 @@
-"""The install matrix: the wheel beside the versions that others ask for, a line a row.
+"""The install matrix: the wheel beside the versions that others ask for, and once the sdist, a line a row.
 
     python -m tests.install [--rows 1,3]
 
@@ -24,11 +24,10 @@ from functools import partial
 from pathlib import Path
 
 import lowmark
+from scripts.artifacts import Built, StepFailed
 from scripts.summary import finish
 from tests.install.environments import (
-    Built,
     Environment,
-    InstallFailed,
     build,
     fresh,
     interpreter,
@@ -58,13 +57,15 @@ CLIENT_TESTS = (
 
 @dataclass(frozen=True)
 class Row:
-    """Versions that live together. server: a tracker of these versions, too, instead of the client's tests."""
+    """Versions that live together. server: a tracker of these versions, too, instead of the client's tests. sdist: pip builds
+    the wheel, with what it fetches for that."""
 
     python: str
     grpcio: str
     protobuf: str
     numpy: str
     server: bool = False
+    sdist: bool = False
 
     @property
     def pins(self) -> list[str]:
@@ -72,7 +73,8 @@ class Row:
 
     def __str__(self) -> str:
         what = "server" if self.server else "client"
-        return f"{what} python {self.python} {' '.join(self.pins)}"
+        of = " of the sdist," if self.sdist else ""
+        return f"{what}{of} python {self.python} {' '.join(self.pins)}"
 
 
 FLOORS = Row("3.11", "1.66.2", "5.27.2", "1.26.0")
@@ -86,6 +88,7 @@ ROWS = (
     Row("3.11", "1.85.1", "7.36.2", "2.4.6"),
     Row("3.11", "1.66.2", "5.29.5", "1.26.4", server=True),
     Row("3.13", "1.76.0", "6.33.0", "2.1.3", server=True),
+    Row("3.11", "1.85.1", "7.36.2", "2.4.6", server=True, sdist=True),
 )
 WANTED = "lowmark[server]"
 UVX = f"uvx --from '{WANTED}' lowmark dev"
@@ -124,18 +127,18 @@ def tried(name: str, run: Run, built: Built, directory: Path) -> Outcome:
         outcome.tests = run(built, directory)
     except NoPythonError as missing:
         outcome.skipped = str(missing)
-    except (InstallFailed, subprocess.TimeoutExpired) as error:
+    except (StepFailed, subprocess.TimeoutExpired) as error:
         outcome.wrong = str(error)
     outcome.seconds = round(time.monotonic() - began_s)
     return outcome
 
 
 def run_row(row: Row, built: Built, directory: Path) -> int:
-    """Returns how many tests have passed. Raises NoPythonError, InstallFailed, TimeoutExpired."""
+    """Returns how many tests have passed. Raises NoPythonError, StepFailed, TimeoutExpired."""
     python = interpreter(row.python)
     if python is None:
         raise NoPythonError(f"no Python {row.python} on the PATH or in pyenv")
-    environment = _made(row, built.wheel, directory, python)
+    environment = _made(row, built.sdist if row.sdist else built.wheel, directory, python)
     here = [str(environment.python)]
     if row.server:
         dev = [str(environment.home / "bin" / "lowmark"), "dev"]
@@ -148,7 +151,7 @@ def run_row(row: Row, built: Built, directory: Path) -> int:
 
 
 def run_uvx(built: Built, directory: Path) -> int:
-    """`uvx` of PyPI's uv with nothing cached, and the wheel where PyPI's will be. Raises InstallFailed, TimeoutExpired."""
+    """`uvx` of PyPI's uv with nothing cached, and the wheel where PyPI's will be. Raises StepFailed, TimeoutExpired."""
     constraints = directory / "constraints.txt"
     constraints.write_text(locked(without=()))
     environment = replace(
@@ -165,13 +168,13 @@ def run_uvx(built: Built, directory: Path) -> int:
     return 0
 
 
-def _made(row: Row, wheel: Path, directory: Path, python: str) -> Environment:
+def _made(row: Row, package: Path, directory: Path, python: str) -> Environment:
     environment = fresh(directory, python)
     constraints = directory / "constraints.txt"
     constraints.write_text(locked(without=(*VARIED, *SERVED)))
     extra = "[server]" if row.server else ""
     tools = () if row.server else TOOLS
-    environment.install(f"{wheel}{extra}", *row.pins, *tools, constraints=constraints)
+    environment.install(f"{package}{extra}", *row.pins, *tools, constraints=constraints)
     environment.run([str(environment.python), "-m", "pip", "check"], ROUND_TRIP_S)
     return environment
 
@@ -187,7 +190,7 @@ def _run_tests(environment: Environment, source: Path) -> int:
     )  # fmt: skip
     passed = re.search(r"(\d+) passed", said)
     if passed is None:
-        raise InstallFailed(f"no test has passed: {said[-500:]}")
+        raise StepFailed(f"no test has passed: {said[-500:]}")
     return int(passed[1])
 
 
@@ -215,14 +218,12 @@ def _serve(environment: Environment, dev: Sequence[str], round_trip: Callable[[s
             assert process.stdout is not None
             said = process.stdout.readline()
             if not said:
-                raise InstallFailed(f"lowmark dev did not start: {log.read_text()[-2000:]}")
+                raise StepFailed(f"lowmark dev did not start: {log.read_text()[-2000:]}")
             round_trip(json.loads(said)["tracker"])
         finally:
             process.terminate()
     if process.returncode != 0 or log.read_text():
-        raise InstallFailed(
-            f"lowmark dev ended with {process.returncode}: {log.read_text()[-2000:]}"
-        )
+        raise StepFailed(f"lowmark dev ended with {process.returncode}: {log.read_text()[-2000:]}")
 
 
 def main(arguments: list[str]) -> int:

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.artifacts import Built, build_python, call
 from scripts.summary import ROOT
 
-BUILD_S, INSTALL_S = 120.0, 900.0
-"""Far more than either takes with wheels cached, on a busy machine."""
-
-
-class InstallFailed(Exception):
-    """A wheel can't be built or installed; says what pip or the build said."""
-
-
-@dataclass(frozen=True)
-class Built:
-    """A wheel, and the unpacked sdist that it was built from."""
-
-    wheel: Path
-    source: Path
+INSTALL_S = 900.0
+"""Far more than it takes with wheels cached, on a busy machine."""
+EPOCH = 1_700_000_000
+"""The time of all files in what is built here."""
 
 
 def build(directory: Path) -> Built:
-    """Builds the sdist, and the wheel from what is in it alone: what the sdist lacks, the wheel does too."""
-    build_sdist = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(directory)]
-    _call(build_sdist, ROOT, BUILD_S)
-    (sdist,) = directory.glob("*.tar.gz")
-    shutil.unpack_archive(sdist, directory / "unpacked", filter="data")
-    (source,) = (directory / "unpacked").iterdir()
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
-    _call(command, source, BUILD_S)
-    (wheel,) = directory.glob("*.whl")
-    return Built(wheel, source)
+    """Builds what a release has, of the tree as it lies here. Raises StepFailed."""
+    return build_python(ROOT, directory, EPOCH)
 
 
 def interpreter(version: str) -> str | None:
@@ -88,21 +71,34 @@ class Environment:
         )
 
     def install(self, *wanted: str, constraints: Path | None = None) -> None:
-        """As `pip install` does, with pip's caches. Raises InstallFailed."""
+        """As `pip install` does, with pip's caches. Raises StepFailed."""
         more = ["--constraint", str(constraints)] if constraints else []
         self.run([str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
                   "--no-input", *more, *wanted], INSTALL_S)  # fmt: skip
 
     def run(self, command: Sequence[str], timeout_s: float) -> str:
-        """Runs a program to its end; returns what it printed. Raises InstallFailed where it fails."""
-        return _call(command, self.work, timeout_s, self.variables)
+        """Runs a program to its end; returns what it printed. Raises StepFailed where it fails."""
+        return call(command, self.work, timeout_s, self.variables)
 
 
 def fresh(directory: Path, python: str) -> Environment:
     """An environment with pip alone, in a directory that is not there yet."""
     environment = Environment(directory / "venv", directory / "work")
     environment.work.mkdir(parents=True)
-    _call([python, "-m", "venv", str(environment.home)], directory, INSTALL_S)
+    call([python, "-m", "venv", str(environment.home)], directory, INSTALL_S)
+    return environment
+
+
+def lent(directory: Path) -> Environment:
+    """An environment with the packages of this one, found behind its own, and nothing that leads to this tree: it is made in
+    a second, and what is installed in it needs no registry."""
+    environment = Environment(directory / "venv", directory / "work")
+    environment.work.mkdir(parents=True)
+    venv = [sys.executable, "-m", "venv", "--without-pip", str(environment.home)]
+    call(venv, directory, INSTALL_S)
+    (packages,) = environment.home.glob("lib/python*/site-packages")
+    # A directory that is named in such a file is no place where others of its kind are looked for.
+    (packages / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     return environment
 
 
@@ -111,19 +107,3 @@ def locked(without: Sequence[str]) -> str:
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     pins = [line.removesuffix(" \\") for line in lines if re.match(r"[\w.-]+==", line)]
     return "".join(f"{pin}\n" for pin in pins if pin.partition("==")[0] not in without)
-
-
-def _call(
-    command: Sequence[str],
-    directory: Path,
-    timeout_s: float,
-    variables: Mapping[str, str] | None = None,
-) -> str:
-    done = subprocess.run(
-        command, cwd=directory, env=variables, capture_output=True, text=True, timeout=timeout_s, check=False,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip()[-3000:]
-        raise InstallFailed(f"{' '.join(command)} ended with {done.returncode}: {said}")
-    return done.stdout

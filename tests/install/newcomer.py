@@ -25,11 +25,12 @@ from pathlib import Path
 
 from lowmark import Admin, Subscriber
 from lowmark.testing import free_ports
+from scripts.artifacts import StepFailed
 from scripts.summary import BUILD, ROOT, finish
 from tests.cluster.children import now_slot
 from tests.dashboard.browser import Browser
 from tests.docs.pages import Block, blocks, blocks_below
-from tests.install.environments import Environment, InstallFailed, build, fresh, locked
+from tests.install.environments import Environment, build, fresh, locked
 from tests.waits import PROGRAM_S, until
 
 SECTION = "Start in a minute"
@@ -242,7 +243,7 @@ def main(arguments: list[str]) -> int:
                 shown = go(walk, pictures)
             finally:
                 walk.close()
-        except (AssertionError, InstallFailed, NewcomerLost, subprocess.TimeoutExpired) as error:
+        except (AssertionError, StepFailed, NewcomerLost, subprocess.TimeoutExpired) as error:
             wrong = str(error)
             print(f"newcomer: {wrong}", flush=True)
     first_s = shown.get("seconds_to_first_min_time")

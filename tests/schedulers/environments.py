@@ -8,8 +8,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from scripts.artifacts import StepFailed
 from scripts.summary import BUILD
-from tests.install.environments import Environment, InstallFailed, build, fresh, interpreter
+from tests.install.environments import Environment, build, fresh, interpreter
 from tests.waits import HANG_S
 
 LOCKS = Path(__file__).parent / "locks"
@@ -26,7 +27,7 @@ class NotToBeHad(Exception):
 
 def environment(name: str) -> Environment:
     """That of a scheduler: made once for a lock, with the wheel of this tree in it each time. Raises NotToBeHad, and
-    InstallFailed for what is wrong with the wheel."""
+    StepFailed for what is wrong with the wheel."""
     directory = BUILD / "schedulers" / name
     lock = LOCKS / f"{name}.lock"
     stamp, wanted = directory / "stamp", hashlib.sha256(lock.read_bytes()).hexdigest()
@@ -58,5 +59,5 @@ def _install(directory: Path, lock: Path) -> None:
         raise NotToBeHad(f"no Python of {', '.join(PYTHONS)} on the PATH or in pyenv")
     try:
         fresh(directory, python).install("--no-deps", "--require-hashes", "-r", str(lock))
-    except InstallFailed as error:
+    except StepFailed as error:
         raise NotToBeHad(str(error)[-500:]) from error
