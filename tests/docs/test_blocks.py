@@ -22,8 +22,8 @@ OFFERED = {
     for module in FACE
 }
 """By module of the public face what can be imported from it."""
-SAMPLES = {"text", "", "mermaid", "properties"}
-"""What is shown, and is no code: output, figures, settings of others."""
+SAMPLES = {"text", "", "mermaid", "properties", "diff"}
+"""What is shown, and is no code: output, figures, settings of others, changes (which `make newcomer` applies)."""
 
 
 def _of(*languages: str) -> list[Block]:

@@ -1,13 +1,14 @@
 """The first minutes of a newcomer: the README's "Start in a minute" and docs/start.md, block by block, from the wheel in
 a fresh environment in another directory.
 
-    python -m tests.install.newcomer [--pictures docs/img]
+    python -m tests.install.newcomer [--pictures docs/img] [--sabotage early]
 
 The blocks run as they stand there, but for where the wheel lies, on which ports it listens, and that somebody ends
 `lowmark watch` by Ctrl-C after a while; one that has run already does not run again. Seconds are counted from
 the first `pip install` on, with wheels gathered before: until the sample pipeline of `lowmark dev` has passed the moment
 at which it was started, which is the bound's; and until the pipeline of `lowmark init` has, Spark's own installation
-among them.
+among them. Then `tests/install/trial.py` brings a query of somebody's own from a plain one to a report that starts when its
+hour is complete; with the sabotage that report does not wait, and nothing else is run.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from scripts.summary import BUILD, ROOT, finish
 from tests.cluster.children import now_slot
 from tests.dashboard.browser import Browser
 from tests.docs.pages import Block, blocks, blocks_below
+from tests.install import trial
 from tests.install.environments import Environment, build, fresh, locked
 from tests.waits import PROGRAM_S, until
 
@@ -79,9 +81,13 @@ class Walk:
     def passed_s(self) -> float:
         return round(time.monotonic() - self.began_s, 1)
 
+    def named(self, text: str) -> str:
+        """A block's text with the address at which its tracker is."""
+        return text.replace("127.0.0.1:7070", self.target)
+
     def run(self, block: Block) -> str:
         """Runs a block to its end, but for what it leaves running behind it; returns what it printed."""
-        text = block.text.replace("127.0.0.1:7070", self.target)
+        text = self.named(block.text)
         if block.info.startswith("python"):
             return self._end([str(self.environment.python), "-c", text])
         text = re.sub(r"'lowmark\[(\S+)\]'", rf"'lowmark[\1] @ {self.wheel.as_uri()}'", text)
@@ -177,7 +183,8 @@ def picture(url: str, pipeline: str, path: Path) -> None:
 def _blocks() -> list[Block]:
     """Those that run, in the order in which somebody meets them; what both pages say is run once."""
     both = [*blocks_below(ROOT / "README.md", SECTION), *blocks(PAGE)]
-    return list({block.text: block for block in both}.values())
+    alone = {block.text: block for block in both}.values()
+    return [block for block in alone if block not in trial.section()]
 
 
 def _expected(block: Block) -> list[str]:
@@ -214,12 +221,48 @@ def go(walk: Walk, pictures: Path) -> dict[str, object]:
     }  # fmt: skip
 
 
+def begin(environment: Environment, wheel: Path) -> Walk:
+    """A newcomer at the beginning of their way, with ports of their own."""
+    port, dashboard_port = free_ports(2)
+    return Walk(environment, wheel, port, dashboard_port, environment.work)
+
+
+def walk_all(
+    environment: Environment, wheel: Path, pictures: Path, sabotage: str
+) -> dict[str, object]:
+    """The README and its page, unless sabotaged, and then the trial, each with a tracker of its own."""
+    shown: dict[str, object] = {}
+    if not sabotage:
+        walk = begin(environment, wheel)
+        try:
+            shown = go(walk, pictures)
+        finally:
+            walk.close()
+    walk = begin(environment, wheel)
+    try:
+        walk.run(Block("", "sh", "pip install 'lowmark[server,spark]'\nlowmark dev\n"))
+        return shown | trial.go(walk, sabotage == trial.EARLY)
+    finally:
+        walk.close()
+
+
+def is_well(shown: dict[str, object]) -> bool:
+    """Whether the bounds hold and no report is wrong. Those of a sabotaged run lack the README's seconds."""
+    first_s, trial_s = shown.get("seconds_to_first_min_time", 0.0), shown["trial_s"]
+    assert isinstance(first_s, float) and isinstance(trial_s, float)
+    lines = shown["changed_lines"]
+    assert isinstance(lines, int)
+    in_time = first_s <= BOUND_S and trial_s <= trial.MOST_S
+    return in_time and lines <= trial.MOST_LINES and not shown["wrong_hours"]
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.install.newcomer", description=__doc__)
     parser.add_argument(
         "--pictures", type=Path, default=BUILD, help="a directory for the pictures of the page"
     )
-    pictures = parser.parse_args(arguments).pictures.resolve()
+    parser.add_argument("--sabotage", choices=(trial.EARLY,), default="")
+    given = parser.parse_args(arguments)
     shown: dict[str, object] = {}
     wrong = ""
     with tempfile.TemporaryDirectory(
@@ -237,17 +280,17 @@ def main(arguments: list[str]) -> int:
                 "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(root / "wheels" / "wheels"),
                 "PIP_CONSTRAINT": str(constraints),
             }  # fmt: skip
-            port, dashboard_port = free_ports(2)
-            walk = Walk(environment, wheel, port, dashboard_port, environment.work)
-            try:
-                shown = go(walk, pictures)
-            finally:
-                walk.close()
-        except (AssertionError, StepFailed, NewcomerLost, subprocess.TimeoutExpired) as error:
+            shown = walk_all(environment, wheel, given.pictures.resolve(), given.sabotage)
+        except (
+            AssertionError,
+            StepFailed,
+            NewcomerLost,
+            ValueError,
+            subprocess.TimeoutExpired,
+        ) as error:
             wrong = str(error)
             print(f"newcomer: {wrong}", flush=True)
-    first_s = shown.get("seconds_to_first_min_time")
-    ok = not wrong and isinstance(first_s, float) and first_s <= BOUND_S
+    ok = not wrong and is_well(shown)
     return finish("newcomer", ok=ok, shown={**shown, "bound_s": BOUND_S}, details={"wrong": wrong})
 
 
