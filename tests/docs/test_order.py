@@ -16,13 +16,11 @@ NEXT = re.compile(
     r"\n## Where to go next\n\n((?:- \[[^\]]+\]\([^)]+\): [^\n]+\n(?:  [^\n]+\n)*){1,3})\Z"
 )
 """The last section of a page: one to three links, each with a reason."""
-WITHOUT = {"protocol.md", "verification.md"}
-"""Pages that have no such section yet."""
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
 def test_a_page_ends_with_where_to_go_next(page: Path) -> None:
-    assert page.name in WITHOUT or NEXT.search(page.read_text()), (
+    assert NEXT.search(page.read_text()), (
         f"{page.name} must end with a section 'Where to go next' of one to three items "
         "'- [page](page.md): reason'"
     )
