@@ -56,6 +56,7 @@ SECTIONS = (
     Section("scale", "what a large deployment takes, simulated", (Budget.FULL,), 1800),
     Section("messages", "messages of the published evaluation", _ALL, 1800),
     Section("failover", "kill -9 of a shard with a standby", _LONGER, 300),
+    Section("moving", "a pipeline that moves between groups under load", _LONGER, 600),
     Section("schedules", "schedules simulated so far", _LONGER, 60),
     Section("ordered", "rows in order into PostgreSQL, beside the same unordered", _LONGER, 300),
     Section("elastic", "latency while shards come and go", _LONGER, 900),
