@@ -103,7 +103,10 @@ def build_image(source: Path, directory: Path, version: str) -> Path:
 
 def write_sums(directory: Path, built: Sequence[Path]) -> dict[str, str]:
     """Writes what `sha256sum --check SHA256SUMS` reads in that directory; returns it: file name to hex digest."""
-    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(built)}
+    sums: dict[str, str] = {}
+    for path in sorted(built):
+        with path.open("rb") as file:  # an image is larger than what one would hold in memory
+            sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     lines = [f"{digest}  {name}\n" for name, digest in sums.items()]
     (directory / SUMS).write_text("".join(lines))
     return sums
