@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from z3 import And, Implies, Not, Or, Xor
 
 from tests.proof.logic import Formula, Invariant, State
 from tests.proof.protocol import (
+    consumed,
+    counts,
     durable,
-    home_of,
     in_cut,
     leads,
-    owner_of,
     seen_to_have,
+    takes_part,
 )
 
 INVARIANTS: dict[str, Invariant] = {}
@@ -42,10 +44,13 @@ def promise(body: Callable[..., Formula]) -> Invariant:
 def nothing_below_min_time_is_open(now: State, p: Any, b: Any, i: Any) -> Formula:
     """Promise 1: an item that is published, and not late, at a place that is announced, is consumed by a durable tick. As this
     holds in every state, and announced stays announced, none can appear there either."""
-    there = And(
-        now.announced(p, b), now.at(i) == b, now.published(now.creator(i)), Not(now.late(i))
-    )
-    return Implies(there, And(now.published(now.consumer(i)), durable(now, now.consumer(i))))
+    there = And(now.announced(p, b), now.at(i) == b, now.published(now.origin(i)), Not(now.late(i)))
+    return Implies(there, _is_done(now, i))
+
+
+def _is_done(now: State, i: Any) -> Formula:
+    u = now.done(i)
+    return And(counts(now, u), now.published(u), durable(now, u))
 
 
 @promise
@@ -55,15 +60,27 @@ def what_was_told_stays(now: State, p: Any, b: Any) -> Formula:
 
 
 @promise
+def what_was_told_before_stays(now: State, p: Any, b: Any, i: Any) -> Formula:
+    """Promise 4: what a process has told of the whole pipeline in generations before, it has announced, durably, from the beginning of this one, and
+    nothing of this one that is published lies there, but what is consumed by a durable tick."""
+    there = And(now.at(i) == b, now.published(now.origin(i)), Not(now.late(i)))
+    return Implies(
+        now.told_before(p, b),
+        And(Implies(now.began(p), now.recorded(p, b)), Implies(there, _is_done(now, i))),
+    )
+
+
+@promise
 def nobody_comes_too_late(now: State, p: Any, b: Any, i: Any) -> Formula:
     """Promise 5, for nodes that keep rule 1: what they hand over lies below no min time that any process has announced, so it is
     neither refused for that nor late; and a cell below min time is empty, so a sweep finds nothing."""
     there = And(now.announced(p, b), now.at(i) == b, Not(now.late(i)))
-    t, u = now.creator(i), now.consumer(i)
+    t, u = now.origin(i), now.consumer(i)
     handed_over = Or(
         And(now.published(t), Not(now.accepted(t))), And(now.published(u), Not(now.accepted(u)))
     )
-    return Implies(there, Not(Or(handed_over, now.open(i))))
+    in_a_cell = And(takes_part(now, now.owner(i)), now.open(i))
+    return Implies(And(there, now.published(t)), Not(Or(handed_over, in_a_cell)))
 
 
 # --- the world ------------------------------------------------------------------------------------
@@ -84,25 +101,32 @@ def publishing_has_an_order(now: State, t: Any, u: Any, u2: Any) -> Formula:
 
 @invariant
 def items_are_published_before_they_are_consumed(now: State, i: Any) -> Formula:
-    """Whatever is consumed was there."""
-    consumed = And(now.published(now.consumer(i)), Not(now.late(i)))
-    return Implies(consumed, now.earlier(now.creator(i), now.consumer(i)))
+    """Whatever is consumed, or handed over, was there."""
+    t, u, made = now.creator(i), now.consumer(i), now.origin(i)
+    return Implies(
+        Not(now.late(i)),
+        And(
+            Implies(now.published(t), Or(t == made, now.earlier(made, t))),
+            Implies(now.published(u), now.earlier(made, u)),
+        ),
+    )
 
 
 @invariant
 def items_come_of_something(now: State, i: Any) -> Formula:
     """Rules 1 and 11: an item that no front labelled comes of one that reaches it, and that its tick consumes, or that its node holds until then or
     later."""
-    t, parent = now.creator(i), now.parent(i)
+    t, parent = now.origin(i), now.parent(i)
     held = And(
         now.is_hold(parent),
-        now.by(now.creator(parent)) == now.by(t),
+        now.by(now.origin(parent)) == now.by(t),
         Not(now.earlier(now.consumer(parent), t)),
+        Not(now.hands_over(now.consumer(parent))),
     )
     comes = And(
         Not(now.late(parent)),
         now.reaches(now.at(parent), now.at(i)),
-        now.earlier(now.creator(parent), t),
+        now.earlier(now.origin(parent), t),
         Or(now.consumer(parent) == t, held),
     )
     return Implies(And(now.published(t), Not(now.labelled(i)), Not(now.late(i))), comes)
@@ -111,7 +135,7 @@ def items_come_of_something(now: State, i: Any) -> Formula:
 @invariant
 def labels_are_granted(now: State, i: Any) -> Formula:
     """Rule 8: a front labels where it feeds, from its grant on, between its joining and its leaving."""
-    f, t = now.labeller(i), now.creator(i)
+    f, t = now.labeller(i), now.origin(i)
     return Implies(
         And(now.labelled(i), now.published(t), Not(now.late(i))),
         And(
@@ -133,8 +157,8 @@ def promises_are_kept(now: State, t: Any, f: Any, a: Any, i: Any) -> Formula:
             now.promised(f, a),
             now.by(now.joins(f)) == now.by(t),
             Implies(
-                And(labelled, now.published(now.creator(i))),
-                Or(now.creator(i) == t, now.earlier(now.creator(i), t)),
+                And(labelled, now.published(now.origin(i))),
+                Or(now.origin(i) == t, now.earlier(now.origin(i), t)),
             ),
         ),
     )
@@ -157,10 +181,11 @@ def homes_keep_the_order_of_nodes(now: State, t: Any, u: Any) -> Formula:
 
 
 @invariant
-def logs_are_of_one_home(now: State, t: Any, u: Any) -> Formula:
-    """What stands ahead of an entry is accepted by the same home, and not behind it."""
-    both = And(now.accepted(t), now.accepted(u), home_of(now, t) == home_of(now, u))
-    return Implies(now.ahead(t, u), And(both, Not(now.ahead(u, t))))
+def logs_are_of_one_home(now: State, s: Any, t: Any, u: Any) -> Formula:
+    """What stands ahead of an entry is accepted, and not behind it: by the same home, or it is applied everywhere."""
+    both = And(now.accepted(t), now.accepted(u), Not(now.ahead(u, t)))
+    known = Or(now.home(t) == now.home(u), now.applied(s, t))
+    return Implies(now.ahead(t, u), And(both, known))
 
 
 @invariant
@@ -177,22 +202,45 @@ def shards_apply_prefixes(now: State, s: Any, t: Any, u: Any) -> Formula:
 
 @invariant
 def cells_hold_what_was_applied_once(now: State, i: Any) -> Formula:
-    """Rule 4: an item is in its cell if its owner has applied its creation or its consumption, and not both."""
-    s = owner_of(now, i)
-    once = Xor(now.applied(s, now.creator(i)), now.applied(s, now.consumer(i)))
-    return Implies(Not(now.late(i)), now.open(i) == once)
+    """Rule 4: an item is in its cell if its owner, in this generation, has applied its creation or its consumption, and not both."""
+    s = now.owner(i)
+    is_applied = partial(now.applied, s)
+    once = Xor(is_applied(now.creator(i)), consumed(now, i, is_applied))
+    return Implies(And(takes_part(now, s), Not(now.late(i))), now.open(i) == once)
 
 
 @invariant
 def promises_come_behind_items(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
     """A shard that knows of a promise has applied all that the front has labelled there."""
-    return Implies(now.passed(s, f, a), _all_of(now, f, a, i, lambda t: now.applied(s, t)))
+    knows = And(now.began(s), now.passed(s, f, a))
+    return Implies(knows, _all_of(now, f, a, i, lambda t: now.applied(s, t)))
 
 
 def _all_of(now: State, f: Any, a: Any, i: Any, is_in: Callable[[Any], Formula]) -> Formula:
     labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)))
-    published = And(labelled, now.published(now.creator(i)))
-    return And(now.promised(f, a), Implies(published, is_in(now.creator(i))))
+    published = And(labelled, now.published(now.origin(i)))
+    return And(now.promised(f, a), Implies(published, is_in(now.origin(i))))
+
+
+# --- generations ----------------------------------------------------------------------------------
+
+
+@invariant
+def ticks_begin_generations(now: State, s: Any, t: Any) -> Formula:
+    """Rule 9: whoever has applied a tick of this generation has begun it, or is in a later one."""
+    return Implies(And(now.applied(s, t), counts(now, t)), Or(now.began(s), now.past(s)))
+
+
+@invariant
+def all_begin_before_there_is_anything(now: State, s: Any, i: Any) -> Formula:
+    """Rule 9: when there is an item of this generation, every process has begun it."""
+    return Implies(And(now.published(now.origin(i)), Not(now.late(i))), now.began(s))
+
+
+@invariant
+def who_has_not_begun_says_nothing(now: State, s: Any, b: Any, f: Any) -> Formula:
+    """Rule 9: who has not begun this generation has pinned nothing in it, and announced nothing."""
+    return Implies(Or(now.announced(s, b), now.recorded(s, b), now.pinned(s, f)), now.began(s))
 
 
 # --- reports --------------------------------------------------------------------------------------
@@ -214,8 +262,9 @@ def reports_say_prefixes(now: State, r: Any, t: Any, u: Any) -> Formula:
 @invariant
 def reports_are_of_one_moment(now: State, r: Any, i: Any) -> Formula:
     """Rule 5: what a report says is open fits its vector."""
-    xor = Xor(now.says_applied(r, now.creator(i)), now.says_applied(r, now.consumer(i)))
-    own = And(now.made(r), owner_of(now, i) == now.sender(r), Not(now.late(i)))
+    says_applied = partial(now.says_applied, r)
+    xor = Xor(says_applied(now.creator(i)), consumed(now, i, says_applied))
+    own = And(now.made(r), now.owner(i) == now.sender(r), Not(now.late(i)))
     return Implies(own, now.says_open(r, i) == xor)
 
 
@@ -236,11 +285,12 @@ def reports_have_an_order(now: State, r: Any, r0: Any, t: Any) -> Formula:
 
 @invariant
 def reports_tell_what_was_touched(now: State, r: Any, r0: Any, t: Any) -> Formula:
-    """Rule 5: a report tells what was touched since the one that it follows."""
+    """Rule 5: a report tells what was touched since the one that it follows, or it is the first, and tells all."""
     follows = And(now.made(r), now.follows(r0, r))
     newer = And(now.made(r0), now.newer(r, r0))
     told = Implies(now.says_applied(r, t), Or(now.says_applied(r0, t), now.says_touched(r, t)))
-    return Implies(follows, And(newer, told))
+    first = And(now.made(r), now.opens(r), counts(now, t), now.says_applied(r, t))
+    return And(Implies(follows, And(newer, told)), Implies(first, now.says_touched(r, t)))
 
 
 @invariant
@@ -288,7 +338,7 @@ def what_is_sent_rests_on_durable_pins(now: State, r: Any, w: Any, f: Any) -> Fo
 @invariant
 def whole_reports_say_what_they_leave_out(now: State, w: Any, t: Any) -> Formula:
     """Rule 5: of what is applied a whole report repeats the touches, or it says that they were let go of."""
-    says = And(now.posted(w), now.says_applied(now.tells(w), t))
+    says = And(now.posted(w), counts(now, t), now.says_applied(now.tells(w), t))
     return Implies(says, Or(now.let_go(w, t), now.repeats(w, t)))
 
 
@@ -313,8 +363,9 @@ def views_are_prefixes(now: State, p: Any, s: Any, t: Any, u: Any) -> Formula:
 @invariant
 def views_are_of_one_moment(now: State, p: Any, i: Any) -> Formula:
     """What a process knows to be open at a shard fits the vector that it knows of it."""
-    s = owner_of(now, i)
-    xor = Xor(now.seen(p, s, now.creator(i)), now.seen(p, s, now.consumer(i)))
+    s = now.owner(i)
+    is_seen = partial(now.seen, p, s)
+    xor = Xor(is_seen(now.creator(i)), consumed(now, i, is_seen))
     return Implies(And(now.heard(p, s), Not(now.late(i))), now.seen_open(p, i) == xor)
 
 
@@ -328,7 +379,8 @@ def seen_promises_come_behind_items(now: State, p: Any, s: Any, f: Any, a: Any, 
 @invariant
 def touches_are_held(now: State, p: Any, s: Any, t: Any) -> Formula:
     """Rule 6: what a process knows a shard to have applied it holds as touched, or its M must reach that first."""
-    return Implies(now.seen(p, s, t), Or(now.touched(p, s, t), now.needed(p, t)))
+    seen = And(counts(now, t), now.seen(p, s, t))
+    return Implies(seen, Or(now.touched(p, s, t), now.needed(p, t)))
 
 
 @invariant
@@ -379,11 +431,12 @@ def what_reaches_an_announced_place_is_done(now: State, p: Any, b: Any, i: Any, 
     reaches = And(
         now.announced(p, b),
         now.reaches(now.at(i), b),
-        now.published(now.creator(i)),
+        now.published(now.origin(i)),
         Not(now.late(i)),
     )
-    done = And(now.applied(s, now.creator(i)), now.applied(s, now.consumer(i)))
-    return Implies(reaches, done)
+    is_applied = partial(now.applied, s)
+    created = And(is_applied(now.origin(i)), is_applied(now.creator(i)))
+    return Implies(reaches, And(created, consumed(now, i, is_applied)))
 
 
 @invariant
@@ -420,6 +473,6 @@ def is_inside_the_cut(
     which ticks were published: what a front labelled is inside by its promises, and any other item comes of one that was published
     before, reaches the place as well, and so was created inside; as it is not open at M, its consumer is inside too, and with that what comes of it."""
     reaches = And(
-        news(b), now.reaches(now.at(i), b), now.published(now.creator(i)), Not(now.late(i))
+        news(b), now.reaches(now.at(i), b), now.published(now.origin(i)), Not(now.late(i))
     )
-    return Implies(reaches, in_cut(now, p, now.creator(i)))
+    return Implies(reaches, And(in_cut(now, p, now.origin(i)), in_cut(now, p, now.creator(i))))

@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from z3 import And, Implies, Not, Or
+from z3 import And, Implies, Not, Or, Xor
 
 from tests.proof.logic import Effect, Formula, State
-from tests.proof.protocol import in_cut, leads, owner_of, seen_to_have
+from tests.proof.protocol import in_cut, leads, seen_to_have, touches
 from tests.proof.runs import Plant
 
 FALSE_ANNOUNCEMENT = "nothing below min time is open"
 TAKEN_BACK = "what was told stays"
+TAKEN_BACK_BY_A_RESTART = "what was told before stays"
 JOINED = "publish accept commit receive report keep_pin send_whole report keep_pin hear_whole grant_front"
 """A front joins, both shards pin it, and its home grants it."""
 LET_GO = """
@@ -37,6 +38,8 @@ BOTH = f"{TICK} receive"
 """A tick that one shard has applied, or both."""
 CAUGHT_UP = "report send hear report announce"
 """A shard hears from the other, and announces something."""
+BEGUN = f"begin_generation {JOINED}"
+"""The last process has begun the generation, and then a front joins."""
 
 SABOTAGES = ("touches-not-held", "announcement-said-before-logged", "smallest-pin-granted")
 """Mutations that can be planted into the system that is to be proven."""
@@ -54,6 +57,8 @@ class Mutation:
     plant: Plant
     story: str
     breaks: str = FALSE_ANNOUNCEMENT
+    restarted: bool = False
+    """Whether its story begins with some in the generation before."""
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -61,14 +66,23 @@ MUTATIONS: dict[str, Mutation] = {}
 
 
 def mutation(
-    stage: str, rule: int, step: str, story: str, breaks: str = FALSE_ANNOUNCEMENT, **sizes: int
+    stage: str,
+    rule: int,
+    step: str,
+    story: str,
+    breaks: str = FALSE_ANNOUNCEMENT,
+    *,
+    restarted: bool = False,
+    **sizes: int,
 ) -> Callable[[Plant], Plant]:
     """A plant as a mutation by its name, with its docstring as what it breaks."""
 
     def take(plant: Plant) -> Plant:
         name = plant.__name__.replace("_", "-")
         says = (plant.__doc__ or "").strip()
-        MUTATIONS[name] = Mutation(name, stage, rule, says, step, plant, story, breaks, sizes)
+        MUTATIONS[name] = Mutation(
+            name, stage, rule, says, step, plant, story, breaks, restarted, sizes
+        )
         return plant
 
     return take
@@ -130,7 +144,7 @@ def published_rule(now: State, effect: Effect, given: Mapping[str, Any]) -> Effe
         now.every(lambda r: Implies(accepted(r), newest(r))),
         now.every(
             lambda r, b, i: Implies(
-                And(accepted(r), news(b), owner_of(now, i) == now.sender(r), now.says_open(r, i)),
+                And(accepted(r), news(b), now.owner(i) == now.sender(r), now.says_open(r, i)),
                 Not(now.reaches(now.at(i), b)),
             )
         ),
@@ -161,7 +175,7 @@ def low_of_the_own_shard_alone(now: State, effect: Effect, given: Mapping[str, A
     p, news = given["p"], given["news"]
     own = now.every(
         lambda b, i: Implies(
-            And(news(b), now.seen_open(p, i), owner_of(now, i) == p), Not(now.reaches(now.at(i), b))
+            And(news(b), now.seen_open(p, i), now.owner(i) == p), Not(now.reaches(now.at(i), b))
         )
     )
     return instead(effect, "nothing open reaches it", own)
@@ -359,7 +373,7 @@ def labelled_below_a_promise(now: State, effect: Effect, given: Mapping[str, Any
     t = given["t"]
     fed = now.every(
         lambda i: Implies(
-            And(now.creator(i) == t, now.labelled(i)), now.feeds(now.labeller(i), now.at(i))
+            And(now.origin(i) == t, now.labelled(i)), now.feeds(now.labeller(i), now.at(i))
         )
     )
     return instead(effect, "its items are labelled as granted", fed)
@@ -371,7 +385,7 @@ def labelled_below_a_promise(now: State, effect: Effect, given: Mapping[str, Any
 @mutation("c", 11, "publish", f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP} publish", report=4, tick=5)
 def created_of_a_hold_let_go(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A node creates of a hold that it has let go of."""
-    return _of_any_hold(now, effect, lambda hold: now.by(now.creator(hold)) == now.by(given["t"]))
+    return _of_any_hold(now, effect, lambda hold: now.by(now.origin(hold)) == now.by(given["t"]))
 
 
 @mutation("c", 11, "publish", f"{JOINED} {BOTH} publish {BOTH} {CAUGHT_UP}", report=4, tick=5)
@@ -386,7 +400,7 @@ def _of_any_hold(now: State, effect: Effect, asked: Callable[[Any], Formula]) ->
 
     def comes_of(i: Any) -> Formula:
         hold = now.parent(i)
-        there = And(now.is_hold(hold), now.published(now.creator(hold)), Not(now.late(hold)))
+        there = And(now.is_hold(hold), now.published(now.origin(hold)), Not(now.late(hold)))
         return Or(
             effect.of_items[name](i), And(there, now.reaches(now.at(hold), now.at(i)), asked(hold))
         )
@@ -403,10 +417,118 @@ def key_closed_before_its_last_tick(now: State, effect: Effect, given: Mapping[s
 @mutation("c", 1, "sweep", f"{JOINED} {BOTH} sweep {CAUGHT_UP}", report=4)
 def swept_too_far(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A shard empties a cell that nobody has announced."""
-    return instead(effect, "it is announced", now.owner(given["b"]) == given["s"])
+    return without(effect, "it is announced")
 
 
 @mutation("c", 1, "commit", f"{JOINED} {BOTH} {CAUGHT_UP}", report=4)
 def taken_for_late(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A home moves to the late ledger what is not late."""
     return without(effect, "what is passed over is late")
+
+
+# --- (c) generations ------------------------------------------------------------------------------
+
+
+@mutation(
+    "c",
+    9,
+    "begin_generation",
+    "tell_before begin_generation",
+    TAKEN_BACK_BY_A_RESTART,
+    restarted=True,
+)
+def begun_below_what_was_told(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A process begins a generation where it was told to, though it has told more of the whole pipeline."""
+    return without(effect, "it stands by what it has told")
+
+
+@mutation("c", 9, "begin_generation", f"{BEGUN} {BOTH} {CAUGHT_UP}", report=4, restarted=True)
+def cells_kept_by_a_restart(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A process that begins a generation keeps its cells, where the same item is open: its front makes it again."""
+    return leaves_as_it_is(effect, "open")
+
+
+@mutation(
+    "c",
+    9,
+    "begin_generation",
+    f"begin_generation {BEGUN} {CAUGHT_UP} publish",
+    report=4,
+    restarted=True,
+)
+def promises_kept_by_a_restart(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A process that begins a generation keeps what a front of that name has promised before."""
+    return leaves_as_it_is(effect, "passed")
+
+
+@mutation("c", 9, "commit", f"{JOINED} {BOTH} {TICK} {CAUGHT_UP}", report=4)
+def ticks_of_before_taken(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A process applies what a node of the generation before has consumed, which the others pass over."""
+    s, t, passed_over = given["s"], given["t"], given["passed_over"]
+
+    def turned(i: Any) -> Formula:
+        mine = And(now.owner(i) == s, Or(now.creator(i) == t, now.consumer(i) == t))
+        return Xor(now.open(i), And(mine, Not(passed_over(i))))
+
+    return replace(effect, then={**effect.then, "open": turned})
+
+
+@mutation("c", 9, "report", f"{JOINED} {BOTH} begin_later_generation {CAUGHT_UP}", report=4)
+def reports_of_a_later_generation_taken(
+    now: State, effect: Effect, given: Mapping[str, Any]
+) -> Effect:
+    """What a process reports that has begun the next generation, and dropped its cells, is taken for its word on this one."""
+    return without(effect, "it is in the generation")
+
+
+# --- (d) slots and nodes that move ----------------------------------------------------------------
+
+
+@mutation("d", 10, "announce", f"{JOINED} {BOTH} {TICK} {CAUGHT_UP}", report=4)
+def hand_overs_do_not_touch(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """What a shard hands over to another one is not held until both are known to have gone by it."""
+    p, news = given["p"], given["news"]
+    held = now.every(
+        lambda b, i, t: Implies(
+            And(
+                news(b), touches(now, t, i), Not(now.hands_over(t)), now.touched(p, now.owner(i), t),
+                now.reaches(now.at(i), b),
+            ),
+            in_cut(now, p, t),
+        )
+    )  # fmt: skip
+    return instead(effect, "nothing touched outside M reaches it", held)
+
+
+@mutation("d", 10, "accept", f"{JOINED} {BOTH} publish accept crash {CAUGHT_UP}", report=4)
+def cells_given_before_it_is_logged(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A shard lets go of its cells when it hands them over, and not when that is durable."""
+    t = given["t"]
+
+    def still_there(i: Any) -> Formula:
+        return And(now.open(i), Not(And(now.hands_over(t), now.consumer(i) == t)))
+
+    return replace(effect, then={**effect.then, "open": still_there})
+
+
+@mutation("d", 10, "receive", f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP}", report=4)
+def cells_not_taken(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A shard goes by a hand-over, and does not take the cells."""
+    s, t, turned = given["s"], given["t"], effect.then["open"]
+
+    def without_taking(i: Any) -> Formula:
+        taken = And(now.hands_over(t), now.creator(i) == t, now.owner(i) == s)
+        return Or(And(taken, now.open(i)), And(Not(taken), turned(i)))
+
+    return replace(effect, then={**effect.then, "open": without_taking})
+
+
+@mutation("d", 10, "accept", f"{JOINED} {TICK} {TICK} receive {CAUGHT_UP}", report=4)
+def node_taken_up_too_early(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A node is taken up at its new home before every shard has applied what the home before had logged of it."""
+    then = dict(effect.then)
+    t = given["t"]
+    then["ahead"] = lambda u, u2: Or(
+        now.ahead(u, u2), And(u2 == t, now.accepted(u), now.home(u) == now.home(t))
+    )
+    return without(replace(effect, then=then), "and everywhere, if they are in another log")

@@ -13,7 +13,7 @@ import z3
 from tests.proof.invariants import INVARIANTS, is_inside_the_cut
 from tests.proof.logic import LETTERS, Effect, Invariant, Step, Universe, variables
 from tests.proof.mutations import Mutation
-from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts
+from tests.proof.protocol import STEPS, VOCABULARY, beginning, fixed_facts, goes_on
 
 ANNOUNCE = "announce"
 LEMMA = "what reaches it was created inside M"
@@ -73,12 +73,10 @@ class Proof:
         return {formula.get_id(): formula for formula in said}.values()
 
     def at_the_beginning(self) -> Iterator[Obligation]:
-        """Every invariant holds when nothing has happened. What lies below the slot at which a pipeline begins (or one of its
-        generations, at each process as it had announced) is announced by then, and durable."""
-        floor = self.universe.symbol("floor", VOCABULARY.changing["announced"])
-        beginning = self.universe.beginning(announced=floor, recorded=floor)
+        """Every invariant holds when nothing has happened."""
+        first = beginning(self.universe)
         for each in INVARIANTS.values():
-            false = z3.Not(each.of(beginning, *self._things(each)))
+            false = z3.Not(each.of(first, *self._things(each)))
             yield Obligation(f"beginning: {each.name}", (*self.facts, false))
 
     def kept_by(self, step: Step) -> Iterator[Obligation]:
@@ -107,7 +105,13 @@ class Proof:
         now = self.now
         b, i = self.universe.constants(["b", "i"], "_it")
         before = now.every(
-            lambda j: z3.Implies(now.earlier(now.creator(j), now.creator(i)), inside(b, j))
+            lambda j: z3.Implies(
+                z3.Or(
+                    now.earlier(now.origin(j), now.origin(i)),
+                    z3.And(now.origin(j) == now.origin(i), now.nearer(j, i)),
+                ),
+                inside(b, j),
+            )
         )
         premises = (*self._premises([i]), *effect.when.values())
         return Obligation(f"{ANNOUNCE}: {LEMMA}", (*premises, before, z3.Not(inside(b, i))))
@@ -116,7 +120,8 @@ class Proof:
         return self.universe.constants(variables(each.body, 1), "_it")
 
     def _premises(self, items: list[Any]) -> list[Any]:
-        return [*self.facts, *self.held, *(INVARIANTS[COMES_OF].of(self.now, i) for i in items)]
+        comes = [INVARIANTS[COMES_OF].of(self.now, i) for i in items]
+        return [*self.facts, *self.held, *comes, *(goes_on(self.now, i) for i in items)]
 
 
 def _items(names: list[str], things: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Rules 1 to 9 and 11 as a transition system: what is there, and each step that anything can take.
+"""Rules 1 to 11 as a transition system: what is there, and each step that anything can take.
 
 A *place* is a segment with a slot of it, and `reaches(a, b)` says that an item at place a can become one at b or at an
 earlier slot of b's segment: the slot of a plus the shortest delay is at most that of b (rule 7). A min time t of a segment
@@ -16,8 +16,17 @@ an evicted or retired node does: no home takes it any more (rule 9). An eviction
 *Late* items come of nothing that counts: they are of abandoned ticks, or made of late items, or of what an operator has
 written off (which is a tick that consumes it). Nothing is asked of them, and nothing is promised.
 
-Left out: pipelines that change or end, and restarts but for how a generation begins; shards that come and go; vacant
-places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
+A pipeline is restarted again and again, and the system is of one *generation* of it, whichever: ticks are of it, or of one *before*
+or *after*, by the key that they are of. Each process begins it when it does, and goes on to a later one when it does (rule 9).
+
+*Slots and nodes move* between shards (rule 10), and which table a home split a tick by, or when a node moved, is never asked: where the
+parts of an item go, and whose log has a tick, is the tick's and the item's own affair, and may be anything. An item is kept by one shard from its
+creation to its consumption. A hand-over of cells is an entry by which a shard consumes items, and the other one, in the same step, creates others that go on for
+them. Where the consumption of an item came to another shard than its creation, it may be the consumption that is handed over: the item that
+goes on was consumed before it is created. A sum by XOR does not mind; so what goes on for what is ordered as the cells lie, and not by
+time (`nearer`).
+
+Left out: pipelines that change or end; that the shards themselves come, go and are lost; vacant places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
 Where the model lets more happen than the code does, this is said.
 """
 
@@ -28,22 +37,25 @@ from typing import Any
 
 from z3 import And, Implies, Not, Or, Xor
 
-from tests.proof.logic import Effect, Formula, Relation, State, Step, Vocabulary
+from tests.proof.logic import Effect, Formula, Relation, State, Step, Universe, Vocabulary
 
 VOCABULARY = Vocabulary(
     fixed={
         # The world: items, ticks and what they do, places, fronts.
-        "at": "item -> place", "creator": "item -> tick", "consumer": "item -> tick", "by": "tick -> node",
-        "home": "node -> shard", "owner": "place -> shard", "reaches": "place place",
+        "at": "item -> place", "creator": "item -> tick", "consumer": "item -> tick", "origin": "item -> tick",
+        "owner": "item -> shard", "by": "tick -> node", "home": "tick -> shard", "reaches": "place place",
         "labelled": "item", "labeller": "item -> front", "parent": "item -> item", "is_hold": "item", "late": "item",
         "joins": "front -> tick", "leaves": "front -> tick", "feeds": "front place", "promises": "tick front place",
-        "abandoned": "tick",
+        "abandoned": "tick", "hands_over": "tick",
+        "came_of": "item -> item", "last": "item -> item", "nearer": "item item", "done": "item -> tick", "before": "tick", "after": "tick",
         # What reports say, and whole reports of them.
         "sender": "report -> shard", "follows": "report report", "says_applied": "report tick", "says_open": "report item",
         "says_passed": "report front place", "says_touched": "report tick", "says_pinned": "report front",
-        "tells": "whole -> report", "repeats": "whole tick", "let_go": "whole tick",
+        "opens": "report", "tells": "whole -> report", "repeats": "whole tick", "let_go": "whole tick",
     },
     changing={
+        # Generations: who has begun this one, who is in a later one, and what was told of the whole pipeline before.
+        "began": "shard", "past": "shard", "told_before": "shard place",
         # Nodes: what is published, in which order, and how far fronts have promised.
         "published": "tick", "earlier": "tick tick", "promised": "front place",
         # Homes: what is accepted, and in which order.
@@ -77,21 +89,28 @@ def step(**sets: str) -> Callable[[Callable[..., Effect]], Step]:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def home_of(now: State, t: Any) -> Any:
-    return now.home(now.by(t))
+def counts(now: State, t: Any) -> Formula:
+    """A tick is of this generation."""
+    return And(Not(now.before(t)), Not(now.after(t)))
 
 
-def owner_of(now: State, i: Any) -> Any:
-    return now.owner(now.at(i))
+def takes_part(now: State, s: Any) -> Formula:
+    """A process is in this generation."""
+    return And(now.began(s), Not(now.past(s)))
 
 
 def touches(now: State, t: Any, i: Any) -> Formula:
-    return Or(now.creator(i) == t, now.consumer(i) == t)
+    return And(counts(now, t), Or(now.creator(i) == t, now.consumer(i) == t))
+
+
+def consumed(now: State, i: Any, is_in: Callable[[Any], Formula]) -> Formula:
+    """By a tick of this generation of which this is so."""
+    return And(counts(now, now.consumer(i)), is_in(now.consumer(i)))
 
 
 def durable(now: State, t: Any) -> Formula:
     """A tick is durable in its home's log, which is when the home has applied it."""
-    return now.applied(home_of(now, t), t)
+    return now.applied(now.home(t), t)
 
 
 def in_cut(now: State, p: Any, t: Any) -> Formula:
@@ -132,19 +151,146 @@ def fixed_facts(now: State) -> dict[str, Formula]:
         "what is reached by what a place reaches": now.every(
             lambda a, b, a2: Implies(And(now.reaches(a, b), now.reaches(b, a2)), now.reaches(a, a2))
         ),
+        "an item begins where it was made": now.every(
+            lambda i: And(
+                Not(now.hands_over(now.origin(i))),
+                Or(now.hands_over(now.creator(i)), now.origin(i) == now.creator(i)),
+            )
+        ),
+        "and ends where it is consumed": now.every(
+            lambda i: And(
+                Not(now.hands_over(now.done(i))),
+                Or(now.hands_over(now.consumer(i)), now.done(i) == now.consumer(i)),
+            )
+        ),
+        "a hand-over does nothing else": now.every(
+            lambda t, f, a: Implies(
+                now.hands_over(t),
+                And(now.joins(f) != t, now.leaves(f) != t, Not(now.promises(t, f, a))),
+            )
+        ),
         "an item consumed by its creator cancels out, and is none": now.every(
-            lambda i: now.creator(i) != now.consumer(i)
+            lambda i: And(now.creator(i) != now.consumer(i), now.origin(i) != now.consumer(i))
         ),
         "what no home takes any more creates late items": now.every(
-            lambda i: Implies(now.abandoned(now.creator(i)), now.late(i))
+            lambda i: Implies(
+                Or(now.abandoned(now.creator(i)), now.abandoned(now.origin(i))), now.late(i)
+            )
+        ),
+        "what other generations create is late": now.every(
+            lambda i: Or(now.late(i), And(counts(now, now.creator(i)), counts(now, now.origin(i))))
+        ),
+        "generations follow one another": now.every(
+            lambda t: Not(And(now.before(t), now.after(t)))
+        ),
+        "fronts are of this generation": now.every(
+            lambda f: And(counts(now, now.joins(f)), counts(now, now.leaves(f)))
+        ),
+        "and so are their promises": now.every(
+            lambda t, f, a: Implies(now.promises(t, f, a), counts(now, t))
         ),
         "a hold is let go of by its node": now.every(
-            lambda i: Implies(now.is_hold(i), now.by(now.creator(i)) == now.by(now.consumer(i)))
+            lambda i: Implies(
+                And(now.is_hold(i), Not(now.hands_over(now.consumer(i)))),
+                now.by(now.origin(i)) == now.by(now.consumer(i)),
+            )
         ),
         "a front leaves by a tick of its node": now.every(
             lambda f: now.by(now.joins(f)) == now.by(now.leaves(f))
         ),
     }
+
+
+def goes_on(now: State, i: Any) -> Formula:
+    """An item that a hand-over creates goes on for one that it consumes, nearer to where both began; and it, or one that goes on for
+    it, is consumed in the end, if only by a tick that does not come."""
+    j, last, m = now.came_of(i), now.last(i), now.creator(i)
+    by_one_of_them = Or(now.home(m) == now.owner(i), now.home(m) == now.owner(j))
+    handed_over = And(
+        now.consumer(j) == m, now.nearer(j, i), _is_the_same(now, i, j),
+        now.owner(i) != now.owner(j), by_one_of_them,
+    )  # fmt: skip
+    return Implies(
+        Not(now.late(i)),
+        And(
+            Implies(now.hands_over(now.creator(i)), handed_over),
+            And(now.consumer(last) == now.done(i), _is_the_same(now, i, last)),
+        ),
+    )
+
+
+def _is_the_same(now: State, i: Any, j: Any) -> Formula:
+    return And(
+        now.at(j) == now.at(i), now.origin(j) == now.origin(i), now.done(j) == now.done(i), Not(now.late(j)),
+    )  # fmt: skip
+
+
+def beginning(universe: Universe) -> State:
+    """Nothing has happened in this generation. Some may have begun it, where it is the first one: all below the slot at which it begins is
+    announced, and durable. With the others there is left what was open in the generation before, and promised."""
+    left = {
+        name: universe.symbol(f"left_{name}", VOCABULARY.changing[name])
+        for name in ("began", "announced", "open", "passed")
+    }
+    none = universe.beginning(began=left["began"])
+    floor = lambda p, b: And(none.began(p), left["announced"](p, b))  # noqa: E731
+    return none.then(
+        announced=floor,
+        recorded=floor,
+        open=lambda i: And(Not(none.began(none.owner(i))), left["open"](i)),
+        passed=lambda s, f, a: And(Not(none.began(s)), left["passed"](s, f, a)),
+    )
+
+
+# --- generations ----------------------------------------------------------------------------------
+
+
+@step(floor="place")
+def begin_generation(now: State, s: Any, floor: Relation) -> Effect:
+    """Rule 9: a process begins the generation (`Generations.begin_generation`, `Pipeline.begin_generation`): it drops its cells and fronts,
+    and all is announced below where it was told to begin, and below what it has told of the whole pipeline before. In the code this is at the first
+    entry of any log that is of the generation; here it is at any moment."""
+    return Effect(
+        when={
+            "it is in one before": And(Not(now.began(s)), Not(now.past(s))),
+            "it stands by what it has told": now.every(
+                lambda b: Implies(now.told_before(s, b), floor(b))
+            ),
+        },
+        then={
+            "began": adds(now.began, s),
+            **_dropped(now, s),
+            "announced": lambda p, b: Or(now.announced(p, b), And(p == s, floor(b))),
+            "recorded": lambda p, b: Or(now.recorded(p, b), And(p == s, floor(b))),
+        },
+    )
+
+
+def _dropped(now: State, s: Any) -> dict[str, Relation]:
+    return {
+        "open": lambda i: And(now.owner(i) != s, now.open(i)),
+        "passed": lambda s2, f, a: And(s2 != s, now.passed(s2, f, a)),
+    }
+
+
+@step()
+def begin_later_generation(now: State, s: Any) -> Effect:
+    """Rule 9: a process begins a later generation, also one that has not begun this one (`Generations.begin_generation`). Of this one it has
+    said what it has said; its cells and fronts are dropped, and what comes of this one is passed over."""
+    return Effect(
+        when={"it is in none that is later": Not(now.past(s))},
+        then={"past": adds(now.past, s), **_dropped(now, s)},
+    )
+
+
+@step()
+def tell_before(now: State, p: Any, b: Any) -> Effect:
+    """Rule 9: a process that has not begun the generation goes on in the one before, and tells someone how far the whole pipeline is
+    (`Reporter.publish`, `Pipeline.min_time`): any place, here."""
+    return Effect(
+        when={"it is in one before": And(Not(now.began(p)), Not(now.past(p)))},
+        then={"told_before": adds(now.told_before, p, b)},
+    )
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -160,14 +306,19 @@ def publish(now: State, t: Any) -> Effect:
     return Effect(
         when={
             "it is new": Not(now.published(t)),
-            "what it consumes was published": now.every(
+            "what it consumes or hands over was published": now.every(
                 lambda i: Implies(
-                    And(now.consumer(i) == t, Not(now.late(i))), now.published(now.creator(i))
+                    And(
+                        Or(now.creator(i) == t, now.consumer(i) == t),
+                        now.origin(i) != t,
+                        Not(now.late(i)),
+                    ),
+                    now.published(now.origin(i)),
                 )
             ),
             "its items are labelled as granted": now.every(
                 lambda i: Implies(
-                    And(now.creator(i) == t, now.labelled(i), Not(now.late(i))),
+                    And(now.origin(i) == t, now.labelled(i), Not(now.late(i))),
                     _may_label(now, i, t),
                 )
             ),
@@ -202,13 +353,13 @@ def _may_label(now: State, i: Any, t: Any) -> Formula:
 def _comes_of(now: State, i: Any, t: Any) -> Formula:
     parent = now.parent(i)
     holds = And(
-        now.is_hold(parent), now.by(now.creator(parent)) == now.by(t), now.published(now.creator(parent)),
-        Not(now.published(now.consumer(parent))),
+        now.is_hold(parent), now.by(now.origin(parent)) == now.by(t), now.published(now.origin(parent)),
+        Not(now.published(now.consumer(parent))), Not(now.hands_over(now.consumer(parent))),
     )  # fmt: skip
     comes = And(
         Not(now.late(parent)), now.reaches(now.at(parent), now.at(i)), Or(now.consumer(parent) == t, holds),
     )  # fmt: skip
-    return Implies(And(now.creator(i) == t, Not(now.labelled(i)), Not(now.late(i))), comes)
+    return Implies(And(now.origin(i) == t, Not(now.labelled(i)), Not(now.late(i))), comes)
 
 
 # --- homes ----------------------------------------------------------------------------------------
@@ -218,16 +369,21 @@ def _comes_of(now: State, i: Any, t: Any) -> Formula:
 def accept(now: State, t: Any) -> Effect:
     """Rules 2 and 3: the node's home takes its next tick as an entry of its log, not durable yet (`Sessions.submit`,
     `Journal.append_home`). A node hands over again what it has not been told is durable, so a tick that a crash of the home has lost comes
-    again."""
+    again. Where the node has moved (rule 10, `HandOver.take_nodes`), its new home takes it up when every shard has applied what the one before had logged of it
+    (`Homes.all_adopted`, which goes by what it has heard). A hand-over of cells is an entry of the giver's own log, which nobody hands over to it
+    (`HandOver.give_cells`)."""
     return Effect(
         when={
             "it was handed over": now.published(t),
             "it is not there": Not(now.accepted(t)),
             "its key is the node's newest": Not(now.abandoned(t)),
             "its node's earlier ones are": now.every(
-                lambda u: Implies(
-                    And(now.by(u) == now.by(t), now.earlier(u, t)),
-                    Or(now.accepted(u), now.abandoned(u)),
+                lambda u: Implies(_is_earlier(now, u, t), Or(now.accepted(u), now.abandoned(u)))
+            ),
+            "and everywhere, if they are in another log": now.every(
+                lambda u, s: Implies(
+                    And(_is_earlier(now, u, t), now.home(u) != now.home(t)),
+                    Or(now.applied(s, u), now.abandoned(u)),
                 )
             ),
         },
@@ -235,25 +391,34 @@ def accept(now: State, t: Any) -> Effect:
             "accepted": adds(now.accepted, t),
             "ahead": lambda u, u2: Or(
                 now.ahead(u, u2),
-                And(u2 == t, now.accepted(u), home_of(now, u) == home_of(now, t)),
+                And(
+                    u2 == t, now.accepted(u), Or(now.home(u) == now.home(t), now.by(u) == now.by(t))
+                ),
             ),
         },
     )
 
 
+def _is_earlier(now: State, u: Any, t: Any) -> Formula:
+    return And(now.by(u) == now.by(t), now.earlier(u, t))
+
+
 def _applied(now: State, s: Any, t: Any, passed_over: Relation) -> dict[str, Relation]:
     """A shard applies an entry (`ShardPipeline.apply_tick`, and `apply_at_once` where it is one of a run), but what its home has moved to
-    the late ledger."""
+    the late ledger. One of another generation than its own it passes over, and counts."""
+    effective = And(counts(now, t), takes_part(now, s))
 
     def turned(i: Any) -> Formula:
-        own = And(owner_of(now, i) == s, touches(now, t, i), Not(passed_over(i)))
-        return Xor(now.open(i), own)
+        own = And(now.owner(i) == s, touches(now, t, i), Not(passed_over(i)))
+        return Xor(now.open(i), And(effective, own))
 
     return {
         "applied": adds(now.applied, s, t),
         "untold": adds(now.untold, s, t),
         "open": turned,
-        "passed": lambda s2, f, a: Or(now.passed(s2, f, a), And(s2 == s, now.promises(t, f, a))),
+        "passed": lambda s2, f, a: Or(
+            now.passed(s2, f, a), And(effective, s2 == s, now.promises(t, f, a))
+        ),
     }
 
 
@@ -261,8 +426,17 @@ def _late_alone(now: State, passed_over: Relation) -> Formula:
     return now.every(lambda i: Implies(passed_over(i), now.late(i)))
 
 
-def _in_order(now: State, s: Any, t: Any) -> Formula:
-    return now.every(lambda u: Implies(now.ahead(u, t), now.applied(s, u)))
+def _may_apply(now: State, s: Any, t: Any, passed_over: Relation) -> dict[str, Formula]:
+    in_order = now.every(lambda u: Implies(now.ahead(u, t), now.applied(s, u)))
+    return {
+        "it is not applied": Not(now.applied(s, t)),
+        "all ahead of it are": in_order,
+        "its generation has begun": And(
+            Implies(counts(now, t), Or(now.began(s), now.past(s))),
+            Implies(now.after(t), now.past(s)),
+        ),
+        "what is passed over is late": _late_alone(now, passed_over),
+    }
 
 
 @step(passed_over="item")
@@ -271,10 +445,8 @@ def commit(now: State, s: Any, t: Any, passed_over: Relation) -> Effect:
     in their order; one by one here, many at once in the code."""
     return Effect(
         when={
-            "it is accepted": And(now.accepted(t), s == home_of(now, t)),
-            "it is not applied": Not(now.applied(s, t)),
-            "all ahead of it are": _in_order(now, s, t),
-            "what is passed over is late": _late_alone(now, passed_over),
+            "it is accepted": And(now.accepted(t), s == now.home(t)),
+            **_may_apply(now, s, t, passed_over),
         },
         then=_applied(now, s, t, passed_over),
     )
@@ -287,10 +459,8 @@ def receive(now: State, s: Any, t: Any, passed_over: Relation) -> Effect:
     appended here and not durable has no effect, and is no step."""
     return Effect(
         when={
-            "it is durable at its home": And(durable(now, t), s != home_of(now, t)),
-            "it is not applied": Not(now.applied(s, t)),
-            "all ahead of it are": _in_order(now, s, t),
-            "what is passed over is late": _late_alone(now, passed_over),
+            "it is durable at its home": And(durable(now, t), s != now.home(t)),
+            **_may_apply(now, s, t, passed_over),
         },
         then=_applied(now, s, t, passed_over),
     )
@@ -300,20 +470,22 @@ def receive(now: State, s: Any, t: Any, passed_over: Relation) -> Effect:
 def sweep(now: State, s: Any, p: Any, b: Any) -> Effect:
     """Rule 1: a shard that has heard of an announcement empties its cell at that place into the late ledger (`Pipeline.new_sweeps`,
     `ShardPipeline.sweep`)."""
-    swept = And(now.owner(b) == s, now.recorded(p, b))
     return Effect(
-        when={"it is announced": swept},
-        then={"open": lambda i: And(now.open(i), now.at(i) != b)},
+        when={
+            "it is announced": now.recorded(p, b),
+            "it is in the generation": takes_part(now, s),
+        },
+        then={"open": lambda i: And(now.open(i), Not(And(now.owner(i) == s, now.at(i) == b)))},
     )
 
 
 @step(given="place")
 def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
     """Rule 8: the home grants a front when every shard is seen to have pinned it: from the largest pin on, and that is durable
-    (`Pipeline.new_grants`, `FrontsGranted`). A larger grant would do."""
+    (`Pipeline.new_grants`, `FrontsGranted`). A larger grant would do, and so would one by another shard: its node may have moved."""
     return Effect(
         when={
-            "it is the front's home": p == home_of(now, now.joins(f)),
+            "it is in the generation": takes_part(now, p),
             "it is not granted": Not(now.granted(f)),
             "every shard has pinned it": now.every(lambda s: seen_to_have(now, p, s, f)),
             "its own pin is durable": now.kept(p, f),
@@ -332,17 +504,18 @@ def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
 @step(pins="front place")
 def report(now: State, s: Any, r: Any, pins: Relation) -> Effect:
     """Rules 5 and 8: a shard says what it is at this moment, and goes by that itself (`Reporter.refresh`, `ShardPipeline.take_report`). What
-    its ticks touched since the report before is told along. In the same moment it pins the fronts that it has not pinned: behind
+    its ticks touched since the report before is told along. (Reports of processes that are in a generation before tell nothing of this one.) In the same moment it pins the fronts that it has not pinned: behind
     all that it has announced (`Pipeline.new_pins`). A larger pin would do."""
     fresh = _fresh_pin(now, s)
     return Effect(
         when={
             "the report is new": And(Not(now.made(r)), now.sender(r) == s),
+            "it is in the generation": takes_part(now, s),
             "it says what is applied": now.every(
                 lambda t: now.says_applied(r, t) == now.applied(s, t)
             ),
             "it says what is open": now.every(
-                lambda i: Implies(owner_of(now, i) == s, now.says_open(r, i) == now.open(i))
+                lambda i: Implies(now.owner(i) == s, now.says_open(r, i) == now.open(i))
             ),
             "it says what is promised": now.every(
                 lambda f, a: now.says_passed(r, f, a) == now.passed(s, f, a)
@@ -355,6 +528,11 @@ def report(now: State, s: Any, r: Any, pins: Relation) -> Effect:
             ),
             "it follows the one before": now.every(
                 lambda r0: Implies(now.follows(r0, r), now.latest(s, r0))
+            ),
+            "or is the first, and tells all": now.every(
+                lambda t: Implies(
+                    And(now.opens(r), counts(now, t), now.applied(s, t)), now.untold(s, t)
+                )
             ),
             "pins are behind what was announced": now.every(
                 lambda f, a, b: Implies(And(now.announced(s, b), leads(now, f, a, b)), pins(f, a))
@@ -393,7 +571,7 @@ def _goes_by(now: State, p: Any, r: Any, touched: Relation) -> dict[str, Relatio
         "goes_by": lambda p2, r2: mine(p2, now.sender(r2), r2 == r, now.goes_by(p2, r2)),
         "seen": lambda p2, s2, t: mine(p2, s2, now.says_applied(r, t), now.seen(p2, s2, t)),
         "seen_open": lambda p2, i: mine(
-            p2, owner_of(now, i), now.says_open(r, i), now.seen_open(p2, i)
+            p2, now.owner(i), now.says_open(r, i), now.seen_open(p2, i)
         ),
         "seen_passed": lambda p2, s2, f, a: mine(
             p2, s2, now.says_passed(r, f, a), now.seen_passed(p2, s2, f, a)
@@ -405,7 +583,10 @@ def _goes_by(now: State, p: Any, r: Any, touched: Relation) -> dict[str, Relatio
 @step()
 def keep_pin(now: State, s: Any, f: Any) -> Effect:
     """Rule 8: a pin is durable (`Pinned`), and a crash does not undo it."""
-    return Effect(when={"it is pinned": now.pinned(s, f)}, then={"kept": adds(now.kept, s, f)})
+    return Effect(
+        when={"it is pinned": now.pinned(s, f), "it is in the generation": takes_part(now, s)},
+        then={"kept": adds(now.kept, s, f)},
+    )
 
 
 def _may_go_out(now: State, r: Any) -> dict[str, Formula]:
@@ -451,11 +632,16 @@ def send_whole(now: State, w: Any, r: Any) -> Effect:
 
 @step()
 def hear(now: State, p: Any, r: Any, r0: Any) -> Effect:
-    """Rule 5: a process takes the report that follows the last one which it took (`Reporter.take_report`). Others it passes over."""
+    """Rule 5: a process takes the report that follows the last one which it took, or the first of a generation, which tells all of it
+    (`Reporter.take_report`, `Pipeline.begin_generation`). Others it passes over, and those of a generation that is not its own."""
     return Effect(
         when={
             "it was sent": And(now.sent(r), now.sender(r) != p),
-            "it is the next": And(now.goes_by(p, r0), now.follows(r0, r)),
+            "it is in the generation": takes_part(now, p),
+            "it is the next": Or(
+                And(now.goes_by(p, r0), now.follows(r0, r)),
+                And(now.opens(r), Not(now.heard(p, now.sender(r)))),
+            ),
         },
         then=_goes_by(now, p, r, lambda t: now.says_touched(r, t)),
     )
@@ -468,6 +654,7 @@ def hear_whole(now: State, p: Any, w: Any, r: Any) -> Effect:
     return Effect(
         when={
             "it was sent": And(now.posted(w), now.tells(w) == r, now.sender(r) != p),
+            "it is in the generation": takes_part(now, p),
             "it is not older": now.every(
                 lambda r0: Implies(
                     And(now.goes_by(p, r0), now.sender(r0) == now.sender(r)),
@@ -492,6 +679,7 @@ def announce(now: State, p: Any, news: Relation) -> Effect:
     labelled by a front."""
     return Effect(
         when={
+            "it is in the generation": takes_part(now, p),
             "every shard was heard": now.every(lambda s: now.heard(p, s)),
             "M is as far as others have let go": now.every(
                 lambda t, s: Implies(now.needed(p, t), now.seen(p, s, t))
@@ -504,7 +692,7 @@ def announce(now: State, p: Any, news: Relation) -> Effect:
             "nothing touched outside M reaches it": now.every(
                 lambda b, i, t: Implies(
                     And(
-                        news(b), touches(now, t, i), now.touched(p, owner_of(now, i), t),
+                        news(b), touches(now, t, i), now.touched(p, now.owner(i), t),
                         now.reaches(now.at(i), b),
                     ),
                     in_cut(now, p, t),
@@ -531,7 +719,10 @@ def announce(now: State, p: Any, news: Relation) -> Effect:
 def record(now: State, p: Any, some: Relation) -> Effect:
     """Rule 8: announcements are durable (`Announcement`, `Reporter.publish`)."""
     return Effect(
-        when={"they were appended": now.every(lambda b: Implies(some(b), now.announced(p, b)))},
+        when={
+            "they were appended": now.every(lambda b: Implies(some(b), now.announced(p, b))),
+            "it is in the generation": takes_part(now, p),
+        },
         then={"recorded": lambda p2, b: Or(now.recorded(p2, b), And(p2 == p, some(b)))},
     )
 
@@ -566,7 +757,7 @@ def crash(now: State, p: Any) -> Effect:
     again. Gone is what was accepted and not durable, and all that was heard."""
 
     def stays(t: Any) -> Formula:
-        return And(now.accepted(t), Or(home_of(now, t) != p, now.applied(p, t)))
+        return And(now.accepted(t), Or(now.home(t) != p, now.applied(p, t)))
 
     return Effect(
         when={},

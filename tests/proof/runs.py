@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import z3
+from z3 import And, Implies, Not
 
 from tests.proof.invariants import INVARIANTS
 from tests.proof.logic import LETTERS, Effect, Formula, State, Step, Universe
-from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts
+from tests.proof.protocol import STEPS, VOCABULARY, beginning, fixed_facts, goes_on
 
 Plant = Callable[[State, Effect, Mapping[str, Any]], Effect]
 """What becomes of a step when a fault is planted in it: by the state, what it was, and who takes part."""
@@ -40,10 +40,21 @@ class Run:
         self.moments: list[Moment] = []
         self.first = self.now = self.universe.state("0")
         self.formulas += fixed_facts(self.now).values()
+        self.formulas.append(self.now.every(lambda i: goes_on(self.now, i)))
 
-    def begin(self) -> Run:
-        """Out of the beginning."""
-        self.formulas += self.universe.same(self.now, self.universe.beginning())
+    def begin(self, *, restarted: bool = False, rescaled: bool = False) -> Run:
+        """Out of the beginning: of the first generation, which all have begun, and nothing is announced; or of one that some have
+        still to begin. rescaled: slots and nodes may move."""
+        now = self.now
+        self.formulas += self.universe.same(now, beginning(self.universe))
+        if not restarted:
+            self.formulas.append(
+                now.every(lambda s, b: And(now.began(s), Not(now.announced(s, b))))
+            )
+        if not rescaled:
+            self.formulas.append(now.every(lambda t: Not(now.hands_over(t))))
+            stays = lambda t, u: Implies(now.by(t) == now.by(u), now.home(t) == now.home(u))  # noqa: E731
+            self.formulas.append(now.every(stays))
         return self
 
     def suppose(self, names: Sequence[str] = tuple(INVARIANTS)) -> Run:
@@ -77,7 +88,7 @@ class Run:
 
     def breaks(self, name: str) -> Run:
         """In the end an invariant does not hold."""
-        self.formulas.append(z3.Not(INVARIANTS[name].everywhere(self.now)))
+        self.formulas.append(Not(INVARIANTS[name].everywhere(self.now)))
         return self
 
     def ends(self, body: Callable[..., Formula]) -> Run:

@@ -17,9 +17,12 @@ from tests.proof.runs import Run
 from tests.proof.story import Story
 
 TIMEOUT_MS = 300_000
-WHOLE_RUN = f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP} record tell sweep snapshot crash report hear_whole announce"
-"""Every step that there is: a front joins, labels an item, a worker consumes it, and a place is announced, recorded and told; a process crashes, comes
-back, and announces again."""
+WHOLE_RUN = f"""
+tell_before begin_generation {JOINED} {BOTH} {BOTH} {CAUGHT_UP} record tell sweep snapshot crash report hear_whole announce
+begin_later_generation
+"""
+"""Every step that there is: a pipeline is restarted, a front joins, labels an item, a worker consumes it, and a place is announced, recorded and told; a process crashes, comes
+back, announces again, and hears of the next restart."""
 
 LATE = f"{JOINED} publish {BOTH} {CAUGHT_UP} record {TICK} sweep"
 
@@ -56,7 +59,7 @@ def can_be_taken(step: str) -> Run:
 
 def whole_run() -> Run:
     """Something is announced behind an item that was there, and that another node has consumed."""
-    run = Run({"report": 5}).begin().follow(WHOLE_RUN)
+    run = Run({"report": 5}).begin(restarted=True).follow(WHOLE_RUN)
     now, i = run.now, run.universe.things["item"][0]
     run.formulas += [now.some(lambda p: now.told(p, now.at(i))), *_was_there(run, i)]
     run.formulas.append(z3.Not(now.late(i)))
@@ -94,7 +97,8 @@ def promise_alone() -> Run:
 
 def mutated(mutation: Mutation) -> Run:
     run = Run(mutation.sizes, {mutation.step: mutation.plant})
-    return run.begin().follow(mutation.story).breaks(mutation.breaks)
+    run.begin(restarted=mutation.restarted, rescaled=mutation.stage == "d")
+    return run.follow(mutation.story).breaks(mutation.breaks)
 
 
 SITUATIONS = [

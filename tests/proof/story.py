@@ -14,6 +14,9 @@ from tests.proof.protocol import VOCABULARY
 from tests.proof.runs import Moment, Run
 
 HAPPENS = {
+    "begin_generation": "{s} begins the generation, with {floor} announced",
+    "begin_later_generation": "{s} begins a later generation",
+    "tell_before": "{p}, in the generation before, tells someone that {b} is complete",
     "publish": "{by} publishes {t}, which {does}",
     "accept": "{home} accepts {t}",
     "commit": "{t} is durable at its home, {s}, which applies it",
@@ -73,9 +76,11 @@ class Story:
             if self._is(now.published(t)):
                 labelled = self._is(now.labelled(i))
                 origin = now.labeller(i) if labelled else now.parent(i)
+                if self._is(now.hands_over(t)):
+                    labelled, origin = False, now.came_of(i)
                 late = "late " if self._is(now.late(i)) else ""
                 yield (
-                    f"{late}{self._said(i)} is at {self._said(now.at(i))} of {self._said(now.owner(now.at(i)))}, created by "
+                    f"{late}{self._said(i)} is at {self._said(now.at(i))} of {self._said(now.owner(i))}, created by "
                     f"{self._said(t)}, {'labelled by' if labelled else 'out of'} {self._said(origin)}, and consumed by "
                     f"{self._said(u)}{'' if self._is(now.published(u)) else ', which does not come'}"
                 )
@@ -98,16 +103,25 @@ class Story:
             for name, thing in given.items()
         }
         if "t" in given:
-            by = now.by(given["t"])
-            words |= {"by": self._said(by), "home": self._said(now.home(by))}
-            words["does"] = self._does(given["t"])
+            t = given["t"]
+            words |= {"by": self._who(t), "home": self._said(now.home(t)), "does": self._does(t)}
         if "r" in given:
             words["sender"] = self._said(now.sender(given["r"]))
             words["says"] = self._says(given["r"])
         return HAPPENS[moment.step.name].format(**words)
 
+    def _who(self, t: Any) -> str:
+        now = self.run.now
+        who = self._said(now.home(t) if self._is(now.hands_over(t)) else now.by(t))
+        for generation, of in {"before": now.before, "after": now.after}.items():
+            if self._is(of(t)):
+                return f"{who}, in the generation {generation},"
+        return who
+
     def _does(self, t: Any) -> str:
         now, fixed = self.run.now, self.universe.fixed
+        if self._is(now.hands_over(t)):
+            return self._hands_over(t)
         items, fronts = self.universe.things["item"], self.universe.things["front"]
         told = {
             "creates": [i for i in items if self._is(now.creator(i) == t)],
@@ -120,6 +134,15 @@ class Story:
         }  # fmt: skip
         return self._listed(told, "is empty")
 
+    def _hands_over(self, t: Any) -> str:
+        now = self.run.now
+        moved = [
+            f"{self._said(now.came_of(i))} of {self._said(now.owner(now.came_of(i)))} to {self._said(now.owner(i))}, as {self._said(i)}"
+            for i in self.universe.things["item"]
+            if self._is(z3.And(now.creator(i) == t, z3.Not(now.late(i))))
+        ]
+        return f"hands over {' and '.join(moved) or 'nothing'}"
+
     def _says(self, r: Any) -> str:
         fixed, now = self.universe.fixed, self.run.now
 
@@ -127,7 +150,7 @@ class Story:
             rows = self._members(fixed[name], VOCABULARY.fixed[name])
             return [row[-1] for row in rows if self._is(row[0] == r)]
 
-        mine = [i for i in about("says_open") if self._is(now.owner(now.at(i)) == now.sender(r))]
+        mine = [i for i in about("says_open") if self._is(now.owner(i) == now.sender(r))]
         says = {
             "has applied": about("says_applied"),
             "has in its cells": mine,
