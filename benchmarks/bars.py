@@ -36,6 +36,8 @@ BARS = {
         _at_most("notification p50, 2 shards", 8.0),
         _at_most("notification p50, 4 shards", 10.0),
         _at_most("notification p50, 100 subscribers", 7.0),
+        _at_most("notification p50, 100 subscribers / bare", 1.5),
+        _at_most("notification p50, 1000 subscribers, 2 relays", 15.0),
         _at_least("ticks of 1 cell", 0.85),
         _at_least("ticks of 100 cells", 0.7),
         _at_least("ticks of 1 cell, busy node", 3.0),

@@ -35,6 +35,7 @@ from benchmarks.pairs import FEWEST_ROUNDS, take_turns
 from benchmarks.processes import EchoServer
 from local_tracker.worker.handle import Handle
 from tests.cluster.redis_server import RedisServer
+from tests.cluster.relaying import relay
 from tests.cluster.tracker import Tracker, local_tracker, socket_in
 from tracker.client import AsyncSubscriber, NodeClient
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
@@ -58,6 +59,8 @@ class Case:
     store: str = "sqlite"
     shards: int = 1
     subscribers: int = 1
+    relays: int = 0
+    """That subscribers listen to, instead of the tracker."""
     rests: bool = False
     barred: str = ""
     """The name of its bars, behind their percentile."""
@@ -67,8 +70,9 @@ class Case:
         if self.rests:
             window += " of a local tracker at rest"
         shards = "1 shard" if self.shards == 1 else f"{self.shards} shards"
-        listeners = "1 subscriber" if self.subscribers == 1 else f"{self.subscribers} subscribers"
-        return f"{window}, {self.store}, {shards}, {listeners}"
+        listeners = "1 subscriber" if self.subscribers == 1 else f"{self.subscribers:,} subscribers"
+        behind = f" behind {self.relays} relays" if self.relays else ""
+        return f"{window}, {self.store}, {shards}, {listeners}{behind}"
 
 
 BARRED = (
@@ -77,6 +81,7 @@ BARRED = (
     Case(shards=2, barred="2 shards"),
     Case(shards=4, barred="4 shards"),
     Case(subscribers=100, barred="100 subscribers"),
+    Case(subscribers=1000, relays=2, barred="1000 subscribers, 2 relays"),
 )
 
 
@@ -118,9 +123,12 @@ def _measure(
         if store == "redis":
             store = stack.enter_context(RedisServer(Path(directory) / "redis")).url
         tracker = stack.enter_context(Tracker(Path(directory), case.shards, store=store))
+        heard_at = [
+            stack.enter_context(relay(tracker.target, Path(directory))) for _ in range(case.relays)
+        ] or tracker.addresses
         pipelines = (f"p{turn}" for turn in itertools.count())
         sides = {
-            "ours": lambda: _notifications(tracker, next(pipelines), case, samples),
+            "ours": lambda: _notifications(tracker, heard_at, next(pipelines), case, samples),
             "bare": lambda: looping.run(_round_trips(echo, samples)),
         }
         if case.subscribers > 1:
@@ -158,10 +166,19 @@ def _figures(
             "ms",
             f"{len(fan[0])} a round, nothing else is done; the same clients' library and connections",
         )
+        yield Figure(
+            f"notification p50: {case} / the bare server's",
+            tuple(percentile(a, 50) / percentile(b, 50) for a, b in zip(ours, fan, strict=True)),
+            "",
+            "round by round",
+            BARS.get(f"notification p50, {case.barred} / bare"),
+        )
 
 
-def _notifications(tracker: Tracker, pipeline: str, case: Case, samples: int) -> list[float]:
-    """Latencies in milliseconds."""
+def _notifications(
+    tracker: Tracker, heard_at: Sequence[str], pipeline: str, case: Case, samples: int
+) -> list[float]:
+    """Latencies in milliseconds. heard_at: the processes that subscribers listen to."""
     steps = samples + WARM_UP
     tracker.register(PipelineSpec(pipeline, ("in",), front_count=1))
     with ExitStack() as stack:
@@ -172,7 +189,7 @@ def _notifications(tracker: Tracker, pipeline: str, case: Case, samples: int) ->
         promise = (Heartbeat("front", steps),)
         front.commit(TickContent(created=made)).result(TIMEOUT_S)
         front.commit(TickContent(heartbeats=promise)).result(TIMEOUT_S)
-        heard = stack.enter_context(Heard(tracker.addresses, pipeline, case.subscribers))
+        heard = stack.enter_context(Heard(heard_at, pipeline, case.subscribers))
         consume = stack.enter_context(_worker(tracker, pipeline, case))
         chosen = random.Random(7)
         latencies = []
@@ -180,9 +197,9 @@ def _notifications(tracker: Tracker, pipeline: str, case: Case, samples: int) ->
             time.sleep(chosen.uniform(*SPACING_S))
             began = time.perf_counter()
             consume(slot)
-            heard_at = heard.reached(slot + 1)
+            told_s = heard.reached(slot + 1)
             if slot >= WARM_UP:
-                latencies.append((heard_at - began) * 1000)
+                latencies.append((told_s - began) * 1000)
         return latencies
 
 

@@ -42,7 +42,9 @@ class ServerConfig:
     left_file: where it records that its shard has left. From then on it does nothing until it is told to
     stop, also when it is started again: whoever keeps the processes of a set running is to remove it;
     group: the number of the group of a deployment of which the tracker is; directory: host:port of processes of group
-    0, which keeps the directory, for every other group.
+    0, which keeps the directory, for every other group;
+    relay: host:port of processes of a tracker whose announcements this one passes on. It has no shard then, and `addresses`
+    has its own alone.
     """
 
     shard: int
@@ -67,6 +69,7 @@ class ServerConfig:
     left_file: str = ""
     group: int = 0
     directory: tuple[str, ...] = ()
+    relay: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         known = self.join or self.standby  # else its shard is one of those from the start

@@ -28,6 +28,7 @@ from tracker.service.cluster.presence import Presence
 from tracker.service.config import ServerConfig
 from tracker.service.http.gate import TokenGate
 from tracker.service.http.metrics import ServiceMetrics
+from tracker.service.relaying import RelayServer
 from tracker.service.rpc.probes import Probes
 from tracker.service.rpc.redirect import RedirectServer
 from tracker.service.rpc.tokens import Tokens
@@ -98,7 +99,8 @@ async def serve(config: ServerConfig) -> int:
     try:
         secure(config)
         async with auxiliary_endpoints(config) as auxiliary:
-            return await _serve_until(config, stop, auxiliary)
+            serving = _serve_relay if config.relay else _serve_until
+            return await serving(config, stop, auxiliary)
     except (InvalidError, OSError) as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
@@ -164,9 +166,21 @@ def _dashboard(config: ServerConfig) -> Dashboard | None:
             "pipelines: name its file in LOWMARK_TOKEN_FILE",
             Code.INVALID_CREDENTIALS,
         )
-    addresses = config.addresses or (config.own_address, *config.join)
+    addresses = config.relay or config.addresses or (config.own_address, *config.join)
     gate = TokenGate(security.tokens) if security.tokens else None
     return Dashboard(config.dashboard_listen, SecureTarget(addresses, credentials), gate)
+
+
+async def _serve_relay(
+    config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryEndpoints
+) -> int:
+    server = RelayServer(config)
+    await server.start()
+    await auxiliary.probes.serves()
+    await stop.wait()
+    await auxiliary.probes.busy()
+    await server.stop()
+    return 0
 
 
 async def _serve_until(

@@ -37,18 +37,15 @@ from tracker.service.engine import Engine, Hooks
 from tracker.service.groups.deployment import Deployment
 from tracker.service.groups.mover import Mover
 from tracker.service.groups.servicer import GroupServicer
-from tracker.service.rpc.access import Access, Peers
+from tracker.service.rpc.access import Peers
 from tracker.service.rpc.budgets import Budgets
-from tracker.service.rpc.limits import CallRate, Quotas
+from tracker.service.rpc.guards import Guards
+from tracker.service.rpc.limits import Quotas
 from tracker.service.rpc.nodes import NodeServicer
-from tracker.service.rpc.ongoing import Ongoing
 from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.service.rpc.progress import Hub, ProgressServicer, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE
-from tracker.service.rpc.refusals import EndRefused
 from tracker.service.rpc.security import add_port
-from tracker.service.rpc.sizes import RequestSizes
-from tracker.service.rpc.tokens import Tokens
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
 from tracker.service.tasks import end
@@ -99,10 +96,8 @@ class TrackerServer:
         self._quotas = Quotas(config.limits)
         self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         self._health = health.aio.HealthServicer()
-        self._ongoing = Ongoing()
+        self._guards: Guards | None = None
         self._server: grpc.aio.Server | None = None
-        self._access: Access | None = None
-        self._watching_tokens: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self.engine: Engine
         self.sampler: Sampler
@@ -163,7 +158,8 @@ class TrackerServer:
             await self._listen()
             await asyncio.to_thread(store.renew, self._epoch, config.lease_ms, self.address)
         except BaseException:
-            await end(self._watching_tokens)
+            if self._guards is not None:
+                await self._guards.stop()
             if self._server is not None:
                 await self._server.stop(None)
             await self.engine.stop()
@@ -214,25 +210,15 @@ class TrackerServer:
     def parts(self) -> Parts:
         return Parts(self.engine, self._hub, self._units, self._links.by_shard, self.sampler)
 
-    def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
-        limits = self.config.limits
-        refused = EndRefused(self._addresses, self._deployment.locate)
-        sizes = RequestSizes(limits)
-        rates = [CallRate(limits)] if limits.max_calls_per_s else []
-        if not self.config.security.tokens:
-            return [self._ongoing, refused, sizes, *rates]
-        self._access = access = Access(Tokens(self.config.security.tokens))
-        self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
-        return [self._ongoing, refused, sizes, access, *rates]
-
     async def _listen(self) -> None:
+        engine, addresses, limits = self.engine, self._addresses, self.config.limits
+        tokens, locate = self.config.security.tokens, self._deployment.locate
+        self._guards = guards = Guards(limits, tokens, addresses, locate)
         self._server = server = grpc.aio.server(
-            interceptors=self._interceptors(),
-            options=(*SERVER_OPTIONS, *connection_age(self.config.limits.max_connection_age_ms)),
+            interceptors=guards.interceptors,
+            options=(*SERVER_OPTIONS, *connection_age(limits.max_connection_age_ms)),
         )
-        engine, addresses = self.engine, self._addresses
-        quotas = self._quotas
-        calls = None if self._access is None else self._access.calls
+        quotas, calls = self._quotas, guards.calls
         by_certificate = bool(self.config.security.tls_ca)
         peers = Peers(addresses.values, by_certificate=by_certificate, calls=calls)
         others_too = Peers(self._deployment.reached, by_certificate=by_certificate, calls=calls)
@@ -288,7 +274,7 @@ class TrackerServer:
         """Says that it serves no more, tells streams and waiting calls so, lets the other calls end,
         writes what has gathered."""
         await self._health.enter_graceful_shutdown()
-        if self._server is not None:
+        if self._server is not None and self._guards is not None:
             ending = asyncio.ensure_future(self._server.stop(self.config.grace_s))
             await asyncio.sleep(0)  # from here on no call begins
             self.engine.dismiss()
@@ -296,12 +282,12 @@ class TrackerServer:
             self._units.close()
             self._peer_servicer.close()
             # gRPC waits for connections as well, such as those by which standbys hear of its death.
-            over = asyncio.ensure_future(self._ongoing.over())
+            over = asyncio.ensure_future(self._guards.ongoing.over())
             await asyncio.wait((ending, over), return_when=asyncio.FIRST_COMPLETED)
             await end(over)
             await self._server.stop(min(self.config.grace_s, LAST_ANSWERS_S))
             await ending
-        await end(self._watching_tokens)
+            await self._guards.stop()
         await self._mover.stop()
         await self._deployment.stop()
         await self.sampler.stop()
@@ -322,7 +308,8 @@ class TrackerServer:
         await self._links.stop()
         if self._server is not None:
             await self._server.stop(None)
-        await end(self._watching_tokens)
+        if self._guards is not None:
+            await self._guards.stop()
         await self.engine.stop(release=False)
 
 

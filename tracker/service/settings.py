@@ -93,6 +93,11 @@ class ServeSettings(Settings):
         description="host:port of processes of group 0, which records where each pipeline lives (several "
         "with ,)",
     )
+    relay: _Addresses = Field(
+        "",
+        description="have no shard, and pass on what the tracker at host:port (or several with ,) announces, to any number "
+        "of subscribers (docs/consumers-reference.md#many-who-listen)",
+    )
     join_timeout_ms: int = Field(
         60_000,
         ge=100,
@@ -260,8 +265,8 @@ def _wrong_of_sets(s: ServeSettings) -> Iterator[str]:
 
 
 def _wrong(s: ServeSettings) -> Iterator[str]:
-    if s.health_listen and not s.peers and not s.join:
-        yield "health_listen is for one process: it needs --peers or --join"
+    if s.health_listen and not (s.peers or s.join or s.relay):
+        yield "health_listen is for one process: it needs --peers, --join or relay"
     if s.join and (s.peers or s.shard is not None or s.standby or s.shards != 1):
         yield (
             "--join is for one process whose shard is not known before: no --shard, --peers, --shards, "
@@ -275,6 +280,8 @@ def _wrong(s: ServeSettings) -> Iterator[str]:
         yield "--standby needs an address of its own: --listen or --address"
     if not s.standby and (s.shard is None) != (not s.peers):
         yield "--shard and --peers go together: one process of several"
+    if s.relay and (s.join or s.peers or s.shard is not None or s.standby or s.shards != 1):
+        yield "relay is for one process without a shard: no --shard, --peers, --shards, --join, member or --standby"
     if bool(s.group) != bool(s.directory):
         yield "--group and --directory go together, but for group 0, which keeps the directory"
     if s.peers and s.shards != 1:
@@ -308,6 +315,7 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
         process=ProcessConfig(
             join_timeout_ms=s.join_timeout_ms, rescale_margin_ms=s.rescale_margin_ms
         ),
+        relay=parse_targets(s.relay) if s.relay else (),
         join=parse_targets(s.join) if s.join else (), left_status=s.left_status,
         members=parse_targets(s.members) if s.members else (), left_file=s.left_file,
         lease_ms=s.lease_ms, snapshot_after_records=s.snapshot_after_records,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 import grpc
 
@@ -18,7 +19,7 @@ from acker.v1 import types_pb2 as pb
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.pipelines import gone
-from tracker.core.process import Process
+from tracker.metrics.latencies import Latencies
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.errors import Context
@@ -35,12 +36,22 @@ MAX_SUBSCRIPTIONS = 10_000
 """Pipelines that one stream may subscribe to."""
 
 
+class Announced(Protocol):
+    """What is announced of pipelines here. Each raises Refused for one that is unknown."""
+
+    def spec(self, pipeline: str) -> PipelineSpec: ...
+    def min_times(self, pipeline: str) -> Sequence[int]:
+        """Of its segments, by number."""
+
+    def pipeline_min_time(self, pipeline: str) -> int: ...
+
+
 class _Subscription:
     """What one stream hears of one pipeline, and has heard."""
 
-    def __init__(self, process: Process, hub: Hub, request: progress_pb.Subscription) -> None:
-        self.spec = process.spec(request.pipeline)
-        self._process, self._hub = process, hub
+    def __init__(self, announced: Announced, hub: Hub, request: progress_pb.Subscription) -> None:
+        self.spec = announced.spec(request.pipeline)
+        self._announced, self._hub = announced, hub
         self._hears_all = not request.segments
         """Whether it hears of all segments, also of those that come while it listens."""
         chosen = _segments(self.spec, request.segments)
@@ -55,11 +66,11 @@ class _Subscription:
     def news(self) -> bytes | None:
         """A SubscribeResponse of what is beyond all that was heard; None if nothing is."""
         name = self.spec.name
-        spec = self.spec = self._process.spec(name)
+        spec = self.spec = self._announced.spec(name)
         if self._hears_all:
             self._known = self._known.with_segments(len(spec.segments))
         message = self._hub.telling(spec).message(
-            self._known, self._process.min_times(name), self._process.pipeline_min_time(name)
+            self._known, self._announced.min_times(name), self._announced.pipeline_min_time(name)
         )
         self._known = message.known
         return message.data
@@ -194,14 +205,20 @@ class Hub:
         """A pipeline was deleted, or has gone to another group: streams that subscribe to it end, and so do those who wait for
         it."""
         told = f"pipeline {pipeline!r} was deleted; nothing more is announced of it"
-        refusal = gone(pipeline) if moved else Refusal(RefusalCode.UNKNOWN_PIPELINE, told)
+        self.refuse(
+            pipeline,
+            gone(pipeline) if moved else Refusal(RefusalCode.UNKNOWN_PIPELINE, told),
+        )
+
+    def refuse(self, pipeline: str, refusal: Refusal) -> None:
+        """Nothing more is announced here of a pipeline: streams that subscribe to it end, and so do those who wait for it."""
         for subscriber in self._subscribers.get(pipeline, {}):
             subscriber.refused = Refused.of(refusal)
             subscriber.waiter.wake()
         self.waiting.news(pipeline)
 
 
-def add_subscribing(servicer: ProgressServicer, server: grpc.aio.Server) -> None:
+def add_subscribing(servicer: Announcing, server: grpc.aio.Server) -> None:
     """Serves Subscribe, whose messages are bytes already. To be called when the service as a whole is added: the
     last that is registered for a method serves it."""
     handler = grpc.stream_stream_rpc_method_handler(
@@ -210,13 +227,19 @@ def add_subscribing(servicer: ProgressServicer, server: grpc.aio.Server) -> None
     server.add_registered_method_handlers(PROGRESS, {"Subscribe": handler})
 
 
-class ProgressServicer:
-    """Answers from what this process has announced."""
+class Announcing:
+    """Answers from what is announced now."""
 
-    def __init__(self, engine: Engine, hub: Hub, quotas: Quotas | None = None) -> None:
-        self._quotas = quotas or Quotas()
-        self._engine = engine
-        self._hub = hub
+    def __init__(
+        self, announced: Callable[[], Announced], told: Latencies, hub: Hub, quotas: Quotas
+    ) -> None:
+        """announced: what is announced now; told: how long subscribers wait for their news."""
+        self._announced, self._told = announced, told
+        self._hub, self._quotas = hub, quotas
+
+    async def _look(self, pipeline: str) -> PipelineSpec:
+        """A pipeline of which something is announced here. Raises Refused."""
+        return self._announced().spec(pipeline)
 
     async def Subscribe(
         self,
@@ -238,7 +261,6 @@ class ProgressServicer:
     ) -> None:
         """Writes what is news until `reading` fails, or nothing is subscribed to any more. A client
         that has said all it wants to say may close its half and go on listening."""
-        told = self._engine.stats.notifications
         while not (reading.done() and (reading.exception() or not subscriber.subscriptions)):
             await subscriber.waiter.until(None)
             self._hub.check_open()
@@ -249,7 +271,7 @@ class ProgressServicer:
                 await context.write(message)
                 subscriber.telling_s = 0.0
                 if at_s:
-                    told.observe(time.monotonic() - at_s)
+                    self._told.observe(time.monotonic() - at_s)
                 failpoint("announce-after")
         await reading  # raises what ended it
 
@@ -259,7 +281,8 @@ class ProgressServicer:
         async for request in requests:
             match request.WhichOneof("change"):
                 case "subscribe":
-                    subscription = _Subscription(self._engine.process, self._hub, request.subscribe)
+                    await self._look(request.subscribe.pipeline)
+                    subscription = _Subscription(self._announced(), self._hub, request.subscribe)
                     name = subscription.spec.name
                     if len(subscriber.subscriptions) >= MAX_SUBSCRIPTIONS:
                         raise Refused(
@@ -281,9 +304,9 @@ class ProgressServicer:
     async def GetMinTime(
         self, request: progress_pb.GetMinTimeRequest, context: Context
     ) -> progress_pb.GetMinTimeResponse:
-        process = self._engine.process
-        spec = process.spec(request.pipeline)
-        min_times, least = process.min_times(spec.name), process.pipeline_min_time(spec.name)
+        spec = await self._look(request.pipeline)
+        announced = self._announced()
+        min_times, least = announced.min_times(spec.name), announced.pipeline_min_time(spec.name)
         return progress_pb.GetMinTimeResponse(
             min_time=least,
             segments=[
@@ -298,18 +321,27 @@ class ProgressServicer:
     async def WaitUntil(
         self, request: progress_pb.WaitUntilRequest, context: Context
     ) -> progress_pb.WaitUntilResponse:
-        process = self._engine.process
-        spec = process.spec(request.pipeline)
+        spec = await self._look(request.pipeline)
+        announced = self._announced()
         segment = segment_number(spec, request.segment) if request.segment else None
         while True:
             with self._hub.waiting.waiter(spec.name) as waiter:
                 if segment is None:
-                    least = process.pipeline_min_time(spec.name)
+                    least = announced.pipeline_min_time(spec.name)
                 else:
-                    least = process.min_times(spec.name)[segment]
+                    least = announced.min_times(spec.name)[segment]
                 if least >= request.slot:
                     return progress_pb.WaitUntilResponse(min_time=least)
                 await waiter.until(None)
+
+
+class ProgressServicer(Announcing):
+    """Answers from what this process has announced, also for the past."""
+
+    def __init__(self, engine: Engine, hub: Hub, quotas: Quotas | None = None) -> None:
+        told = engine.stats.notifications
+        super().__init__(lambda: engine.process, told, hub, quotas or Quotas())
+        self._engine = engine
 
     async def GetHistory(
         self, request: progress_pb.GetHistoryRequest, context: Context

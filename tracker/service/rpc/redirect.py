@@ -24,14 +24,15 @@ _WAITS = Refusal(
 )
 
 
-class _Elsewhere(grpc.GenericRpcHandler):
+class Elsewhere(grpc.GenericRpcHandler):
     """Refuses every call, of whatever kind, and names a process that serves, if one is known."""
 
-    address = ""
+    def __init__(self, refusal: Refusal = _WAITS, address: str = "") -> None:
+        self._refusal, self.address = refusal, address
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         async def refuse(requests: AsyncIterator[bytes], context: Any) -> None:
-            await abort(context, _WAITS, {0: self.address})
+            await abort(context, self._refusal, {0: self.address})
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -43,7 +44,7 @@ class RedirectServer:
         self._security = security or Security()
         self._listen = listen
         self._server: grpc.aio.Server | None = None
-        self._elsewhere = _Elsewhere()
+        self._elsewhere = Elsewhere()
 
     def send_to(self, address: str) -> None:
         """Who comes is sent there; nowhere, if it is empty."""

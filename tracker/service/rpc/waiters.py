@@ -69,6 +69,10 @@ class WaiterRegistry(Generic[Name]):
             if not waiters:
                 del self._waiters[name]
 
+    def __contains__(self, name: object) -> bool:
+        """Whether somebody waits for `name`."""
+        return name in self._waiters
+
     def close(self) -> None:
         """Wakes all, and lets nobody wait any more."""
         self._closed = True

@@ -1,0 +1,204 @@
+"""A relay passes on what a tracker announces: all of it, nothing else, and to whoever may hear it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import tracker
+from acker.v1 import progress_service_pb2 as progress_pb
+from acker.v1 import progress_service_pb2_grpc as progress_grpc
+from lowmark import history
+from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
+from tests.cluster.children import Running
+from tests.cluster.network import fresh_address
+from tests.cluster.relaying import relay
+from tests.cluster.tracker import Tracker
+from tests.security.serving import Served, serving, wait_for
+from tests.service.scraping import samples_of, text_of, value
+from tests.waits import HANG_S, until
+from tracker import EmbeddedTracker
+from tracker.client import Admin, NodeClient, RefusedError, SecureTarget, Subscriber
+from tracker.client.refusals import refusal_of
+from tracker.core.model import Edge, RefusalCode
+from tracker.errors import LowmarkError
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded() as running:
+        running.register(TWO_SEGMENTS)
+        yield running
+
+
+@pytest.fixture
+def relayed(running: EmbeddedTracker, tmp_path: Path) -> Iterator[str]:
+    with relay(running.target, tmp_path) as address:
+        yield address
+
+
+def test_what_is_announced_is_heard_asked_for_and_waited_for(
+    running: EmbeddedTracker, relayed: str
+) -> None:
+    front = joined_front(running.node("two", "f", "front"))
+    with Subscriber(relayed, "two") as hears, Subscriber(relayed, "two") as asks:
+        updates = hears.updates()
+        for slot in (7, 9):
+            done(front.commit(promise(slot)))
+            assert asks.wait_until(slot, "second", HANG_S)
+            while (update := next(updates)).segment is not None or update.min_time < slot:
+                assert update.min_time <= slot
+            assert asks.min_times() == {"first": slot, "second": slot, None: slot}
+        found = history(relayed, "two", [7, 9])
+        assert len(found) == 2 and found == history(running.target, "two", [7, 9])
+
+
+def test_what_is_open_holds_here_too(running: EmbeddedTracker, relayed: str) -> None:
+    front = joined_front(running.node("two", "f", "front"))
+    done(front.commit(create(5, 1)))
+    done(front.commit(promise(20)))
+    with Subscriber(relayed, "two") as subscriber:
+        assert subscriber.wait_until(5, timeout_s=HANG_S)
+        assert not subscriber.wait_until(6, timeout_s=0.2)
+
+
+def test_the_tracker_has_one_subscriber_however_many_listen_here(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "tracker", metrics=True) as processes:
+        processes.register(TWO_SEGMENTS)
+        with relay(processes.target, tmp_path) as address, ExitStack() as stack:
+            for _ in range(20):
+                subscriber = stack.enter_context(Subscriber(address, "two"))
+                next(subscriber.updates())
+            samples = samples_of(text_of(processes.shards[0].metrics))
+            assert value(samples, "lowmark_subscribers", pipeline="two") == 1
+
+
+def test_segments_that_come_and_go_are_heard(running: EmbeddedTracker, relayed: str) -> None:
+    joined_front(running.node("two", "f", "front"))
+    with Subscriber(relayed, "two") as subscriber, running.admin() as admin:
+        updates = subscriber.updates()
+        next(updates)
+        more = replace(
+            TWO_SEGMENTS, segments=("first", "second", "third"), edges=(*TWO_SEGMENTS.edges, Edge("second", "third"))
+        )  # fmt: skip
+        admin.apply(more)
+        assert any(update.segment == "third" for update in updates)
+        admin.apply(TWO_SEGMENTS)
+        assert any(update.segment == "third" and update.removed for update in updates)
+
+
+def test_a_pipeline_that_is_unknown_or_deleted_is_refused_as_by_the_tracker(
+    running: EmbeddedTracker, relayed: str
+) -> None:
+    with Subscriber(relayed, "one") as subscriber, pytest.raises(RefusedError) as unknown:
+        subscriber.min_time()
+    assert unknown.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+    with Subscriber(relayed, "two") as subscriber:
+        updates = subscriber.updates()
+        next(updates)
+        with running.admin() as admin:
+            _delete(admin)
+        with pytest.raises(RefusedError) as deleted:
+            list(updates)
+    assert deleted.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+
+
+def test_one_of_the_same_name_begins_anew_here_too(running: EmbeddedTracker, relayed: str) -> None:
+    front = joined_front(running.node("two", "f", "front"))
+    done(front.commit(promise(50)))
+    with Subscriber(relayed, "two") as subscriber, running.admin() as admin:
+        assert subscriber.wait_until(50, timeout_s=HANG_S)
+        _delete(admin)
+        until(lambda: _registered(admin))
+    with Subscriber(relayed, "two") as another:
+        assert another.min_time() == 0
+
+
+def _delete(admin: Admin) -> None:
+    admin.delete("two", admin.pipeline("two").state.generation, drop_open=True)
+
+
+def _registered(admin: Admin) -> bool:
+    try:
+        admin.register(TWO_SEGMENTS)
+    except LowmarkError:
+        return False
+    return True
+
+
+def test_other_calls_are_sent_to_the_tracker(running: EmbeddedTracker, relayed: str) -> None:
+    with Admin(relayed, HANG_S) as admin:
+        assert [info.spec.name for info in admin.pipelines()] == ["two"]
+    with NodeClient(relayed, "two", "f", "front") as front:
+        joined_front(front)
+
+
+def test_it_goes_on_when_the_process_behind_it_is_killed(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "tracker", standbys=1) as processes:
+        processes.register(TWO_SEGMENTS)
+        with (
+            relay(processes.target, tmp_path) as address,
+            NodeClient(processes.target, "two", "f", "front") as front,
+            Subscriber(address, "two") as subscriber,
+        ):
+            joined_front(front)
+            updates = (update for update in subscriber.updates() if update.segment is None)
+            heard = [next(updates).min_time]
+            for slot in (10, 20):
+                done(front.commit(promise(slot)))
+                while heard[-1] < slot:
+                    heard.append(next(updates).min_time)
+                if slot == 10:
+                    processes.shards[0].kill()
+            assert heard == sorted(heard)
+
+
+def test_while_no_tracker_answers_who_asks_hears_so(tmp_path: Path) -> None:
+    with relay(fresh_address(), tmp_path) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = progress_grpc.ProgressServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.GetMinTime(progress_pb.GetMinTimeRequest(pipeline="two"), timeout=HANG_S)
+    refusal = refusal_of(refused.value)
+    assert refusal is not None and refusal.refusal.code is RefusalCode.NOT_READY
+    assert "behind this relay has not said anything" in refusal.refusal.message
+
+
+def test_tokens_have_the_same_rights_here(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    every = served.token("every", _any=["register", "commit", "subscribe"])
+    hears = served.token("hears", two=["subscribe"])
+    other = served.token("other", another=["subscribe"])
+    tokens = ("--tokens", str(served.tokens_file))
+    cert = ("--tls-cert", served.certificate.cert, "--tls-key", served.certificate.key)
+    files = {"LOWMARK_TLS_CA": served.authority.cert, "LOWMARK_TOKEN_FILE": every}
+    with serving(served, *tokens):
+        target = served.target(None, every)
+        wait_for(target)
+        with Admin(target, HANG_S) as admin:
+            admin.register(TWO_SEGMENTS)
+        with relay(served.addresses[0], tmp_path, *cert, *tokens, **files) as address:
+
+            def asked(token: str) -> int:
+                here = SecureTarget((address,), served.target(None, token).credentials)
+                with Subscriber(here, "two") as subscriber:
+                    return subscriber.min_time()
+
+            assert asked(hears) == 0
+            with pytest.raises(LowmarkError, match="may not"):
+                asked(other)
+
+
+@pytest.mark.parametrize("more", [["--shard", "0", "--peers", "127.0.0.1:1"], ["--shards", "2"]])
+def test_a_relay_has_no_shard(more: list[str], tmp_path: Path) -> None:
+    process = Running(
+        "tests.cluster.serving", "", "--", "serve", "--set", "relay=127.0.0.1:1", *more, errors=tmp_path / "log"
+    )  # fmt: skip
+    with process:
+        until(process.has_ended, process.errors)
+    assert "relay is for one process without a shard" in process.errors()
