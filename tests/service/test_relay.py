@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -202,3 +204,14 @@ def test_a_relay_has_no_shard(more: list[str], tmp_path: Path) -> None:
     with process:
         until(process.has_ended, process.errors)
     assert "relay is for one process without a shard" in process.errors()
+
+
+def test_the_page_and_the_api_are_shown_at_a_relay_too(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    page = fresh_address()
+    with (
+        relay(running.target, tmp_path, "--dashboard-listen", page),
+        urllib.request.urlopen(f"http://{page}/api/v1/pipelines/two", timeout=HANG_S) as answer,
+    ):
+        assert json.load(answer)["pipeline"] == "two"
