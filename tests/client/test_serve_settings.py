@@ -233,7 +233,7 @@ def test_processes_get_all_settings_as_they_are(
     result = serve("--config", str(path))
     assert result.exit_code == 0, result.output
     of_one = {"shard", "peers", "member", "members", "left_file", "standby", "address", "join"}
-    of_one |= {"health_listen", "left_status"}
+    of_one |= {"health_listen", "left_status", "relay"}
     assert {*OTHERS, *own, *of_one} == set(ServeSettings.model_fields)
     for shard, settings in enumerate(started):
         said = settings.model_dump()

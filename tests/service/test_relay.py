@@ -67,7 +67,7 @@ def test_what_is_open_holds_here_too(running: EmbeddedTracker, relayed: str) -> 
     done(front.commit(promise(20)))
     with Subscriber(relayed, "two") as subscriber:
         assert subscriber.wait_until(5, timeout_s=HANG_S)
-        assert not subscriber.wait_until(6, timeout_s=0.2)
+        assert not subscriber.wait_until(6, timeout_s=0.2)  # expires: it is open
 
 
 def test_the_tracker_has_one_subscriber_however_many_listen_here(tmp_path: Path) -> None:
