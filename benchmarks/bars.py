@@ -54,6 +54,8 @@ BARS = {
         _at_most("messages, two shards", 0.9 * PUBLISHED_DISTRIBUTED),
         _at_most("latency while shards come and go", 1.5),
         _at_most("failover", 1.0),
+        _at_most("move, pause", 1.0),
+        _at_most("move, others", 1.2),
         _at_least("schedules", 1_000_000),
     )
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import posixpath
 import re
 from collections.abc import Iterator
@@ -49,6 +50,13 @@ TITLES = {
 }
 NOTEBOOK = ".ipynb"
 SHOWN_SUFFIXES = {".py": "python", ".yaml": "yaml", ".sql": "sql", ".sh": "sh", ".md": "markdown"}
+SABOTAGE = "LOWMARK_DOCS_SABOTAGE"
+"""The variable by which `scripts.docs` has one of these planted into a page."""
+PLANTED = {
+    "link": "[nowhere](nowhere.md)",
+    "foreign": '<script src="https://elsewhere.example/counted.js"></script>',
+}
+_PLANTED_AT = "start.md"
 FACE = ("", "spark", "fronts", "nodes", "periods", "barrier", "admin", "errors", "testing")
 """The modules of the public face, in the order in which one needs them: `lowmark` itself, and those below it."""
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
@@ -110,7 +118,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links of a page under docs/ lead to where the site has what they name."""
     where = page.file.src_uri
-    return markdown if page.file.generated_by else relinked(markdown, f"docs/{where}", where)
+    if page.file.generated_by:
+        return markdown
+    planted = PLANTED.get(os.environ.get(SABOTAGE, ""), "") if where == _PLANTED_AT else ""
+    return relinked(f"{markdown}\n{planted}\n" if planted else markdown, f"docs/{where}", where)
 
 
 def relinked(text: str, source: str, page: str) -> str:

@@ -48,7 +48,9 @@ def _shown_commands() -> list[str]:
     """Every `lowmark ...` line in a shell block of a page, up to where its output goes."""
     shells = [b for page in pages() for b in blocks(page) if b.info == "sh"]
     lines = [line for block in shells for line in block.text.splitlines()]
-    return [re.split("#| > ", line)[0].strip() for line in lines if line.startswith("lowmark ")]
+    return [
+        re.split("#| > | && ", line)[0].strip() for line in lines if line.startswith("lowmark ")
+    ]
 
 
 def test_pages_show_how_to_start_a_tracker() -> None:
@@ -62,7 +64,7 @@ def test_the_command_line_takes_what_pages_show(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tracker.cli.reaching.reach", lambda target, retry_s: None)  # none is there
     program, *words = shlex.split(command)
-    for file in (word for word in words if re.fullmatch(r"[a-z]+\.yaml", word)):
+    for file in (word for word in words if re.fullmatch(r"[a-z]+\.(yaml|py)", word)):
         (tmp_path / file).touch()
     assert _parse(program, words)
 

@@ -14,6 +14,8 @@ KNOWN_HOSTS = {
     "www.w3.org",
     "docs.astral.sh",
     "www.sqlite.org",  # the format of a file
+    "github.com",  # published works that the protocol's paper refers to
+    "timelydataflow.github.io",
     "localhost",
     "127.0.0.1",
 }

@@ -46,7 +46,8 @@ def changed_lines(found: Sequence[Block]) -> int:
     """Lines that somebody writes or changes: of the front, and of the diffs."""
     new = [b.text.splitlines() for b in found if b.info == "python front.py"]
     put_in = [line for b in found if b.info.startswith("diff ") for line in b.text.splitlines()]
-    return sum(map(len, new)) + sum(line.startswith("+") for line in put_in)
+    written = sum(bool(line.strip()) for lines in new for line in lines)
+    return written + sum(line.startswith("+") for line in put_in)
 
 
 def changed(text: str, diff: str) -> str:
