@@ -35,6 +35,8 @@ BESIDE = {
     "CHANGELOG.md": "changes.md",
 }
 """The same, of pages that others link to, and that the list of pages leaves out."""
+WORDS = "ARCHITECTURE.md#words"
+"""The table of words, of which the site has a page: the glossary."""
 SHOWN = {"helm/lowmark/ci": "chart-values.md"}
 """Folders that pages link to, and the page that shows their files."""
 COPIED = (
@@ -109,6 +111,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=example_page(example)))
     for folder, page in SHOWN.items():
         files.append(File.generated(config, page, content=example_page(ROOT / folder)))
+    files.append(File.generated(config, "glossary.md", content=glossary()))
     for module in FACE:
         page = f"api/{module or 'lowmark'}.md"
         files.append(File.generated(config, page, content=api_page(module)))
@@ -138,6 +141,8 @@ def relinked(text: str, source: str, page: str) -> str:
         if re.match(r"\w+:", target):
             return link.group()
         named = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if named + anchor == WORDS:
+            named, anchor = "docs/glossary.md", ""
         place = _places().get(named, named.removeprefix("docs/"))
         return f"{before}{posixpath.relpath(place, posixpath.dirname(page) or '.')}{anchor}{after}"
 
@@ -166,6 +171,18 @@ def example_page(example: Path) -> str:
     """An example with all its files, to copy; a notebook cell by cell."""
     lines = _cells(example) if example.suffix == NOTEBOOK else _example_lines(example)
     return "\n".join(lines)
+
+
+def glossary() -> str:
+    """The words of ARCHITECTURE.md, by the alphabet."""
+    section = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Words\n")[2]
+    heading, line, *rows = section.partition("\n## ")[0].strip().splitlines()
+    page = "\n".join(
+        ["# Glossary", "", "What the words of these pages mean, each with its nearest standard term.",
+         "[Concepts in pictures](docs/concepts.md) shows the first of them.", "",
+         heading, line, *sorted(rows, key=lambda row: row.split("|")[1].strip().casefold())]
+    )  # fmt: skip
+    return relinked(page, "ARCHITECTURE.md", "glossary.md")
 
 
 def _cells(notebook: Path) -> Iterator[str]:

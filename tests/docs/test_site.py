@@ -6,7 +6,8 @@ from pathlib import Path
 
 from lowmark._face import declared
 from scripts.docs import foreign
-from scripts.site_pages import FACE, ROOT, api_page, examples, public_names, relinked
+from scripts.site_pages import FACE, ROOT, api_page, examples, glossary, public_names, relinked
+from tests.docs.pages import table_rows
 
 
 def test_links_lead_to_the_pages_of_the_site() -> None:
@@ -18,6 +19,18 @@ def test_links_lead_to_the_pages_of_the_site() -> None:
         relinked("[g](../../docs/kubernetes.md)", "helm/lowmark/README.md", "chart.md")
         == "[g](kubernetes.md)"
     )
+
+
+def test_the_words_of_the_architecture_are_the_glossary() -> None:
+    link = "[words](../ARCHITECTURE.md#words), [map](../ARCHITECTURE.md#the-map)"
+    moved = "[words](glossary.md), [map](architecture.md#the-map)"
+    assert relinked(link, "docs/kafka.md", "kafka.md") == moved
+    shown = [line for line in glossary().splitlines() if line.startswith("| ")]
+    words = [row[0] for row in table_rows(ROOT / "ARCHITECTURE.md", "word")]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in shown] == [
+        "word",
+        *sorted(words, key=str.casefold),
+    ]
 
 
 def test_code_stays_as_it_is_but_for_the_names_of_blocks() -> None:
