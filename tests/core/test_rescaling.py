@@ -14,9 +14,11 @@ from tracker.core.log import (
     Entries,
     Event,
     FrameArrived,
+    HomeEntry,
     JoinNode,
     JoinShard,
     KeyClosed,
+    Pinned,
     ReceivedEntries,
     RescaleShards,
     Restart,
@@ -357,6 +359,41 @@ def test_a_peer_hands_nothing_out_before_every_home_keeps_what_follows() -> None
     cluster.bootstrap(shard, 1)
     cluster.settle()
     assert shard in cluster.processes[2].membership.members
+
+
+def test_a_peer_hands_out_no_pin_that_it_may_forget() -> None:
+    """It would pin the front anew, lower, and that is granted; the newcomer would take the pin of before for a promise."""
+    spec = PipelineSpec("p", ("a",), front_count=1)
+    cluster = Cluster(1, config=CONFIG)
+    cluster.register(spec)
+    other = cluster.front(spec, "other", promise=5)
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    joins = cluster.node(spec, "joins", "front")
+    other.begin(heartbeats={"a": 10})
+    joins.begin(joins={"a": 0})
+    cluster.commit(0, 1)
+    cluster.pass_time_without_commits()  # 10 is announced, behind the joining
+    entries = [n for n, each in enumerate(cluster.pending[0]) if isinstance(each[1], HomeEntry)]
+    cluster.commit(0, entries[-1] + 1)
+    cluster.pass_time_without_commits()  # the front is pinned by that
+    assert any(isinstance(each[1], Pinned) for each in cluster.pending[0])
+    with pytest.raises(Refused, match="last pins are not durable") as refusal:
+        cluster.processes[0].bootstrap_snapshot(shard)
+    assert refusal.value.refusal.code is RefusalCode.NOT_READY
+    cluster.restart(0)
+    cluster.settle()
+    cluster.bootstrap(shard, 0)
+    cluster.settle()
+    joins.attach()
+    cluster.settle()
+    granted = joins.grants[-1].slot
+    pins = [
+        front.pin
+        for front in cluster.pipeline(shard).shard.fronts.values()
+        if front.node_id == "joins"
+    ]
+    assert pins == [granted] == [5]
 
 
 class LeaverAhead(Cluster):

@@ -16,6 +16,7 @@ from tracker.core.log import (
     Effect,
     Entry,
     HomeEntry,
+    Pinned,
     PipelineChanged,
     PipelineDeleted,
     PipelineRestarted,
@@ -85,6 +86,10 @@ class Journal:
         return len(self.pending) > MAX_LOOKED_THROUGH or any(
             may_change_min_times(record, pipeline) for _, record, _ in self.pending
         )
+
+    def has_pending_pins(self) -> bool:
+        """Whether a pin is not durable."""
+        return any(isinstance(record, Pinned) for _, record, _ in self.pending)
 
     def pending_of(self, kind: type[OfOne], pipeline: str) -> Iterator[OfOne]:
         """Those of a kind that are of one pipeline, newest first."""

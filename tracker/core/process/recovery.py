@@ -48,7 +48,9 @@ class Recovery:
 
     def bootstrap_snapshot(self, shard: int) -> ProcessSnapshot:
         """What a shard that is joining begins with: all that this one knows of everyone, and nothing
-        that is this one's own. Raises Refused while some home may let go of what comes after it."""
+        that is this one's own. Raises Refused while some home may let go of what comes after it, and while this one may still
+        forget a pin: it would pin the front anew, lower, and what the newcomer keeps would count as a promise that was
+        never given."""
         known = self._shards.membership
         if shard not in known.joining or not self._shards.counts:
             raise Refused(
@@ -60,6 +62,11 @@ class Recovery:
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"not every shard is known to keep what it logs for shard {shard}; ask again",
+            )
+        if self._journal.has_pending_pins():
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"shard {shard} cannot begin with what shard {self._shards.own} knows, whose last pins are not durable yet; ask again",
             )
         links = self._replication.links.items()
         held = (
