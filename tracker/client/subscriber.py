@@ -68,7 +68,8 @@ class _Hearing(Generic[Processes]):
         while not (connection.closed.is_set() or stream.stopped):
             address = connection.next_target()
             stub: Any = progress_grpc.ProgressServiceStub(connection.channel(address))
-            call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, known)]))
+            wanted = subscribe_request(self.pipeline, self._chosen, known, self._heard.generation)
+            call = stub.Subscribe(iter([wanted]))
             try:
                 if stream.begin(call):
                     async for message in stream.each(call):
@@ -105,7 +106,9 @@ class _Hearing(Generic[Processes]):
     async def _ask(self, timeout_s: float) -> None:
         answer, _ = await self._connection.ask(
             lambda channel: progress_grpc.ProgressServiceStub(channel).GetMinTime,
-            progress_pb.GetMinTimeRequest(pipeline=self.pipeline),
+            progress_pb.GetMinTimeRequest(
+                pipeline=self.pipeline, heard_generation=self._heard.generation
+            ),
             timeout_s,
         )
         self._heard.hear(answer)
@@ -123,21 +126,26 @@ class _Hearing(Generic[Processes]):
                     return False
             until = slot_until(until, heard.slack_ns, heard.rounds)
         request = progress_pb.WaitUntilRequest(
-            pipeline=self.pipeline, segment=segment or "", slot=until
-        )
-        backoff = Backoff()
-        while (found := heard.get(segment)) is None or found < until:
+            pipeline=self.pipeline, segment=segment or "", slot=until,
+            heard_generation=heard.generation,
+        )  # fmt: skip
+        backoff, has_asked = Backoff(), False
+        # What was heard before is asked once more: the pipeline may have been deleted, and its name used again.
+        while not (has_asked and heard.has_reached(segment, until)):
             left_s = min(WAIT_CALL_S, deadline - time.monotonic())
             if left_s <= 0:
-                return False
+                return heard.has_reached(segment, until)
             address = connection.next_target()
             stub = progress_grpc.ProgressServiceStub(connection.channel(address))
+            has_asked = True
             try:
                 answer = await connection.attempt(stub.WaitUntil, request, left_s)
                 heard.reached(segment, answer.min_time)
                 connection.answered(address)
             except grpc.RpcError as error:
                 connection.suggest(_raise_if_final(error, address))
+                if heard.has_reached(segment, until):
+                    break
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     await connection.pause(min(backoff.pause_s(), left_s))
         return True
@@ -173,6 +181,8 @@ class Subscriber(_Hearing[Connection], Closing):
             over = self._connection.closed.is_set()
             while not over:
                 over = stream.wait()
+                if over and not told:
+                    break  # nothing has come, so nothing is told from memory
                 yield from self._heard.news(told, self._chosen)
             if stream.failure is not None and not self._connection.closed.is_set():
                 raise stream.failure
@@ -334,6 +344,8 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
                 await stream.news.wait()
                 stream.news.clear()
                 over = reading.done()
+                if over and not told:
+                    break
                 for update in self._heard.news(told, self._chosen):
                     yield update
             if not self._connection.closed.is_set():

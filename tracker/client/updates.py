@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Literal, Protocol
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
@@ -81,6 +81,9 @@ class MinTimes(Protocol):
     def slack_ns(self) -> int: ...
     @property
     def rounds(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    def HasField(self, field_name: Literal["generation"]) -> bool: ...
 
 
 class Heard:
@@ -97,6 +100,8 @@ class Heard:
         """Width of a slot; 0 before anything was heard."""
         self.rounds = 1
         """Slots that each time has."""
+        self.generation: int | None = None
+        """The newest of which anything was heard; None before, and of a process of an older release."""
         self._slots: dict[str | None, int] = {}
         self._removed: set[str | None] = set()
         self._lock = threading.Lock()
@@ -105,6 +110,8 @@ class Heard:
         """Takes in what a process says."""
         with self._lock:
             self.slack_ns, self.rounds = message.slack_ns, message.rounds
+            if message.HasField("generation"):
+                self.generation = max(message.generation, self.generation or 0)
             for segment in message.segments:
                 self._raise(segment.segment, segment.min_time)
             self._raise(None, message.min_time)
@@ -127,6 +134,11 @@ class Heard:
         with self._lock:
             slot = self._slots.get(segment)
             return None if slot is None else max(slot, self._slots.get(None, slot))
+
+    def has_reached(self, segment: str | None, slot: int) -> bool:
+        """Whether so much was heard."""
+        found = self.get(segment)
+        return found is not None and found >= slot
 
     def names(self) -> list[str]:
         """The segments of which something was heard."""
@@ -156,9 +168,12 @@ class Heard:
 
 
 def subscribe_request(
-    pipeline: str, chosen: Iterable[str], known: dict[str | None, int]
+    pipeline: str,
+    chosen: Iterable[str],
+    known: dict[str | None, int],
+    generation: int | None = None,
 ) -> progress_pb.SubscribeRequest:
-    """The first message of a stream: what is wanted, and what needs not be sent again."""
+    """The first message of a stream: what is wanted, what needs not be sent again, and in which generation that was."""
     return progress_pb.SubscribeRequest(
         subscribe=progress_pb.Subscription(
             pipeline=pipeline,
@@ -169,5 +184,6 @@ def subscribe_request(
                 if name is not None
             ],
             heard_min_time=known.get(None),
+            heard_generation=generation,
         )
     )

@@ -10,7 +10,7 @@ and calls of any other kind are sent there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -32,7 +32,7 @@ from tracker.service.config import ServerConfig
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.guards import Guards
 from tracker.service.rpc.limits import Quotas
-from tracker.service.rpc.progress import Announcing, Hub, add_subscribing
+from tracker.service.rpc.progress import Announcing, Asked, Hub, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE, Elsewhere
 from tracker.service.rpc.security import add_port
 from tracker.service.tasks import end
@@ -46,7 +46,8 @@ FIRST_S = 5.0
 """How long who asks for a pipeline waits until the tracker has said something of it; then they are to ask another process."""
 LOOK_INTERVAL_S = 30.0
 """How often it is looked which pipelines nobody has asked for since the last look: they are let go of."""
-HISTORY_TIMEOUT_S = 10.0
+ASKED_TIMEOUT_S = 10.0
+"""How long the tracker may take to answer what a relay does not know."""
 _FOR_NOW = {RefusalCode.NOT_READY, RefusalCode.FULL}
 """Why the tracker refuses for now: another process may not."""
 _ELSEWHERE = Refusal(
@@ -71,12 +72,14 @@ class _Followed:
         """Something was heard, or nothing ever will be."""
         self.asked_for = True
         """Since the last look."""
+        self.generation = 0
         self._heard = Heard(pipeline)
         self._removed: set[str] = set()
 
     def hear(self, message: progress_pb.SubscribeResponse) -> None:
         heard = self._heard
         heard.hear(message)
+        self.generation = message.generation
         self._removed.update(message.removed)
         # Segments keep their numbers: those that come are the last.
         spec = PipelineSpec(
@@ -215,6 +218,9 @@ class Relay:
     def pipeline_min_time(self, pipeline: str) -> int:
         return self._known(pipeline)[0].furthest(None)
 
+    def generation(self, pipeline: str) -> int:
+        return self._known(pipeline)[0].generation
+
 
 def _cannot_follow(pipeline: str, why: str) -> Refusal:
     return Refusal(
@@ -229,16 +235,31 @@ class RelayServicer(Announcing):
         super().__init__(lambda: relay, Latencies(), hub, quotas)
         self._relay, self._connection = relay, connection
 
-    async def _look(self, pipeline: str) -> PipelineSpec:
-        return await self._relay.look(pipeline)
+    async def _look(self, asked: Asked) -> PipelineSpec:
+        await self._relay.look(asked.pipeline)
+        return await super()._look(asked)
+
+    async def _check_same(self, pipeline: str, generation: int) -> None:
+        if generation != self._relay.generation(
+            pipeline
+        ):  # the tracker knows which generations there were
+            asked = progress_pb.GetMinTimeRequest(pipeline=pipeline, heard_generation=generation)
+            await self._asked(lambda stub: stub.GetMinTime, asked)
 
     async def GetHistory(
         self, request: progress_pb.GetHistoryRequest, context: Context
     ) -> progress_pb.GetHistoryResponse:
         """As the tracker answers."""
+        answer: progress_pb.GetHistoryResponse = await self._asked(
+            lambda stub: stub.GetHistory, request
+        )
+        return answer
+
+    async def _asked(self, method: Callable[[Any], Any], request: Any) -> Any:
+        """What the tracker answers. Raises Refused."""
         try:
             answer, _ = await self._connection.ask(
-                lambda channel: ProgressServiceStub(channel).GetHistory, request, HISTORY_TIMEOUT_S
+                lambda channel: method(ProgressServiceStub(channel)), request, ASKED_TIMEOUT_S
             )
         except RefusedError as error:
             raise Refused.of(error.refusal) from None

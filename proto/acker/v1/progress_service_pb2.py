@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from acker.v1 import types_pb2 as acker_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61\x63ker/v1/progress_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"`\n\x10SubscribeRequest\x12+\n\tsubscribe\x18\x01 \x01(\x0b\x32\x16.acker.v1.SubscriptionH\x00\x12\x15\n\x0bunsubscribe\x18\x02 \x01(\tH\x00\x42\x08\n\x06\x63hange\"\x88\x01\n\x0cSubscription\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x10\n\x08segments\x18\x02 \x03(\t\x12$\n\x05heard\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentTime\x12\x1b\n\x0eheard_min_time\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_heard_min_time\"\xa5\x01\n\x11SubscribeResponse\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\'\n\x08segments\x18\x02 \x03(\x0b\x32\x15.acker.v1.SegmentTime\x12\x10\n\x08min_time\x18\x03 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x10\n\x08slack_ns\x18\x05 \x01(\x03\x12\x0e\n\x06rounds\x18\x06 \x01(\x03\x12\x0f\n\x07removed\x18\x07 \x03(\t\"%\n\x11GetMinTimeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\"\x83\x01\n\x12GetMinTimeResponse\x12\x10\n\x08min_time\x18\x01 \x01(\x03\x12\'\n\x08segments\x18\x02 \x03(\x0b\x32\x15.acker.v1.SegmentTime\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x10\n\x08slack_ns\x18\x04 \x01(\x03\x12\x0e\n\x06rounds\x18\x05 \x01(\x03\"C\n\x10WaitUntilRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x03\"%\n\x11WaitUntilResponse\x12\x10\n\x08min_time\x18\x01 \x01(\x03\"E\n\x11GetHistoryRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x03(\x03\"<\n\x12GetHistoryResponse\x12&\n\x07reached\x18\x01 \x03(\x0b\x32\x15.acker.v1.ReachedSlot\"k\n\x0bReachedSlot\x12\x0c\n\x04slot\x18\x01 \x01(\x03\x12\x0f\n\x07reached\x18\x02 \x01(\x08\x12\x12\n\x05\x61t_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08min_time\x18\x04 \x01(\x03\x12\r\n\x05\x65xact\x18\x05 \x01(\x08\x42\x08\n\x06_at_ms2\xb3\x02\n\x0fProgressService\x12H\n\tSubscribe\x12\x1a.acker.v1.SubscribeRequest\x1a\x1b.acker.v1.SubscribeResponse(\x01\x30\x01\x12G\n\nGetMinTime\x12\x1b.acker.v1.GetMinTimeRequest\x1a\x1c.acker.v1.GetMinTimeResponse\x12\x44\n\tWaitUntil\x12\x1a.acker.v1.WaitUntilRequest\x1a\x1b.acker.v1.WaitUntilResponse\x12G\n\nGetHistory\x12\x1b.acker.v1.GetHistoryRequest\x1a\x1c.acker.v1.GetHistoryResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61\x63ker/v1/progress_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"`\n\x10SubscribeRequest\x12+\n\tsubscribe\x18\x01 \x01(\x0b\x32\x16.acker.v1.SubscriptionH\x00\x12\x15\n\x0bunsubscribe\x18\x02 \x01(\tH\x00\x42\x08\n\x06\x63hange\"\xbc\x01\n\x0cSubscription\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x10\n\x08segments\x18\x02 \x03(\t\x12$\n\x05heard\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentTime\x12\x1b\n\x0eheard_min_time\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x1d\n\x10heard_generation\x18\x05 \x01(\x03H\x01\x88\x01\x01\x42\x11\n\x0f_heard_min_timeB\x13\n\x11_heard_generation\"\xcd\x01\n\x11SubscribeResponse\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\'\n\x08segments\x18\x02 \x03(\x0b\x32\x15.acker.v1.SegmentTime\x12\x10\n\x08min_time\x18\x03 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x10\n\x08slack_ns\x18\x05 \x01(\x03\x12\x0e\n\x06rounds\x18\x06 \x01(\x03\x12\x0f\n\x07removed\x18\x07 \x03(\t\x12\x17\n\ngeneration\x18\x08 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_generation\"Y\n\x11GetMinTimeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1d\n\x10heard_generation\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x13\n\x11_heard_generation\"\xab\x01\n\x12GetMinTimeResponse\x12\x10\n\x08min_time\x18\x01 \x01(\x03\x12\'\n\x08segments\x18\x02 \x03(\x0b\x32\x15.acker.v1.SegmentTime\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x10\n\x08slack_ns\x18\x04 \x01(\x03\x12\x0e\n\x06rounds\x18\x05 \x01(\x03\x12\x17\n\ngeneration\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_generation\"w\n\x10WaitUntilRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x03\x12\x1d\n\x10heard_generation\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x13\n\x11_heard_generation\"%\n\x11WaitUntilResponse\x12\x10\n\x08min_time\x18\x01 \x01(\x03\"E\n\x11GetHistoryRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\r\n\x05slots\x18\x03 \x03(\x03\"<\n\x12GetHistoryResponse\x12&\n\x07reached\x18\x01 \x03(\x0b\x32\x15.acker.v1.ReachedSlot\"k\n\x0bReachedSlot\x12\x0c\n\x04slot\x18\x01 \x01(\x03\x12\x0f\n\x07reached\x18\x02 \x01(\x08\x12\x12\n\x05\x61t_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08min_time\x18\x04 \x01(\x03\x12\r\n\x05\x65xact\x18\x05 \x01(\x08\x42\x08\n\x06_at_ms2\xb3\x02\n\x0fProgressService\x12H\n\tSubscribe\x12\x1a.acker.v1.SubscribeRequest\x1a\x1b.acker.v1.SubscribeResponse(\x01\x30\x01\x12G\n\nGetMinTime\x12\x1b.acker.v1.GetMinTimeRequest\x1a\x1c.acker.v1.GetMinTimeResponse\x12\x44\n\tWaitUntil\x12\x1a.acker.v1.WaitUntilRequest\x1a\x1b.acker.v1.WaitUntilResponse\x12G\n\nGetHistory\x12\x1b.acker.v1.GetHistoryRequest\x1a\x1c.acker.v1.GetHistoryResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,23 +35,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIBEREQUEST']._serialized_start=67
   _globals['_SUBSCRIBEREQUEST']._serialized_end=163
   _globals['_SUBSCRIPTION']._serialized_start=166
-  _globals['_SUBSCRIPTION']._serialized_end=302
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=305
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=470
-  _globals['_GETMINTIMEREQUEST']._serialized_start=472
-  _globals['_GETMINTIMEREQUEST']._serialized_end=509
-  _globals['_GETMINTIMERESPONSE']._serialized_start=512
-  _globals['_GETMINTIMERESPONSE']._serialized_end=643
-  _globals['_WAITUNTILREQUEST']._serialized_start=645
-  _globals['_WAITUNTILREQUEST']._serialized_end=712
-  _globals['_WAITUNTILRESPONSE']._serialized_start=714
-  _globals['_WAITUNTILRESPONSE']._serialized_end=751
-  _globals['_GETHISTORYREQUEST']._serialized_start=753
-  _globals['_GETHISTORYREQUEST']._serialized_end=822
-  _globals['_GETHISTORYRESPONSE']._serialized_start=824
-  _globals['_GETHISTORYRESPONSE']._serialized_end=884
-  _globals['_REACHEDSLOT']._serialized_start=886
-  _globals['_REACHEDSLOT']._serialized_end=993
-  _globals['_PROGRESSSERVICE']._serialized_start=996
-  _globals['_PROGRESSSERVICE']._serialized_end=1303
+  _globals['_SUBSCRIPTION']._serialized_end=354
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=357
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=562
+  _globals['_GETMINTIMEREQUEST']._serialized_start=564
+  _globals['_GETMINTIMEREQUEST']._serialized_end=653
+  _globals['_GETMINTIMERESPONSE']._serialized_start=656
+  _globals['_GETMINTIMERESPONSE']._serialized_end=827
+  _globals['_WAITUNTILREQUEST']._serialized_start=829
+  _globals['_WAITUNTILREQUEST']._serialized_end=948
+  _globals['_WAITUNTILRESPONSE']._serialized_start=950
+  _globals['_WAITUNTILRESPONSE']._serialized_end=987
+  _globals['_GETHISTORYREQUEST']._serialized_start=989
+  _globals['_GETHISTORYREQUEST']._serialized_end=1058
+  _globals['_GETHISTORYRESPONSE']._serialized_start=1060
+  _globals['_GETHISTORYRESPONSE']._serialized_end=1120
+  _globals['_REACHEDSLOT']._serialized_start=1122
+  _globals['_REACHEDSLOT']._serialized_end=1229
+  _globals['_PROGRESSSERVICE']._serialized_start=1232
+  _globals['_PROGRESSSERVICE']._serialized_end=1539
 # @@protoc_insertion_point(module_scope)

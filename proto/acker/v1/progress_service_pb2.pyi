@@ -59,10 +59,15 @@ class Subscription(_message.Message):
     SEGMENTS_FIELD_NUMBER: _builtins.int
     HEARD_FIELD_NUMBER: _builtins.int
     HEARD_MIN_TIME_FIELD_NUMBER: _builtins.int
+    HEARD_GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     heard_min_time: _builtins.int
     """The pipeline's min time that the subscriber has heard before; unset if none."""
+    heard_generation: _builtins.int
+    """The generation of which the subscriber has heard before; unset if of none. Refused where the pipeline of that
+    generation was deleted, and this is another one of its name.
+    """
     @_builtins.property
     def segments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of segments; none means all."""
@@ -78,13 +83,19 @@ class Subscription(_message.Message):
         segments: _abc.Iterable[_builtins.str] | None = ...,
         heard: _abc.Iterable[_types_pb2.SegmentTime] | None = ...,
         heard_min_time: _builtins.int | None = ...,
+        heard_generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_heard_min_time", b"_heard_min_time", "heard_min_time", b"heard_min_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "_heard_min_time", b"_heard_min_time", "heard_generation", b"heard_generation", "heard_min_time", b"heard_min_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heard_min_time", b"_heard_min_time", "heard", b"heard", "heard_min_time", b"heard_min_time", "pipeline", b"pipeline", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "_heard_min_time", b"_heard_min_time", "heard", b"heard", "heard_generation", b"heard_generation", "heard_min_time", b"heard_min_time", "pipeline", b"pipeline", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__heard_generation: _TypeAlias = _typing.Literal["heard_generation"]  # noqa: Y015
+    _WhichOneofArgType__heard_generation: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation"]  # noqa: Y015
     _WhichOneofReturnType__heard_min_time: _TypeAlias = _typing.Literal["heard_min_time"]  # noqa: Y015
     _WhichOneofArgType__heard_min_time: _TypeAlias = _typing.Literal["_heard_min_time", b"_heard_min_time"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heard_generation) -> _WhichOneofReturnType__heard_generation | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heard_min_time) -> _WhichOneofReturnType__heard_min_time | None: ...
 
 Global___Subscription: _TypeAlias = Subscription  # noqa: Y015
@@ -102,6 +113,7 @@ class SubscribeResponse(_message.Message):
     SLACK_NS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     min_time: _builtins.int
@@ -112,6 +124,8 @@ class SubscribeResponse(_message.Message):
     """Width of the pipeline's slots in nanoseconds."""
     rounds: _builtins.int
     """How many slots each time has."""
+    generation: _builtins.int
+    """The generation that the pipeline is in."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SegmentTime]:
         """Segments whose min time is new."""
@@ -132,12 +146,15 @@ class SubscribeResponse(_message.Message):
         slack_ns: _builtins.int = ...,
         rounds: _builtins.int = ...,
         removed: _abc.Iterable[_builtins.str] | None = ...,
+        generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "generation", b"generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "pipeline", b"pipeline", "removed", b"removed", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "complete", b"complete", "generation", b"generation", "min_time", b"min_time", "pipeline", b"pipeline", "removed", b"removed", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__generation: _TypeAlias = _typing.Literal["generation"]  # noqa: Y015
+    _WhichOneofArgType__generation: _TypeAlias = _typing.Literal["_generation", b"_generation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generation) -> _WhichOneofReturnType__generation | None: ...
 
 Global___SubscribeResponse: _TypeAlias = SubscribeResponse  # noqa: Y015
 
@@ -148,18 +165,24 @@ class GetMinTimeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PIPELINE_FIELD_NUMBER: _builtins.int
+    HEARD_GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
+    heard_generation: _builtins.int
+    """As of a subscription."""
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
+        heard_generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "heard_generation", b"heard_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "heard_generation", b"heard_generation", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__heard_generation: _TypeAlias = _typing.Literal["heard_generation"]  # noqa: Y015
+    _WhichOneofArgType__heard_generation: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heard_generation) -> _WhichOneofReturnType__heard_generation | None: ...
 
 Global___GetMinTimeRequest: _TypeAlias = GetMinTimeRequest  # noqa: Y015
 
@@ -174,6 +197,7 @@ class GetMinTimeResponse(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     SLACK_NS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     min_time: _builtins.int
     """The least over all segments, exclusive."""
     complete: _builtins.bool
@@ -182,6 +206,8 @@ class GetMinTimeResponse(_message.Message):
     """Width of a slot in nanoseconds."""
     rounds: _builtins.int
     """How many slots each time has."""
+    generation: _builtins.int
+    """The generation that the pipeline is in."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SegmentTime]:
         """Every segment."""
@@ -194,12 +220,15 @@ class GetMinTimeResponse(_message.Message):
         complete: _builtins.bool = ...,
         slack_ns: _builtins.int = ...,
         rounds: _builtins.int = ...,
+        generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "generation", b"generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "complete", b"complete", "generation", b"generation", "min_time", b"min_time", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__generation: _TypeAlias = _typing.Literal["generation"]  # noqa: Y015
+    _WhichOneofArgType__generation: _TypeAlias = _typing.Literal["_generation", b"_generation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generation) -> _WhichOneofReturnType__generation | None: ...
 
 Global___GetMinTimeResponse: _TypeAlias = GetMinTimeResponse  # noqa: Y015
 
@@ -212,24 +241,30 @@ class WaitUntilRequest(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
+    HEARD_GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     segment: _builtins.str
     """Name of a segment; empty means the whole pipeline."""
     slot: _builtins.int
     """Answer once min time is at least this slot."""
+    heard_generation: _builtins.int
+    """As of a subscription."""
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
         segment: _builtins.str = ...,
         slot: _builtins.int = ...,
+        heard_generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "heard_generation", b"heard_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "heard_generation", b"heard_generation", "pipeline", b"pipeline", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__heard_generation: _TypeAlias = _typing.Literal["heard_generation"]  # noqa: Y015
+    _WhichOneofArgType__heard_generation: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heard_generation) -> _WhichOneofReturnType__heard_generation | None: ...
 
 Global___WaitUntilRequest: _TypeAlias = WaitUntilRequest  # noqa: Y015
 

@@ -21,7 +21,7 @@ from tracker.core.log import (
     RestartPipeline,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.losses import GENERATIONS_PER_LOSS, generation_after
+from tracker.core.log.losses import follows, generation_after
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER, add_delay
@@ -112,13 +112,6 @@ def _next_generation(pipeline: Pipeline, generation: int) -> int:
         generation + 1
         if pipeline.held is None
         else generation_after(generation, pipeline.held.lost)
-    )
-
-
-def _follows(generation: int, before: int) -> bool:
-    """Whether a generation is the next one after another, by a restart or a deletion."""
-    return generation == before + 1 or (
-        generation > before and generation % GENERATIONS_PER_LOSS == 1
     )
 
 
@@ -292,7 +285,7 @@ class Registrar:
         generation = 0 if newest is None else newest.generation
         if (
             newest is not None
-            and _follows(generation, event.generation)
+            and follows(generation, event.generation)
             and event.from_slot in (None, newest.from_slot)
         ):
             self._confirmations.answer(event.request, newest)
@@ -316,7 +309,7 @@ class Registrar:
         if (
             ended is not None
             and name not in self._pipelines
-            and _follows(ended.generation, event.generation)
+            and follows(ended.generation, event.generation)
         ):
             self._confirmations.answer(event.request, Restart(ended.generation, 0, event.at_ms))
             return

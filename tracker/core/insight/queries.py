@@ -27,6 +27,7 @@ from tracker.core.insight.explain import (
 )
 from tracker.core.insight.measures import PipelineMeasures, measure
 from tracker.core.log.journal import Journal
+from tracker.core.log.losses import follows
 from tracker.core.membership.shards import Shards
 from tracker.core.model import FrontId, PipelineSpec, RefusalCode, Refused, StagedContribution
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
@@ -89,6 +90,18 @@ class Queries:
     def pipeline_min_time(self, pipeline: str) -> int:
         """The least min time over the pipeline's segments, in its present generation."""
         return self._pipelines.named(pipeline).min_time
+
+    def generation(self, pipeline: str) -> int:
+        """The one that it is in here."""
+        return self._pipelines.named(pipeline).generation
+
+    def goes_on_since(self, pipeline: str, generation: int) -> bool:
+        """Whether a pipeline is the one of its name that was in a generation, perhaps restarted since. One that is deleted uses
+        the next generation up for its end, and what has its name later begins behind that. Of a pipeline that was
+        restarted more than MAX_LISTED_RESTARTS times since it is not known."""
+        known = self._pipelines.named(pipeline)
+        later = [n for each in known.restarts if (n := each.restart.generation) > generation]
+        return generation >= known.generation or (bool(later) and follows(min(later), generation))
 
     def newest_promise(self, pipeline: str) -> int:
         """The furthest slot up to which a front of the pipeline has labelled its items; LOWEST_SLOT if

@@ -27,6 +27,13 @@ def generation_after(generation: int, lost: Collection[int]) -> int:
     return max(generation, GENERATIONS_PER_LOSS * len(lost)) + 1
 
 
+def follows(generation: int, before: int) -> bool:
+    """Whether a generation is the next one after another, by a restart or a deletion."""
+    return generation == before + 1 or (
+        generation > before and generation % GENERATIONS_PER_LOSS == 1
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineKnown:
     """What a shard knows of a pipeline when others are declared lost.

@@ -44,6 +44,11 @@ class Announced(Protocol):
         """Of its segments, by number."""
 
     def pipeline_min_time(self, pipeline: str) -> int: ...
+    def generation(self, pipeline: str) -> int: ...
+
+
+Asked = progress_pb.Subscription | progress_pb.GetMinTimeRequest | progress_pb.WaitUntilRequest
+"""What names a pipeline, and in which generation it was heard of before, if it was."""
 
 
 class _Subscription:
@@ -70,7 +75,10 @@ class _Subscription:
         if self._hears_all:
             self._known = self._known.with_segments(len(spec.segments))
         message = self._hub.telling(spec).message(
-            self._known, self._announced.min_times(name), self._announced.pipeline_min_time(name)
+            self._known,
+            self._announced.min_times(name),
+            self._announced.pipeline_min_time(name),
+            self._announced.generation(name),
         )
         self._known = message.known
         return message.data
@@ -237,9 +245,17 @@ class Announcing:
         self._announced, self._told = announced, told
         self._hub, self._quotas = hub, quotas
 
-    async def _look(self, pipeline: str) -> PipelineSpec:
-        """A pipeline of which something is announced here. Raises Refused."""
-        return self._announced().spec(pipeline)
+    async def _look(self, asked: Asked) -> PipelineSpec:
+        """A pipeline of which something is announced here. Raises Refused, also where who asks has heard of another one of its
+        name."""
+        spec = self._announced().spec(asked.pipeline)
+        if asked.HasField("heard_generation"):
+            await self._check_same(asked.pipeline, asked.heard_generation)
+        return spec
+
+    async def _check_same(self, pipeline: str, generation: int) -> None:
+        """Raises Refused where a pipeline is not the one of its name that was in a generation."""
+        raise NotImplementedError
 
     async def Subscribe(
         self,
@@ -281,7 +297,7 @@ class Announcing:
         async for request in requests:
             match request.WhichOneof("change"):
                 case "subscribe":
-                    await self._look(request.subscribe.pipeline)
+                    await self._look(request.subscribe)
                     subscription = _Subscription(self._announced(), self._hub, request.subscribe)
                     name = subscription.spec.name
                     if len(subscriber.subscriptions) >= MAX_SUBSCRIPTIONS:
@@ -304,7 +320,7 @@ class Announcing:
     async def GetMinTime(
         self, request: progress_pb.GetMinTimeRequest, context: Context
     ) -> progress_pb.GetMinTimeResponse:
-        spec = await self._look(request.pipeline)
+        spec = await self._look(request)
         announced = self._announced()
         min_times, least = announced.min_times(spec.name), announced.pipeline_min_time(spec.name)
         return progress_pb.GetMinTimeResponse(
@@ -316,12 +332,13 @@ class Announcing:
             complete=least == FOREVER,
             slack_ns=spec.slack_ns,
             rounds=spec.rounds,
+            generation=announced.generation(spec.name),
         )
 
     async def WaitUntil(
         self, request: progress_pb.WaitUntilRequest, context: Context
     ) -> progress_pb.WaitUntilResponse:
-        spec = await self._look(request.pipeline)
+        spec = await self._look(request)
         announced = self._announced()
         segment = segment_number(spec, request.segment) if request.segment else None
         while True:
@@ -342,6 +359,14 @@ class ProgressServicer(Announcing):
         told = engine.stats.notifications
         super().__init__(lambda: engine.process, told, hub, quotas or Quotas())
         self._engine = engine
+
+    async def _check_same(self, pipeline: str, generation: int) -> None:
+        if not self._engine.process.goes_on_since(pipeline, generation):
+            raise Refused(
+                RefusalCode.UNKNOWN_PIPELINE,
+                f"pipeline {pipeline!r}, of which you have heard in generation {generation}, was deleted, and another one has its "
+                "name; nothing of the one before counts for that: subscribe anew",
+            )
 
     async def GetHistory(
         self, request: progress_pb.GetHistoryRequest, context: Context

@@ -48,7 +48,7 @@ class Telling:
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
         self._removed = frozenset(map(spec.segments.index, spec.removed))
-        self._state: tuple[Sequence[int], int] | None = None
+        self._state: tuple[Sequence[int], int, int] | None = None
         self._made: dict[Known, Message] = {}
 
     @property
@@ -56,17 +56,22 @@ class Telling:
         """How many messages are kept."""
         return len(self._made)
 
-    def message(self, known: Known, min_times: Sequence[int], least: int) -> Message:
-        """What is beyond all that is known. min_times: of the pipeline's segments, by number; least: of all of it."""
-        state = min_times, least
+    def message(
+        self, known: Known, min_times: Sequence[int], least: int, generation: int = 0
+    ) -> Message:
+        """What is beyond all that is known. min_times: of the pipeline's segments, by number; least: of all of it, in this
+        generation."""
+        state = min_times, least, generation
         if state != self._state or len(self._made) >= MAX_KEPT:
             self._state, self._made = state, {}
         message = self._made.get(known)
         if message is None:
-            message = self._made[known] = self._message(known, min_times, least)
+            message = self._made[known] = self._message(known, min_times, least, generation)
         return message
 
-    def _message(self, known: Known, min_times: Sequence[int], least: int) -> Message:
+    def _message(
+        self, known: Known, min_times: Sequence[int], least: int, generation: int
+    ) -> Message:
         spec, fresh, now = self.spec, [], []
         for segment, heard in zip(known.chosen, known.min_times, strict=True):
             reached = min_times[segment]
@@ -86,6 +91,7 @@ class Telling:
             complete=least == FOREVER,
             slack_ns=spec.slack_ns,
             rounds=spec.rounds,
+            generation=generation,
             removed=[spec.segments[segment] for segment in sorted(removed - known.removed)],
         )
         return Message(response.SerializeToString(), after)
