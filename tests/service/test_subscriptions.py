@@ -192,6 +192,9 @@ class _Process:
     def pipeline_min_time(self, _: str) -> int:
         return self.slot
 
+    def generation(self, _: str) -> int:
+        return 0
+
 
 class _Engine:
     def __init__(self, process: _Process) -> None:

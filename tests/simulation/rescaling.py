@@ -25,6 +25,7 @@ from tracker.core.log import (
     JoinShard,
     LeftTracker,
     MembersChanged,
+    Pinned,
     RescaleShards,
     ShardNumber,
 )
@@ -146,12 +147,19 @@ class RescalingSimulator(Simulator):
         if not shard.gone or self._is_removed(newcomer.shard):
             return
         peers = [s.running for s in self.present if s.running is not None]
+        pinning = [p for p in peers if any(isinstance(r, Pinned) for _, r in p.pending)]
+        if pinning and self.rng.random() < 0.8:
+            self.count("newcomers_asking_who_pins")
+            peers = pinning
         try:
-            snapshot = self.rng.choice(peers).process.bootstrap_snapshot(shard.number)
+            peer = self.rng.choice(peers)
+            snapshot = peer.process.bootstrap_snapshot(shard.number)
         except (Refused, IndexError):
             self.after(2 * MS, self._bootstrap, newcomer)
             return
         data = pickle.dumps(snapshot)
+        if peer in pinning or self.chance("peers_dying_after_a_bootstrap", 0.1):
+            self.kill(peer)  # and what it has told is not durable with it
         if self.chance("newcomers_dying_before_they_begin", 0.2):
             self.after(2 * MS, self._bootstrap, newcomer)
         else:

@@ -68,7 +68,7 @@ FAULT_KINDS = (
     "congested_ticks", "full_backlogs", "messages_of_ticks",
     # of shards that come and go
     "joining_shards", "bootstraps", "newcomers_that_never_come",
-    "newcomers_dying_before_they_begin", "newcomers_too_late",
+    "newcomers_dying_before_they_begin", "newcomers_too_late", "newcomers_asking_who_pins", "peers_dying_after_a_bootstrap",
     "rescales", "evacuations", "rescales_without_processes", "shards_left", "sent_to_another_home",
     "told_before_durable", "crashes_losing_what_was_told",
     # of operators who do one thing upon the other
