@@ -68,11 +68,8 @@ def main(arguments: list[str]) -> int:
     built = build(sabotage)
     said = [line for line in built.stderr.splitlines() if not line.startswith("INFO")]
     print("\n".join(said))
-    outside = {
-        str(page.relative_to(SITE)): found
-        for page in sorted(SITE.rglob("*.html"))
-        if (found := foreign(page))
-    }
+    made = sorted(SITE.rglob("*.html"))
+    outside = {str(page.relative_to(SITE)): found for page in made if (found := foreign(page))}
     for page, found in outside.items():
         print(f"{page} loads {', '.join(found)}")
     tests = 0
@@ -80,14 +77,14 @@ def main(arguments: list[str]) -> int:
         print("== blocks, links and tables of the pages", flush=True)
         tests = subprocess.call([sys.executable, "-m", "pytest", "-q", "tests/docs"], cwd=ROOT)
     shown: dict[str, object] = {
-        "pages": len(list(SITE.rglob("*.html"))),
+        "pages": len(made),
         "blocks": sum(len(blocks(page)) for page in pages()),
         "broken": sum(line.startswith("WARNING") for line in said),
         "foreign": sum(map(len, outside.values())),
         "seconds": round(time.monotonic() - start),
     }
     details = {"foreign_by_page": outside, "build_exit": built.returncode, "tests_exit": tests}
-    ok = built.returncode == 0 and bool(shown["pages"]) and not outside and tests == 0
+    ok = built.returncode == 0 and bool(made) and not outside and tests == 0
     return finish("docs", ok=ok, shown=shown, details=details)
 
 

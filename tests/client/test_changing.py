@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-import tracker
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
@@ -37,13 +35,6 @@ segments: [first, second, third]
 edges: [first -> second, first -> third + 3]
 fronts: [front]
 """
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=2) as embedded:
-        embedded.register(TWO_SEGMENTS)
-        yield embedded
 
 
 def test_nodes_and_subscribers_live_through_a_change(running: EmbeddedTracker) -> None:

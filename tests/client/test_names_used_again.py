@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -20,13 +20,6 @@ from tracker.client.updates import subscribe_request
 from tracker.core.model import RefusalCode
 
 HEARD = 100
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=2) as running:
-        running.register(TWO_SEGMENTS)
-        yield running
 
 
 @pytest.fixture

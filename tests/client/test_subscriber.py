@@ -10,9 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-import tracker
 from tests.client.support import (
-    TWO_SEGMENTS,
     Listener,
     consume,
     create,
@@ -36,13 +34,6 @@ from tracker.client.history import history
 from tracker.client.updates import MinTimes
 from tracker.core.model import RefusalCode
 from tracker.core.model.slots import FOREVER
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=2) as embedded:
-        embedded.register(TWO_SEGMENTS)
-        yield embedded
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import tracker
 from acker.v1.progress_service_pb2 import GetHistoryResponse, ReachedSlot
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.waits import HANG_S, until
@@ -26,13 +25,6 @@ from tracker.errors import RefusedError
 
 COARSER = replace(TWO_SEGMENTS, name="coarser", slack_ns=10 * TWO_SEGMENTS.slack_ns)
 MINUTE = 60 * 10**9 // TWO_SEGMENTS.slack_ns
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=2) as embedded:
-        embedded.register(TWO_SEGMENTS)
-        yield embedded
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import grpc
 import pytest
 
-import tracker
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from lowmark import history
@@ -27,16 +27,12 @@ from tests.service.scraping import samples_of, text_of, value
 from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.client import Admin, NodeClient, RefusedError, SecureTarget, Subscriber
+from tracker.client.connection import AsyncConnection
 from tracker.client.refusals import refusal_of
-from tracker.core.model import Edge, RefusalCode
+from tracker.core.model import Edge, RefusalCode, Refused
 from tracker.errors import LowmarkError
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded() as running:
-        running.register(TWO_SEGMENTS)
-        yield running
+from tracker.service.relaying import Relay
+from tracker.service.rpc.progress import PROGRESS, Hub
 
 
 @pytest.fixture
@@ -132,6 +128,51 @@ def _registered(admin: Admin) -> bool:
     except LowmarkError:
         return False
     return True
+
+
+class Told:
+    """A tracker each of whose streams says one min time, and ends; the last one stays."""
+
+    def __init__(self, *min_times: int) -> None:
+        self._left = list(min_times)
+
+    async def Subscribe(
+        self, requests: Any, context: Any
+    ) -> AsyncIterator[progress_pb.SubscribeResponse]:
+        yield progress_pb.SubscribeResponse(pipeline="two", min_time=self._left.pop(0))
+        if not self._left:
+            await asyncio.Event().wait()
+
+
+def test_nothing_of_one_stream_counts_for_the_next() -> None:
+    """Between the two the pipeline may have been deleted, and its name used again."""
+
+    async def run() -> None:
+        server = grpc.aio.server()
+        handler = grpc.stream_stream_rpc_method_handler(
+            Told(50, 0).Subscribe,
+            progress_pb.SubscribeRequest.FromString,
+            progress_pb.SubscribeResponse.SerializeToString,
+        )
+        server.add_registered_method_handlers(PROGRESS, {"Subscribe": handler})
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        connection = AsyncConnection(f"127.0.0.1:{port}")
+        relay = Relay(connection, Hub())
+        heard: list[int] = []
+        async with asyncio.timeout(HANG_S):
+            while 0 not in heard:
+                try:
+                    await relay.look("two")
+                    heard.append(relay.pipeline_min_time("two"))
+                except Refused as refused:  # the stream has ended meanwhile
+                    assert refused.refusal.code is RefusalCode.NOT_READY
+                await asyncio.sleep(0)
+        await relay.stop()
+        await connection.close()
+        await server.stop(None)
+
+    asyncio.run(run())
 
 
 def test_other_calls_are_sent_to_the_tracker(running: EmbeddedTracker, relayed: str) -> None:

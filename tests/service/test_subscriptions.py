@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 
-import tracker
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
@@ -22,13 +21,6 @@ from tracker.core.model import PipelineSpec
 from tracker.service.rpc.progress import Hub, ProgressServicer
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import Stats
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded() as running:
-        running.register(TWO_SEGMENTS)
-        yield running
 
 
 @pytest.fixture

@@ -148,8 +148,7 @@ class RescalingSimulator(Simulator):
             return
         peers = [s.running for s in self.present if s.running is not None]
         pinning = [p for p in peers if any(isinstance(r, Pinned) for _, r in p.pending)]
-        if pinning and self.rng.random() < 0.8:
-            self.count("newcomers_asking_who_pins")
+        if pinning and self.chance("newcomers_asking_who_pins", 0.8):
             peers = pinning
         try:
             peer = self.rng.choice(peers)

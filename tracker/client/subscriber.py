@@ -129,26 +129,25 @@ class _Hearing(Generic[Processes]):
             pipeline=self.pipeline, segment=segment or "", slot=until,
             heard_generation=heard.generation,
         )  # fmt: skip
-        backoff, has_asked = Backoff(), False
+        backoff = Backoff()
         # What was heard before is asked once more: the pipeline may have been deleted, and its name used again.
-        while not (has_asked and heard.has_reached(segment, until)):
+        while True:
             left_s = min(WAIT_CALL_S, deadline - time.monotonic())
             if left_s <= 0:
                 return heard.has_reached(segment, until)
             address = connection.next_target()
             stub = progress_grpc.ProgressServiceStub(connection.channel(address))
-            has_asked = True
             try:
                 answer = await connection.attempt(stub.WaitUntil, request, left_s)
                 heard.reached(segment, answer.min_time)
                 connection.answered(address)
             except grpc.RpcError as error:
                 connection.suggest(_raise_if_final(error, address))
-                if heard.has_reached(segment, until):
-                    break
-                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                is_over = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                if not (is_over or heard.has_reached(segment, until)):
                     await connection.pause(min(backoff.pause_s(), left_s))
-        return True
+            if heard.has_reached(segment, until):
+                return True
 
     async def _wait_round(
         self, time: int, number: int | None, segment: str | None, timeout_s: float | None

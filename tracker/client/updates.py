@@ -103,7 +103,7 @@ class Heard:
         self.generation: int | None = None
         """The newest of which anything was heard; None before, and of a process of an older release."""
         self._slots: dict[str | None, int] = {}
-        self._removed: set[str | None] = set()
+        self._removed: set[str] = set()
         self._lock = threading.Lock()
 
     def hear(self, message: MinTimes) -> None:
@@ -120,6 +120,11 @@ class Heard:
         """Segments were removed from the pipeline."""
         with self._lock:
             self._removed.update(segments)
+
+    def removed(self) -> list[str]:
+        """The segments of which it was heard that they were removed."""
+        with self._lock:
+            return sorted(self._removed)
 
     def reached(self, segment: str | None, slot: int) -> None:
         """A process has announced that min time is at least this."""

@@ -72,19 +72,21 @@ class _Followed:
         """Something was heard, or nothing ever will be."""
         self.asked_for = True
         """Since the last look."""
-        self.generation = 0
         self._heard = Heard(pipeline)
-        self._removed: set[str] = set()
+
+    @property
+    def generation(self) -> int:
+        """The one that the tracker has stated last; 0 where it is of the release before, which states none."""
+        return self._heard.generation or 0
 
     def hear(self, message: progress_pb.SubscribeResponse) -> None:
         heard = self._heard
+        heard.hear_removed(message.removed)
         heard.hear(message)
-        self.generation = message.generation
-        self._removed.update(message.removed)
         # Segments keep their numbers: those that come are the last.
         spec = PipelineSpec(
             self.pipeline, tuple(heard.names()), slack_ns=heard.slack_ns, rounds=heard.rounds,
-            removed=tuple(sorted(self._removed)),
+            removed=tuple(heard.removed()),
         )  # fmt: skip
         self.spec = self.spec if self.spec == spec else spec
         self.is_known.set()
@@ -114,11 +116,6 @@ class Relay:
 
     async def stop(self) -> None:
         await end(self._looking, *self._tasks.values())
-
-    @property
-    def followed(self) -> int:
-        """How many pipelines are followed."""
-        return len(self._followed)
 
     async def look(self, pipeline: str) -> PipelineSpec:
         """A pipeline, which is followed from now on. Raises Refused: as the tracker does; NOT_READY while that says nothing."""
@@ -155,7 +152,7 @@ class Relay:
         """Hears of a pipeline for as long as the first stream lasts that says something of it."""
         name, connection, backoff, suggested = followed.pipeline, self._connection, Backoff(), ""
         request = subscribe_request(name, (), {})
-        while followed.failure is None:
+        while True:
             address = suggested or connection.next_target()
             stub: Any = ProgressServiceStub(connection.channel(address))
             call = stub.Subscribe(iter([request]))
@@ -174,10 +171,12 @@ class Relay:
                     followed.end(_cannot_follow(name, f"{address}: {describe_failure(error)}"))
             finally:
                 call.cancel()
-            if followed.spec is not None and followed.failure is None:
+            if followed.failure is not None:
+                return
+            if followed.spec is not None:
                 followed.end(_cannot_follow(name, f"{address} says nothing more; ask again"))
-            elif followed.failure is None:
-                await asyncio.sleep(backoff.pause_s())
+                return
+            await asyncio.sleep(backoff.pause_s())
 
     def _over(self, pipeline: str, followed: _Followed) -> None:
         """Whoever still listens hears why; who asks next begins anew."""
@@ -240,9 +239,8 @@ class RelayServicer(Announcing):
         return await super()._look(asked)
 
     async def _check_same(self, pipeline: str, generation: int) -> None:
-        if generation != self._relay.generation(
-            pipeline
-        ):  # the tracker knows which generations there were
+        # Which generations there were, the tracker knows.
+        if generation != self._relay.generation(pipeline):
             asked = progress_pb.GetMinTimeRequest(pipeline=pipeline, heard_generation=generation)
             await self._asked(lambda stub: stub.GetMinTime, asked)
 

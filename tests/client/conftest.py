@@ -1,0 +1,18 @@
+"""A tracker with a small pipeline, for the tests that need no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import tracker
+from tests.client.support import TWO_SEGMENTS
+from tracker import EmbeddedTracker
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2) as running:
+        running.register(TWO_SEGMENTS)
+        yield running
