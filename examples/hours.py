@@ -21,7 +21,7 @@ HOUR = 3_600
 """Slots of an hour: the pipeline's are as wide as a second."""
 MIDNIGHT = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp())
 SPEC = PipelineSpec(NAME, (SEGMENT,), fronts=("shop",), start_slot=MIDNIGHT, slack_ns=10**9)
-WAIT_S = 120.0
+WAIT_S = 300.0
 LOOK_S = 0.02
 
 

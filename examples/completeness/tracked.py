@@ -31,7 +31,7 @@ SPEC = PipelineSpec(
     NAME, (SEGMENT,), fronts=AIRPORTS, start_slot=BEGIN, slack_ns=MINUTE_NS, time=TimeKind.EVENT
 )
 """A slot is a minute, of the time for which a flight is scheduled."""
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 class ExampleFailed(Exception):

@@ -38,7 +38,7 @@ from lowmark.admin import PipelineDescription
 SHARDS = 2
 BLOCK_SLOTS = 7
 """A week of one shard, then one of the next."""
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 STALL_TIMEOUT_S = 45.0
 """How long min time may stand still while the year goes on, or after it."""
 LEAD_S = 1.0

@@ -40,7 +40,7 @@ from lowmark.fronts import FrontOptions
 NAME = "orders"
 MINUTE_NS = 60 * 10**9
 MIDNIGHT_NS = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * 10**9
-WAIT_S = 120.0
+WAIT_S = 300.0
 CRASHED_RUN = 2
 """This run of the gated job dies after it has written its rows, and before it says that it is done."""
 SCHEMA = "row long, shop string, stamp timestamp, global_time long, ack_value long"

@@ -21,7 +21,7 @@ from scripts.summary import BUILD, finish
 ROWS = 30
 BEHIND_S = 7
 KILL_AFTER = (8, 17, 23)
-WAIT_S = 120.0
+WAIT_S = 300.0
 LOOK_S = 0.02
 
 

@@ -16,7 +16,7 @@ from examples.children import tell
 from lowmark.nodes import Cells, Heartbeat, NodeClient, TickContent, root_value
 
 FRONT = "shop"
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 def main(target: str, pipeline: str, segment: str) -> None:

@@ -14,7 +14,7 @@ from examples.shortest_paths.pipeline import FRONT, NAME, ROUNDS, SEGMENT, SPEC,
 from lowmark import Admin, Subscriber
 from lowmark.nodes import Cells, Heartbeat, NodeClient, TickContent
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 @dataclass(frozen=True)

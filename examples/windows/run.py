@@ -35,7 +35,7 @@ SPEC = PipelineSpec(
     NAME, ("flights", "hours"), (Edge("flights", "hours"),), fronts=AIRPORTS, start_slot=BEGIN,
     slack_ns=HOUR_NS,
 )  # fmt: skip
-WAIT_S = 90.0
+WAIT_S = 300.0
 POLL_S = 0.02
 SETTLE_S = 1.0
 """How long a report waits, after a burst, for hours that may still become complete: it would be right without, but
