@@ -63,6 +63,12 @@ class Vacancies:
         """A segment is new that no edge leads to: it waits for its first front. name: the segment's."""
         self.evicted(("", name), segment)
 
+    def fed(self, segment: int) -> None:
+        """A segment waits for no first front any more: one has come, or an edge leads there by now."""
+        for place in self.of(segment) if self._places else ():
+            if not place.node_id:
+                del self._places["", place.front]
+
     def removed(self, segment: int) -> None:
         """A segment takes nothing more: nobody is waited for there."""
         for place in self.of(segment):
@@ -71,9 +77,7 @@ class Vacancies:
     def joined(self, front: FrontName, segment: int) -> None:
         """A front has come, or has come back."""
         self._places.pop(front, None)
-        for place in self.of(segment) if self._places else ():
-            if not place.node_id:
-                del self._places["", place.front]
+        self.fed(segment)
 
     def retired(self, node_id: str) -> None:
         """It is an operator's word that the fronts of a node have left."""
