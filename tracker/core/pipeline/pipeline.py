@@ -319,7 +319,7 @@ class Pipeline:
             return ()
         for name in self.shard.unpinned:
             state = self.shard.fronts[name]
-            slot = self.graph.pin(self.announced, state.segment)
+            slot = self.announced[state.segment]
             pins.append(FrontPin(*name, slot, state.incarnation, state.number))
         return tuple(pins)
 
@@ -408,7 +408,7 @@ class Pipeline:
             joining = (node_id, front, claim.incarnation, claim.number)
             if joining in self.combiner.settled_fronts:
                 del self.home.waiting[node_id, front]
-                floor = self.graph.pin(self.departed_floors, claim.segment)
+                floor = self.graph.pin(self.floors(), claim.segment)
                 slot = max(floor, self.combiner.largest_pin(joining))
                 grants.append(FrontPin(node_id, front, slot, *joining[2:]))
         return tuple(grants)
