@@ -176,6 +176,7 @@ class Generations:
             number = pipeline.graph_change.number
             pending = self._journal.pending_of(PipelineChanged, name)
             if not any(entry.activated and entry.number == number for entry in pending):
+                self._reporter.adopt_announced(pipeline)
                 self._journal.append_home(PipelineChanged(number, pipeline.spec, activated=True))
                 pipeline.activate()
 
