@@ -25,7 +25,7 @@ from tracker.core.log import (
     ShardReport,
 )
 from tracker.core.log.steps import ShardLeaving, ShardLeft
-from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.model import HOLD_FRONT, Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 
@@ -121,6 +121,18 @@ def test_a_new_source_that_is_fed_by_others_after_all_waits_for_no_front(shards:
     assert cluster.agreed(SPEC) == (400, 400, 400, 400)
     front.commit(leaves=("f",))
     assert cluster.agreed(SPEC) == (FOREVER,) * 4
+
+
+def test_a_hold_in_a_new_source_is_not_the_front_that_it_waits_for(shards: int) -> None:
+    cluster, _, holder = begun(shards)
+    sourced = replace(SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("new", "b")))
+    apply(cluster, sourced)
+    for_hold = f"{HOLD_FRONT}h"
+    slot = holder.join_front(for_hold, NEW).slot
+    holder.commit(leaves=(for_hold,), holds={"h": (NEW, slot)})
+    holder.commit(holds={"h": (NEW, FOREVER)})
+    assert cluster.agreed(SPEC)[NEW] < FOREVER
+    assert cluster.front(sourced, "other", promise=500, g=NEW).grants[-1].slot < FOREVER
 
 
 def test_where_a_new_source_leads_its_front_labels_no_lower_than_what_is_announced() -> None:
