@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tracker.core.model import FrontName, Vacancy
+from tracker.core.model import HOLD_FRONT, FrontName, Vacancy
 from tracker.core.model import durable as d
 from tracker.core.model.slots import LOWEST_SLOT
 
@@ -75,9 +75,10 @@ class Vacancies:
             del self._places[place.node_id, place.front]
 
     def joined(self, front: FrontName, segment: int) -> None:
-        """A front has come, or has come back."""
+        """A front has come, or has come back. One by which a hold begins is none that anybody waits for."""
         self._places.pop(front, None)
-        self.fed(segment)
+        if not front[1].startswith(HOLD_FRONT):
+            self.fed(segment)
 
     def retired(self, node_id: str) -> None:
         """It is an operator's word that the fronts of a node have left."""
