@@ -24,6 +24,7 @@ from tracker.core.log import (
     PipelineEnded,
     PipelineReport,
     PlacePipeline,
+    RegisterPipeline,
     RescaleShards,
     RestartPipeline,
     ShardReport,
@@ -415,3 +416,25 @@ def test_one_that_is_deleted_as_its_move_begins_is_gone() -> None:
     assert made.has("p") == []
     assert not any(process.membership.moving for process in source.processes.values())
     assert isinstance(source.register(SPEC), PipelineSpec | Refusal)
+
+
+def test_a_front_is_held_there_where_it_was_granted_whatever_a_newcomer_held_it_at_here() -> None:
+    """The newcomer had heard at once of the front, and of an edge that leads from there to where more is announced."""
+    spec = PipelineSpec("p", ("a", "b"), (), fronts=("f", "g"), start_slot=0)
+    made = Deployment(1, 1)
+    made.register(spec, 0)
+    cluster = made.groups[0]
+    front = cluster.front(spec, "front", promise=100, f=0)
+    cluster.front(spec, "other", promise=300, g=1)
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    cluster.snapshots[shard] = cluster.processes[0].bootstrap_snapshot(shard)
+    granted = cluster.node(spec, "joins", "front").join_front("h", 0).slot
+    joined = replace(spec, edges=(Edge("a", "b"),))
+    assert cluster.ask(0, RegisterPipeline, joined, True) == joined
+    cluster.start(shard)
+    cluster.settle()
+    front.commit(heartbeats={"f": 1_000})
+    made.move("p", 0, 1)
+    made.settle()
+    assert made.groups[1].processes[0].min_times("p") == (granted, 300)
