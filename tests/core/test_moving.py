@@ -438,3 +438,29 @@ def test_a_front_is_held_there_where_it_was_granted_whatever_a_newcomer_held_it_
     made.move("p", 0, 1)
     made.settle()
     assert made.groups[1].processes[0].min_times("p") == (granted, 300)
+
+
+def test_a_shard_that_hears_by_a_loss_alone_that_a_pipeline_has_gone_does_not_say_that_it_was_deleted() -> (
+    None
+):
+    """The sequencer had told one of both that are left that the move is over."""
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    made.begin_move("p", 0, 1)
+    drive = made.drive("p", 0)
+    made.until(drive, PlacePipeline)
+    source.held = {(0, 2)}
+    for _ in zip(made.steps(drive), range(5), strict=False):
+        pass
+    assert ["p" in inside.pipelines(process) for process in source.processes.values()] == [
+        False, False, True,
+    ]  # fmt: skip
+    source.crash(0)
+    for other in source.processes:
+        source.handle(other, PeerDisconnected(0))
+    source.held.clear()
+    source.ask(1, DeclareLost, (0,), True, 1)
+    source.settle()
+    assert made.has("p") == [1]
+    ended = [effect for effect in source.effects if isinstance(effect, PipelineEnded)]
+    assert [effect.moved for effect in ended] == [True] * 3
