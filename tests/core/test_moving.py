@@ -464,3 +464,29 @@ def test_a_shard_that_hears_by_a_loss_alone_that_a_pipeline_has_gone_does_not_sa
     assert made.has("p") == [1]
     ended = [effect for effect in source.effects if isinstance(effect, PipelineEnded)]
     assert [effect.moved for effect in ended] == [True] * 3
+
+
+def test_a_shard_that_hears_by_a_loss_alone_that_a_move_was_given_up_lets_the_pipeline_go_on() -> (
+    None
+):
+    """The sequencer had told one of both that are left that the move is over."""
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    made.begin_move("p", 0, 1)
+    made.away.add(1)
+    drive = made.drive("p", 0)
+    made.until(drive, PlacePipeline)
+    source.held = {(0, 2)}
+    for _ in zip(made.steps(drive), range(20), strict=False):
+        pass
+    going = [bool(process.membership.moving) for process in source.processes.values()]
+    assert going == [False, False, True]
+    source.crash(0)
+    for other in source.processes:
+        source.handle(other, PeerDisconnected(0))
+    source.held.clear()
+    source.ask(1, DeclareLost, (0,), True, 1)
+    source.settle()
+    front = source.front(SPEC, "front")
+    front.commit(heartbeats={"a": 90})
+    assert source.agreed(SPEC) == (90, 92)
