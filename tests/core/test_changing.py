@@ -25,7 +25,7 @@ from tracker.core.log import (
     ShardReport,
 )
 from tracker.core.log.steps import ShardLeaving, ShardLeft
-from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.model import HOLD_FRONT, Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 
@@ -111,6 +111,30 @@ def test_a_new_source_waits_for_its_front(shards: int) -> None:
     assert cluster.agreed(SPEC) == (FOREVER,) * 4
 
 
+def test_a_new_source_that_is_fed_by_others_after_all_waits_for_no_front(shards: int) -> None:
+    cluster, front, reader = begun(shards)
+    sourced = replace(SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("new", "b")))
+    apply(cluster, sourced)
+    fed = replace(sourced, edges=(*sourced.edges, Edge("a", "new")))
+    assert apply(cluster, fed) == fed
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    assert cluster.agreed(SPEC) == (400, 400, 400, 400)
+    front.commit(leaves=("f",))
+    assert cluster.agreed(SPEC) == (FOREVER,) * 4
+
+
+def test_a_hold_in_a_new_source_is_not_the_front_that_it_waits_for(shards: int) -> None:
+    cluster, _, holder = begun(shards)
+    sourced = replace(SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("new", "b")))
+    apply(cluster, sourced)
+    for_hold = f"{HOLD_FRONT}h"
+    slot = holder.join_front(for_hold, NEW).slot
+    holder.commit(leaves=(for_hold,), holds={"h": (NEW, slot)})
+    holder.commit(holds={"h": (NEW, FOREVER)})
+    assert cluster.agreed(SPEC)[NEW] < FOREVER
+    assert cluster.front(sourced, "other", promise=500, g=NEW).grants[-1].slot < FOREVER
+
+
 def test_where_a_new_source_leads_its_front_labels_no_lower_than_what_is_announced() -> None:
     cluster, _, reader = begun(2)
     reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
@@ -186,6 +210,55 @@ def test_nobody_uses_a_new_edge_before_all_have_reported_what_they_announced_wit
     assert low.code is RefusalCode.BELOW_MIN_TIME
     worker.commit(**step)
     assert cluster.agreed(spec) == (160, 160, 300)
+
+
+def behind_a_new_edge() -> tuple[Lossy, HandNode]:
+    """One of two shards has announced slot 300 of `b`, the other one 150, when an edge leads there from an item at slot 150; a
+    worker is at home at the other one. Both have activated the edge."""
+    spec = replace(SPEC, edges=(Edge("in", "a"),), fronts=("f", "g"))
+    cluster = Lossy(2)
+    cluster.register(spec)
+    home = cluster.routing.registrar("p")
+    ids = iter(cluster.ids_at(home))
+    front = cluster.front(spec, next(ids), promise=100, f=IN)
+    front.commit(created=[(IN, 150, 7)], heartbeats={"f": 400})
+    other = cluster.front(spec, next(cluster.ids_at(1 - home)), promise=150, g=B)
+    worker = cluster.node(spec, next(ids))
+    cluster.lost = {(1 - home, home, ShardReport)}
+    other.commit(heartbeats={"g": 300})
+    shorter = replace(spec, edges=(*spec.edges, Edge("in", "b")))
+    cluster.handle(home, RegisterPipeline("r", shorter, True))
+    cluster.settle()
+    cluster.lost = set()
+    cluster.reconnect()
+    assert cluster.answers("r") == [shorter]
+    assert [cluster.processes[shard].min_times("p")[B] for shard in (home, 1 - home)] in (
+        [150, 300],
+        [300, 300],
+    )
+    return cluster, worker
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+def test_a_home_that_comes_back_takes_nothing_along_a_new_edge_below_what_was_announced(
+    from_snapshot: bool,
+) -> None:
+    """It had heard that before it activated the edge, and hears nobody now."""
+    cluster, worker = behind_a_new_edge()
+    home = worker.home
+    step: dict[str, Any] = {"consumed": [(IN, 150, 7)], "created": [(B, 200, 1)]}
+    assert worker.refused(**step).code is RefusalCode.BELOW_MIN_TIME
+    if from_snapshot:
+        cluster.take_snapshot(home)
+    cluster.held.add((1 - home, home))
+    cluster.restart(home)
+    cluster.settle()
+    worker.attach()
+    assert worker.refused(**step).code is RefusalCode.BELOW_MIN_TIME
+    cluster.reconnect()
+    worker.commit(consumed=[(IN, 150, 7)], created=[(B, 300, 1)])
+    assert cluster.agreed(worker.spec) == (400, 400, 300)
+    assert not any(pipeline.shard.late for pipeline in cluster.pipelines())
 
 
 def test_what_was_announced_by_then_is_reported_along_with_a_change() -> None:

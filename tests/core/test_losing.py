@@ -13,12 +13,14 @@ from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
+    Entries,
     HomeEntry,
     JoinNode,
     JoinShard,
     PeerDisconnected,
     RegisterPipeline,
     RescaleShards,
+    Restart,
     RestartPipeline,
     SessionRefused,
     ShardNumber,
@@ -193,6 +195,106 @@ def test_what_a_lost_shard_alone_has_announced_is_not_taken_back() -> None:
     (known,) = declare(cluster, 2).pipelines
     assert known.bound is not None and known.bound >= min(told)
     finish_anew(cluster, min(told))
+
+
+def test_a_front_of_a_segment_that_was_removed_bounds_nothing() -> None:
+    """It had joined just as the segment was removed, holds nothing any more, and promises nothing: the lost shard has gone on
+    without it."""
+    spec = PipelineSpec("p", ("a", "b"), (), fronts=("g",), start_slot=0)
+    cluster = Lossy(2)
+    cluster.register(spec)
+    front = cluster.node(spec, at_home(cluster, 0, "front"), "front")
+    late = cluster.node(spec, at_home(cluster, 0, "late"), "front")
+    late.begin(joins={"h": 0})
+    removal = replace(spec, segments=("b",))
+    cluster.handle(cluster.routing.registrar("p"), RegisterPipeline("r", removal, True))
+    cluster.settle()
+    assert cluster.answers("r")[0].removed == ("a",) and late.grants
+    front.join_front("g", 1)
+    cluster.lost = {(1, 0, ShardReport)}
+    front.commit(heartbeats={"g": 100})
+    told = cluster.processes[1].pipeline_min_time("p")
+    assert told == 100
+    lose(cluster, 1)
+    declare(cluster, 1)
+    assert cluster.node(spec, "new front", "front").join_front("n", 1).slot >= told
+
+
+def test_a_newcomer_that_a_lost_shard_had_not_counted_bounds_nothing_that_it_announced() -> None:
+    """It is behind with the log of a front's home, and the lost shard has announced what the front promised there."""
+    cluster = Lossy(3)
+    cluster.register(SPEC)
+    front = cluster.node(SPEC, at_home(cluster, 1, "front"), "front")
+    front.join_front("f")
+    front.commit(heartbeats={"f": 5})
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    cluster.held = {(1, shard), (shard, 0)}
+    cluster.bootstrap(shard, 0)
+    cluster.pass_time(1_000)
+    cluster.lost = {(2, other, ShardReport) for other in (0, 1, shard)}
+    front.commit(heartbeats={"f": 100})
+    told = cluster.processes[2].pipeline_min_time("p")
+    assert told == 100 and shard in cluster.processes[2].membership.joining
+    lose(cluster, 2)
+    cluster.held = {(1, shard)}
+    cluster.pass_time(1_000)
+    assert shard in cluster.processes[0].membership.members
+    cluster.handle(0, DeclareLost("declares", (2,), True, 1_000))
+    cluster.settle()
+    cluster.held.clear()
+    cluster.pass_time(1_000)
+    assert cluster.answers("declares")
+    finish_anew(cluster, told)
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_a_front_that_joined_what_a_lost_shard_alone_had_announced_to_be_complete_bounds_nothing(
+    shards: int,
+) -> None:
+    """It may label nothing for ever, so that what the others begin with would be behind all slots."""
+    spec = PipelineSpec("p", ("a", "b"), (), front_count=2, start_slot=0)
+    cluster = Lossy(shards)
+    cluster.register(spec)
+    one, other = (cluster.node(spec, at_home(cluster, 0, name), "front") for name in ("f", "g"))
+    one.join_front("f", 0)
+    other.join_front("g", 1)
+    other.commit(created=[(1, next(cluster.slots_of(0, 10)), 7)], leaves=("g",))
+    cluster.lost = {(shard, 0, ShardReport) for shard in range(1, shards)}
+    one.commit(leaves=("f",))
+    late = cluster.node(spec, at_home(cluster, 0, "late"), "front")
+    late.begin(joins={"h": 0})
+    cluster.lost = set()
+    cluster.pass_time(1_000)
+    assert late.grants[-1].slot == FOREVER
+    lost = shards - 1
+    lose(cluster, lost)
+    (known,) = declare(cluster, lost).pipelines
+    assert known.bound is None
+    registrar = cluster.routing.registrar("p")
+    restarted = cluster.ask(registrar, RestartPipeline, "p", 0, 20, 2_000)
+    assert isinstance(restarted, Restart)
+    for name, segment in (("f", 0), ("g", 1)):
+        assert cluster.node(spec, f"new {name}", "front").join_front(name, segment).slot == 20
+
+
+def test_a_pipeline_that_only_the_lost_shard_knew_to_have_begun_is_not_bound_by_its_start() -> None:
+    """It had heard that the pipeline waits for fewer fronts."""
+    names = map("q{}".format, count())
+    cluster = Lossy(2)
+    name = next(each for each in names if cluster.routing.registrar(each) == 1)
+    spec = PipelineSpec(name, ("a",), (), fronts=("f", "g"), start_slot=0)
+    cluster.register(spec)
+    front = cluster.node(spec, at_home(cluster, 0, "front", name), "front")
+    front.join_front("f")
+    front.commit(created=[(0, 30, 7)], leaves=("f",))
+    cluster.lost = {(1, 0, ShardReport), (1, 0, Entries)}
+    cluster.handle(1, RegisterPipeline("r", replace(spec, fronts=("f",)), True))
+    cluster.pass_time(1_000)
+    told = cluster.processes[1].pipeline_min_time(name)
+    lose(cluster, 1)
+    (known,) = declare(cluster, 1).pipelines
+    assert known.bound is None or known.bound >= told
 
 
 def test_every_crash_of_every_survivor_on_the_way_changes_nothing() -> None:

@@ -24,6 +24,7 @@ from tracker.core.log import (
     PipelineEnded,
     PipelineReport,
     PlacePipeline,
+    RegisterPipeline,
     RescaleShards,
     RestartPipeline,
     ShardReport,
@@ -415,3 +416,77 @@ def test_one_that_is_deleted_as_its_move_begins_is_gone() -> None:
     assert made.has("p") == []
     assert not any(process.membership.moving for process in source.processes.values())
     assert isinstance(source.register(SPEC), PipelineSpec | Refusal)
+
+
+def test_a_front_is_held_there_where_it_was_granted_whatever_a_newcomer_held_it_at_here() -> None:
+    """The newcomer had heard at once of the front, and of an edge that leads from there to where more is announced."""
+    spec = PipelineSpec("p", ("a", "b"), (), fronts=("f", "g"), start_slot=0)
+    made = Deployment(1, 1)
+    made.register(spec, 0)
+    cluster = made.groups[0]
+    front = cluster.front(spec, "front", promise=100, f=0)
+    cluster.front(spec, "other", promise=300, g=1)
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    cluster.snapshots[shard] = cluster.processes[0].bootstrap_snapshot(shard)
+    granted = cluster.node(spec, "joins", "front").join_front("h", 0).slot
+    joined = replace(spec, edges=(Edge("a", "b"),))
+    assert cluster.ask(0, RegisterPipeline, joined, True) == joined
+    cluster.start(shard)
+    cluster.settle()
+    front.commit(heartbeats={"f": 1_000})
+    made.move("p", 0, 1)
+    made.settle()
+    assert made.groups[1].processes[0].min_times("p") == (granted, 300)
+
+
+def test_a_shard_that_hears_by_a_loss_alone_that_a_pipeline_has_gone_does_not_say_that_it_was_deleted() -> (
+    None
+):
+    """The sequencer had told one of both that are left that the move is over."""
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    made.begin_move("p", 0, 1)
+    drive = made.drive("p", 0)
+    made.until(drive, PlacePipeline)
+    source.held = {(0, 2)}
+    for _ in zip(made.steps(drive), range(5), strict=False):
+        pass
+    assert ["p" in inside.pipelines(process) for process in source.processes.values()] == [
+        False, False, True,
+    ]  # fmt: skip
+    source.crash(0)
+    for other in source.processes:
+        source.handle(other, PeerDisconnected(0))
+    source.held.clear()
+    source.ask(1, DeclareLost, (0,), True, 1)
+    source.settle()
+    assert made.has("p") == [1]
+    ended = [effect for effect in source.effects if isinstance(effect, PipelineEnded)]
+    assert [effect.moved for effect in ended] == [True] * 3
+
+
+def test_a_shard_that_hears_by_a_loss_alone_that_a_move_was_given_up_lets_the_pipeline_go_on() -> (
+    None
+):
+    """The sequencer had told one of both that are left that the move is over."""
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    made.begin_move("p", 0, 1)
+    made.away.add(1)
+    drive = made.drive("p", 0)
+    made.until(drive, PlacePipeline)
+    source.held = {(0, 2)}
+    for _ in zip(made.steps(drive), range(20), strict=False):
+        pass
+    going = [bool(process.membership.moving) for process in source.processes.values()]
+    assert going == [False, False, True]
+    source.crash(0)
+    for other in source.processes:
+        source.handle(other, PeerDisconnected(0))
+    source.held.clear()
+    source.ask(1, DeclareLost, (0,), True, 1)
+    source.settle()
+    front = source.front(SPEC, "front")
+    front.commit(heartbeats={"a": 90})
+    assert source.agreed(SPEC) == (90, 92)

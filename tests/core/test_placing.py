@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 
 import pytest
 
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, plain, refused
+from tests.core.test_losing import declare, lose
 from tracker.core.log import DeletePipeline, KnowGroup, PlacePipeline, RegisterPipeline
-from tracker.core.model import PipelineSpec, RefusalCode
+from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.moving import directory
 
@@ -170,3 +172,28 @@ def test_another_shard_names_the_one_that_decides() -> None:
     answer = refused(cluster.ask(other, PlacePipeline, "p", 1), RefusalCode.NOT_HOME)
     assert answer.home == registrar
     assert isinstance(cluster.ask(registrar, RegisterPipeline, SPEC), PipelineSpec)
+
+
+@pytest.mark.parametrize("heard", [set(), {0}, {1}], ids=["by nobody", "by one", "by another"])
+def test_what_the_directory_has_told_is_not_taken_back_when_the_shard_that_told_it_is_lost(
+    heard: set[int],
+) -> None:
+    """Groups go by it: were the name given away once more by the same version, two would have the pipeline."""
+    cluster = Cluster(3)
+    name = next(n for n in map("q{}".format, count()) if cluster.routing.registrar(n) == 2)
+    first = placed(cluster, name, 1)
+    cluster.held = {(2, other) for other in {0, 1} - heard}
+    cluster.handle(2, PlacePipeline("moves", name, 2, first.version))
+    cluster.settle()
+    assert not cluster.answers("moves")
+    try:
+        told = cluster.processes[2].placement(name)
+    except Refused:
+        told = None  # it was asked to wait
+    lose(cluster, 2)
+    cluster.held.clear()
+    declare(cluster, 2)
+    known = [process.placements for process in cluster.processes.values()]
+    assert known[0] == known[1]
+    again = placed(cluster, name, 3, first.version)
+    assert told in (None, again)

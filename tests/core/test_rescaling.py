@@ -20,6 +20,7 @@ from tracker.core.log import (
     KeyClosed,
     Pinned,
     ReceivedEntries,
+    RegisterPipeline,
     RescaleShards,
     Restart,
     RestartPipeline,
@@ -394,6 +395,35 @@ def test_a_peer_hands_out_no_pin_that_it_may_forget() -> None:
         if front.node_id == "joins"
     ]
     assert pins == [granted] == [5]
+
+
+def test_a_newcomer_holds_a_front_no_higher_than_it_was_granted_without_it() -> None:
+    """It hears at once of the front that has joined meanwhile and of an edge that leads from there to where more is announced.
+    When all others have left, what it holds the front at is what the front counts for."""
+    spec = PipelineSpec("p", ("a", "b"), (), fronts=("f", "g"), start_slot=0)
+    cluster = Cluster(1, config=CONFIG)
+    cluster.register(spec)
+    front = cluster.front(spec, "front", promise=100, f=0)
+    cluster.front(spec, "other", promise=300, g=1)
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    cluster.snapshots[shard] = cluster.processes[0].bootstrap_snapshot(shard)
+    joins = cluster.node(spec, "joins", "front")
+    granted = joins.join_front("h", 0).slot
+    assert granted == 100
+    joined = replace(spec, edges=(Edge("a", "b"),))
+    assert cluster.ask(0, RegisterPipeline, joined, True) == joined
+    cluster.start(shard)
+    cluster.settle()
+    cluster.rescale(1, without=(0,), evacuate=True)
+    assert cluster.gone == {0}
+    cluster.crash(0)
+    for node in (front, joins):
+        node.home = shard
+        node.attach()
+    front.commit(heartbeats={"f": 1_000})
+    assert cluster.processes[shard].min_times("p")[0] == granted
+    joins.commit(created=[(0, granted, 7)])
 
 
 class LeaverAhead(Cluster):

@@ -128,10 +128,12 @@ class Generations:
         self._effects.append(PipelineEnded(name, moved))
 
     def end_before(self, name: str, generation: int) -> None:
-        """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one."""
-        pipeline = self._pipelines.get(name)
+        """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one. Or it has gone, if
+        that is the last that was heard of it."""
+        pipeline, move = self._pipelines.get(name), self._shards.membership.moving.get(name)
         if pipeline is not None and pipeline.generation < generation:
-            self.end_pipeline(name, Restart(generation, pipeline.spec.start_slot, 0))
+            ends = Restart(generation, pipeline.spec.start_slot, 0)
+            self.end_pipeline(name, ends, moved=move is not None and not move.arrives)
 
     def go_on_after_loss(
         self, known: PipelineKnown, declared: LossDeclared, leader: int, now_ns: int
@@ -176,6 +178,7 @@ class Generations:
             number = pipeline.graph_change.number
             pending = self._journal.pending_of(PipelineChanged, name)
             if not any(entry.activated and entry.number == number for entry in pending):
+                self._reporter.adopt_announced(pipeline)
                 self._journal.append_home(PipelineChanged(number, pipeline.spec, activated=True))
                 pipeline.activate()
 

@@ -188,6 +188,13 @@ class Membership:
         if self.is_done:
             self.previous = None
 
+    def is_settled_in(self, shard: int) -> bool:
+        """Whether a shard, as it knows itself, has applied all by which anyone announced something before that one counted it:
+        it owns slots, and has applied that every home goes by a table that gives it some."""
+        table = self.previous or self.table
+        adopted = self.previous is not None or self.is_adopted
+        return adopted and shard in table.owning
+
     def is_lost(self, shard: int) -> bool:
         """Whether nothing of a shard is taken any more, since it was declared lost."""
         return shard in self.lost or (self.loss is not None and shard in self.loss.lost)

@@ -363,6 +363,9 @@ class Moves:
                 for move in self._shards.membership.moving.values():
                     if move.arrives:
                         self._pipelines.forget_ended(move.pipeline)
+                for name, pipeline in self._pipelines.items():
+                    if name not in self._shards.membership.moving:
+                        pipeline.rests = False  # what ends its move may be in a log that is lost
             case MoveBegun() if entry.arrives:
                 self._nodes.reserve(entry.next_incarnation)
                 self._pipelines.forget_ended(entry.pipeline)

@@ -12,9 +12,12 @@ from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.shard.cells import shown_items
 
 
-def known_at_loss(pipeline: Pipeline, lost: Iterable[int]) -> PipelineKnown:
+def known_at_loss(
+    pipeline: Pipeline, lost: Iterable[int], *, is_counted: bool = True
+) -> PipelineKnown:
     """What this process logs of a pipeline when shards are declared lost. A pipeline that is complete at any shard is
-    complete: that was logged before it was announced."""
+    complete: that was logged before it was announced. is_counted: whether the lost ones are sure to have announced by this
+    shard's reports, or by no more than it has applied."""
     lost = {*lost}
     heard = [_heard(view, pipeline.graph.size) for view in pipeline.combiner.views.values()]
     least = max(min(pipeline.announced), min(pipeline.departed_floors), pipeline.floor, *heard)
@@ -23,7 +26,7 @@ def known_at_loss(pipeline: Pipeline, lost: Iterable[int]) -> PipelineKnown:
     before = () if pipeline.held is None else pipeline.held.open
     return PipelineKnown(
         pipeline.registered, pipeline.restart, pipeline.changed, pipeline.changes, least,
-        _bound(pipeline, lost), (*before, *_open(pipeline, lost)), pipeline.placed,
+        _bound(pipeline, lost, is_counted), (*before, *_open(pipeline, lost)), pipeline.placed,
     )  # fmt: skip
 
 
@@ -32,19 +35,23 @@ def _heard(view: ShardView, segments: int) -> int:
     return min(view.announced.get(segment, LOWEST_SLOT) for segment in range(segments))
 
 
-def _bound(pipeline: Pipeline, lost: set[int]) -> int | None:
+def _bound(pipeline: Pipeline, lost: set[int], is_counted: bool) -> int | None:
     """What no lost shard can have announced more than, of the whole pipeline; None where that is not known.
 
     A shard announces by the reports of all others, so also by this one's: of a front that it has pinned, and that this
-    shard has, no more than the front has promised here. Before it had the front it had announced no more than its pin. That
-    it has pinned the front, this shard knows from its reports, or the front's home from the grant, which is durable.
+    shard has, no more than the front has promised here. Before it had the front it had announced no more than its pin, or
+    another one's, as whose it takes over what was announced. That all have pinned the front, this shard knows from their reports, or
+    the front's home from the grant, which is durable. A newcomer knows that only of what was announced since it counts; a
+    front of a segment that was removed holds nothing, and neither does one that may label nothing any more.
     """
     if pipeline.held is not None:
         return pipeline.held.from_slot
-    slots = [*_promised(pipeline, lost)]
-    if slots:
-        return min(slots)
-    if pipeline.shard.begun:
+    if not is_counted:
+        return None
+    bound = min(_promised(pipeline), default=FOREVER)
+    if bound != FOREVER:
+        return bound
+    if pipeline.shard.begun or pipeline.changes:  # a change may have let it begin elsewhere
         return None
     # No front that it waits for was here: nobody has announced more than where the generation began.
     if pipeline.restart is None:
@@ -54,18 +61,18 @@ def _bound(pipeline: Pipeline, lost: set[int]) -> int | None:
     return max(begun) if LOWEST_SLOT not in begun else None
 
 
-def _promised(pipeline: Pipeline, lost: set[int]) -> Iterator[int]:
-    """Of each front that all lost shards are known to have pinned, the largest of their pins, or what it has promised here
+def _promised(pipeline: Pipeline) -> Iterator[int]:
+    """Of each front that all shards are known to have pinned, the largest of their pins, or what it has promised here
     beyond."""
-    shard, views = pipeline.shard, pipeline.combiner.views
-    counted = [views[each].fronts for each in lost if each in views]
+    shard, combiner = pipeline.shard, pipeline.combiner
     for name, state in shard.fronts.items():
+        if pipeline.spec.segments[state.segment] in pipeline.spec.removed:
+            continue
         joining = shard.front_id(name)
         node = pipeline.home.nodes.get(name[0])
         grant = None if node is None else node.grants.get(name[1])
-        if counted and all(joining in fronts for fronts in counted):
-            pins = [fronts[joining].pin for fronts in counted]
-            yield max(*pins, state.heartbeat)
+        if joining in combiner.settled_fronts:
+            yield max(combiner.largest_pin(joining), state.heartbeat)
         elif grant is not None and grant.id == joining:
             yield max(grant.slot, state.heartbeat)
 

@@ -57,6 +57,8 @@ class Pipeline:
     """Whether this home judges by the last change, which it has logged, durably or not."""
     change_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
     """Whether a change was applied, and what was announced by then is not reported."""
+    begun_by: int = d.forgotten("others are sure to know of it soon", default=0)
+    """The change by which it began here, since it waits for fewer fronts; 0 where fronts have joined, or that was before."""
     declared: SegmentGraph = d.follows("`activates`", ahead=True)
     """The graph by which ticks are judged here."""
     graph: SegmentGraph = d.follows("`spec`, and the change that is under way", ahead=True)
@@ -117,6 +119,7 @@ class Pipeline:
         self.changed, self.changes, self.graph_change = None, 0, GraphChange()
         self.graph = self.declared = self.remaining = SegmentGraph(spec)
         self.activates, self.change_unreported = True, False
+        self.begun_by = 0
         self._vectors, self._own = vectors, own
         self.restarts, self.restart = [], None
         self.placed, self.rests = 0, False
@@ -206,7 +209,10 @@ class Pipeline:
         if number <= self.changes:
             return False
         before, self.changed, self.changes, self.spec = self.spec, spec, number, spec
+        had_begun = self.shard.begun
         self.shard.change(spec)
+        if self.shard.begun and not had_begun:
+            self.begun_by = number
         if changes_graph(before, spec):
             self.graph_change.begin(number, before, spec)
             self._add_segments()
@@ -319,7 +325,7 @@ class Pipeline:
             return ()
         for name in self.shard.unpinned:
             state = self.shard.fronts[name]
-            slot = self.graph.pin(self.announced, state.segment)
+            slot = self.announced[state.segment]
             pins.append(FrontPin(*name, slot, state.incarnation, state.number))
         return tuple(pins)
 
@@ -336,6 +342,8 @@ class Pipeline:
         be when what is announced is durable."""
         if not self.shard.begun or self.held is not None or self.rests:
             return ()
+        if any(view.changes < self.begun_by for view in self.combiner.views.values()):
+            return ()  # where this shard is lost, the others know that it may have begun
         allowed = self.combiner.allowed_min_times(self.vacant())
         if is_open:
             allowed = self._held_open(allowed)
@@ -408,7 +416,7 @@ class Pipeline:
             joining = (node_id, front, claim.incarnation, claim.number)
             if joining in self.combiner.settled_fronts:
                 del self.home.waiting[node_id, front]
-                floor = self.graph.pin(self.departed_floors, claim.segment)
+                floor = self.graph.pin(self.floors(), claim.segment)
                 slot = max(floor, self.combiner.largest_pin(joining))
                 grants.append(FrontPin(node_id, front, slot, *joining[2:]))
         return tuple(grants)

@@ -418,17 +418,30 @@ class Reporter:
     def _announce_changed(self, pipeline: Pipeline, changed: Sequence[tuple[int, int]]) -> None:
         """Appends an announcement, and tells it at once where recovery finds it again without the record."""
         is_found_again = self._is_found_again(pipeline)
+        self._append_announcement(pipeline, changed, can_wait=is_found_again)
+        if is_found_again:
+            heard = pipeline.min_times, pipeline.min_time
+            pipeline.told.update(changed)
+            self._tell_subscribers(pipeline, *heard)
+
+    def adopt_announced(self, pipeline: Pipeline) -> None:
+        """What others have announced is announced here too, as far as it has been heard: this home is about to let items come
+        along new edges, and refuses those that lie below that, also when it comes back and has heard nobody yet."""
+        floors = pipeline.floors()
+        news = [(s, slot) for s, slot in enumerate(floors) if slot > pipeline.announced[s]]
+        if news and not pipeline.would_complete(news):
+            self._append_announcement(pipeline, news)
+
+    def _append_announcement(
+        self, pipeline: Pipeline, changed: Sequence[tuple[int, int]], *, can_wait: bool = False
+    ) -> None:
         for segment, slot in changed:
             pipeline.announced[segment] = slot
             pipeline.unpublished.discard(segment)
         record = Announcement(
             pipeline.spec.name, tuple(changed), pipeline.generation, self._journal.unix_ms
         )
-        self._journal.append(record, can_wait=is_found_again)
-        if is_found_again:
-            heard = pipeline.min_times, pipeline.min_time
-            pipeline.told.update(changed)
-            self._tell_subscribers(pipeline, *heard)
+        self._journal.append(record, can_wait=can_wait)
 
     def _is_found_again(self, pipeline: Pipeline) -> bool:
         """Whether recovery is sure to find what can be announced now, without the record of it (rule 8): this

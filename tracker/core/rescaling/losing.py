@@ -154,7 +154,10 @@ class Losing:
 
     def _what_is_known(self, loss: Loss) -> Iterator[LossHeard]:
         known = self._shards.membership
-        told = (known_at_loss(pipeline, loss.lost) for pipeline in self._pipelines.values())
+        told = (
+            known_at_loss(pipeline, loss.lost, is_counted=known.is_settled_in(self._shards.own))
+            for pipeline in self._pipelines.values()
+        )
         for some in pieces(told, known_bytes, self._config.max_bytes_per_move):
             yield LossHeard(loss.lost, some)
         links = self._replication.links

@@ -150,7 +150,9 @@ class ShardPipeline:
         for segment, name in enumerate(spec.segments):
             if name in spec.removed:
                 self.vacancies.removed(segment)
-            elif segment >= len(before.segments) and name not in targets:
+            elif name in targets:
+                self.vacancies.fed(segment)
+            elif segment >= len(before.segments):
                 self.vacancies.declared(segment, name)
         self._look_whether_begun()
 

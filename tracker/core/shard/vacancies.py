@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tracker.core.model import FrontName, Vacancy
+from tracker.core.model import HOLD_FRONT, FrontName, Vacancy
 from tracker.core.model import durable as d
 from tracker.core.model.slots import LOWEST_SLOT
 
@@ -63,17 +63,22 @@ class Vacancies:
         """A segment is new that no edge leads to: it waits for its first front. name: the segment's."""
         self.evicted(("", name), segment)
 
+    def fed(self, segment: int) -> None:
+        """A segment waits for no first front any more: one has come, or an edge leads there by now."""
+        for place in self.of(segment) if self._places else ():
+            if not place.node_id:
+                del self._places["", place.front]
+
     def removed(self, segment: int) -> None:
         """A segment takes nothing more: nobody is waited for there."""
         for place in self.of(segment):
             del self._places[place.node_id, place.front]
 
     def joined(self, front: FrontName, segment: int) -> None:
-        """A front has come, or has come back."""
+        """A front has come, or has come back. One by which a hold begins is none that anybody waits for."""
         self._places.pop(front, None)
-        for place in self.of(segment) if self._places else ():
-            if not place.node_id:
-                del self._places["", place.front]
+        if not front[1].startswith(HOLD_FRONT):
+            self.fed(segment)
 
     def retired(self, node_id: str) -> None:
         """It is an operator's word that the fronts of a node have left."""
