@@ -190,8 +190,12 @@ class Pipelines(dict[str, Pipeline]):
 
     def may_begin(self, name: str, shards: Set[int]) -> bool:
         """Whether a name is free: where one of its name was deleted, each of these has logged its last of that."""
+        return name not in self and not self.is_ending(name, shards)
+
+    def is_ending(self, name: str, shards: Set[int]) -> bool:
+        """Whether one of this name was deleted, is not there anew, and some of these shards may have more of it to log."""
         known = self.ended.get(name)
-        return name not in self and (known is None or shards <= {*known.over_at})
+        return known is not None and name not in self and not shards <= {*known.over_at}
 
     def last_generation(self, name: str) -> int:
         """Above which one of this name has to begin; 0 if it may begin in the first."""

@@ -207,7 +207,10 @@ class EntryJudge:
         return self._spec(pipeline) is not None or self._pipelines.is_over(pipeline, generation)
 
     def _comes_too_early(self, entry: Told) -> bool:
-        """Whether it registers a pipeline anew while entries of the one that was deleted may still come here."""
+        """Whether it registers a pipeline anew, or lets one come, while entries of the one that was deleted may still come
+        here."""
+        if isinstance(entry, steps.MoveBegun) and entry.arrives:
+            return self._pipelines.is_ending(entry.pipeline, self._known.members)
         if not isinstance(entry, PipelineRegistered):
             return False
         name = entry.spec.name
