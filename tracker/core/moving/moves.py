@@ -376,10 +376,10 @@ class Moves:
         self._pipelines.coming = frozenset(
             move.pipeline for move in known.moving.values() if move.arrives
         )
-        for name, move in known.moving.items():
-            pipeline = self._pipelines.get(name)
-            if pipeline is not None and not move.arrives and pipeline.placed == move.version:
-                pipeline.rests = known.is_ready(name)
+        for name, pipeline in self._pipelines.items():
+            move = known.moving.get(name)
+            goes = move is not None and not move.arrives and pipeline.placed == move.version
+            pipeline.rests = goes and known.is_ready(name)
 
 
 def _is_piece(record: Record, event: KeepPart) -> bool:
