@@ -61,7 +61,7 @@ def go_on_while_one_lags(made: Deployment) -> None:
     for _ in zip(made.steps(made.drive("p", 0)), range(30), strict=False):
         pass
     made.groups[1].reconnect()
-    made.settle()
+    made.groups[1].pass_time(1_000)
     if made.has("p") != [1]:
         made.run(made.drive("p", 0))
     made.settle()

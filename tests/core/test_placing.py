@@ -29,7 +29,7 @@ def placed(cluster: Cluster, name: str, group: int, expected: int | None = None)
 def test_a_name_is_claimed_by_one_group_alone(shards: int) -> None:
     cluster = Cluster(shards)
     first = placed(cluster, "p", 1)
-    assert (first.group, first.came_from) == (1, 0)
+    assert (first.group, first.came_from) == (1, first.version)
     assert placed(cluster, "p", 2) == first, "it is told who has it"
     again = placed(cluster, "p", 1)
     assert again.version > first.version, "whatever was decided by the older version is void"

@@ -14,7 +14,7 @@ MAX_GROUPS = 256
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where a pipeline's name belongs. version: grows whenever that is decided on, and is never given to a name twice;
-    came_from: of the placement from which the pipeline was moved; 0 where it was not."""
+    came_from: of the placement from which the pipeline was moved; of the first claim of the name where it was not."""
 
     pipeline: str
     group: int

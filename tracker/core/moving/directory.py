@@ -75,7 +75,7 @@ class Directory:
                     f"pipeline {name!r} cannot be placed: {len(self.placements)} are, the limit is {MAX_PLACEMENTS}; delete "
                     "pipelines that are over",
                 )
-            came_from = 0 if known is None else known.came_from
+            came_from = version if known is None else known.came_from
             return Placement(name, event.group, version, came_from)
         if known is None:
             raise Refused(
@@ -132,12 +132,18 @@ class Directory:
     # --- what there is ----------------------------------------------------------------------------
 
     def placement(self, pipeline: str) -> Placement | None:
-        """Where a name belongs, durably; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it."""
+        """Where a name belongs, durably and for all; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it, and
+        while some shard does not know: what is done by it must not be forgotten with this shard."""
         self._homes.need_registrar(pipeline, "placed by", moves=True)
+        if self._confirmations.is_being_told(pipeline):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"where pipeline {pipeline!r} belongs has been decided anew, and not every shard has heard of it; ask again",
+            )
         known, here = self.placements.get(pipeline), self._pipelines.get(pipeline)
         if known is None and here is not None:
             return Placement(pipeline, DIRECTORY_GROUP, here.placed)
-        return known
+        return None if known is None or known.group == NOWHERE else known
 
     def newest(self, pipeline: str) -> Placement | None:
         """Where a name belongs, durably or not; None if it is free."""
@@ -174,7 +180,8 @@ class Directory:
             return
         placement = entry.placement
         self.last_placement = max(self.last_placement, placement.version)
-        if placement.group == NOWHERE:
+        # Of a pipeline that is here, and has gone, it has to be known that it does not belong here any more.
+        if placement.group == NOWHERE and placement.pipeline not in self._pipelines:
             self.placements.pop(placement.pipeline, None)
         else:
             self.placements[placement.pipeline] = placement
