@@ -11,12 +11,14 @@ from typing import Any
 from tests import inside
 from tests.core.driver import Cluster, HandNode
 from tracker.core.log import (
+    DeletePipeline,
     MovePipeline,
     PlacePipeline,
     RegisterPipeline,
+    Restart,
 )
 from tracker.core.model import PipelineSpec, Refusal, Refused
-from tracker.core.model.placements import Placement
+from tracker.core.model.placements import NOWHERE, Placement
 from tracker.core.moving.driver import (
     AWAY,
     Ask,
@@ -99,6 +101,17 @@ class Deployment:
         registrar = cluster.routing.registrar(spec.name)
         answer = cluster.ask(registrar, partial(RegisterPipeline, placed=placed), spec)
         assert isinstance(answer, PipelineSpec), answer
+
+    def delete(self, name: str, group: int) -> None:
+        """A pipeline is deleted where it is, and its name given back, as the service does."""
+        cluster = self.groups[group]
+        known = cluster.pipeline(self._some(group), name)
+        how = partial(DeletePipeline, drop_open=True, at_ms=0)
+        answer = cluster.ask(cluster.routing.registrar(name), how, name, known.generation)
+        assert isinstance(answer, Restart), answer
+        if known.placed:
+            self.place(name, NOWHERE, known.placed)
+        self.settle()
 
     # --- moving -----------------------------------------------------------------------------------
 

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from tests.core.deployment import Deployment, goes_on
 from tests.core.driver import Cluster, HandNode
 from tests.core.test_moving import SPEC, lose, running
 from tracker.core.log import DeletePipeline, EndMove, KeepPart, MovePipeline, PlacePipeline
-from tracker.core.model import Refusal
 from tracker.core.model.placements import NOWHERE
 from tracker.core.moving.driver import Ask, Where
-
-
-def delete(made: Deployment, group: int) -> None:
-    """The pipeline is deleted where it is, and its name given back, as the service does."""
-    cluster = made.groups[group]
-    known = cluster.pipeline(min(cluster.processes))
-    how = partial(DeletePipeline, drop_open=True, at_ms=0)
-    answer = cluster.ask(cluster.routing.registrar("p"), how, "p", known.generation)
-    assert not isinstance(answer, Refusal), answer
-    made.place("p", NOWHERE, known.placed)
-    made.settle()
 
 
 def is_settled(cluster: Cluster) -> bool:
@@ -119,7 +105,7 @@ def turned(*shards: int) -> Deployment:
 
 def test_one_that_was_deleted_where_it_went_is_not_taken_up_again() -> None:
     made = turned(2, 2)
-    delete(made, 1)
+    made.delete("p", 1)
     made.run(made.drive("p", 0))
     made.settle()
     assert made.has("p") == []
@@ -128,7 +114,7 @@ def test_one_that_was_deleted_where_it_went_is_not_taken_up_again() -> None:
 
 def test_nor_when_its_name_was_claimed_for_the_group_that_it_has_left() -> None:
     made = turned(2, 2)
-    delete(made, 1)
+    made.delete("p", 1)
     made.place("p", 0)
     made.run(made.drive("p", 0))
     made.settle()
@@ -141,7 +127,7 @@ def test_nor_where_that_is_not_the_group_of_the_directory() -> None:
     made.begin_move("p", 1, 2)
     made.until(made.drive("p", 1), PlacePipeline)
     made.run(made.drive("p", 2))
-    delete(made, 2)
+    made.delete("p", 2)
     made.run(made.drive("p", 1))
     made.settle()
     assert made.has("p") == []
@@ -185,14 +171,14 @@ def given_up_unheard(*, kept: bool) -> Deployment:
 def test_one_that_was_given_up_and_deleted_is_not_waited_for() -> None:
     """While it was, no shard of the group could come or go."""
     made = given_up_unheard(kept=False)
-    delete(made, 0)
+    made.delete("p", 0)
     made.run(made.drive("p", 1))
     assert all(map(is_settled, made.groups))
 
 
 def test_nor_does_it_begin_where_its_name_was_claimed_for_another_one() -> None:
     made = given_up_unheard(kept=True)
-    delete(made, 0)
+    made.delete("p", 0)
     made.place("p", 1)
     made.run(made.drive("p", 1))
     made.settle()

@@ -8,7 +8,13 @@ import pytest
 
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, plain, refused
-from tracker.core.log import DeletePipeline, KnowGroup, PlacePipeline, RegisterPipeline
+from tracker.core.log import (
+    DeletePipeline,
+    KnowGroup,
+    PlacePipeline,
+    RegisterPipeline,
+    RestartPipeline,
+)
 from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.moving import directory
@@ -170,3 +176,25 @@ def test_another_shard_names_the_one_that_decides() -> None:
     answer = refused(cluster.ask(other, PlacePipeline, "p", 1), RefusalCode.NOT_HOME)
     assert answer.home == registrar
     assert isinstance(cluster.ask(registrar, RegisterPipeline, SPEC), PipelineSpec)
+
+
+@pytest.mark.parametrize("groups", [(1, 0), (0, 1), (1, 2)])
+def test_one_that_has_a_name_later_is_of_later_generations_in_whatever_group(
+    groups: tuple[int, int],
+) -> None:
+    """So what was heard or recorded of one before counts for nothing there."""
+    made = Deployment(1, 1, 1)
+    before, after = groups
+    if before:
+        made.register(SPEC, before)
+    else:
+        made.groups[0].register(SPEC)
+    cluster = made.groups[before]
+    for generation in range(3):
+        cluster.ask(0, RestartPipeline, "p", generation, None, 0)
+    made.delete("p", before)
+    made.place("p", after)
+    made.register(SPEC, after)
+    process = made.groups[after].processes[0]
+    assert process.generation("p") > 4, "the last was 3, and 4 has ended it"
+    assert not any(process.goes_on_since("p", heard) for heard in range(5))
