@@ -18,7 +18,7 @@ from tracker.core.log import (
     Restart,
 )
 from tracker.core.model import PipelineSpec, Refusal, Refused
-from tracker.core.model.placements import NOWHERE, Placement
+from tracker.core.model.placements import DIRECTORY_GROUP, NOWHERE, Placement
 from tracker.core.moving.driver import (
     AWAY,
     Ask,
@@ -96,10 +96,11 @@ class Deployment:
 
     def register(self, spec: PipelineSpec, group: int) -> None:
         """A pipeline is placed in a group, and registered there."""
-        placed = 0 if group == 0 else self.place(spec.name, group).version
+        by = Placement(spec.name, 0, 0) if group == 0 else self.place(spec.name, group)
         cluster = self.groups[group]
         registrar = cluster.routing.registrar(spec.name)
-        answer = cluster.ask(registrar, partial(RegisterPipeline, placed=placed), spec)
+        how = partial(RegisterPipeline, placed=by.version, above=by.above)
+        answer = cluster.ask(registrar, how, spec)
         assert isinstance(answer, PipelineSpec), answer
 
     def delete(self, name: str, group: int) -> None:
@@ -110,7 +111,8 @@ class Deployment:
         answer = cluster.ask(cluster.routing.registrar(name), how, name, known.generation)
         assert isinstance(answer, Restart), answer
         if known.placed:
-            self.place(name, NOWHERE, known.placed)
+            back = PlacePipeline(None, name, NOWHERE, known.placed, answer.generation)
+            self.ask(Ask(DIRECTORY_GROUP, back))
         self.settle()
 
     # --- moving -----------------------------------------------------------------------------------

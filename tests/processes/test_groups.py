@@ -248,6 +248,7 @@ def test_what_was_heard_of_one_that_was_deleted_is_nothing_to_one_in_another_gro
         heard = front.join_front("clock", "price", HANG_S).slot + 100
         front.commit(TickContent(heartbeats=(Heartbeat("clock", heard),))).result(HANG_S)
         assert subscriber.wait_until(heard, timeout_s=HANG_S)
+        assert subscriber.min_time() == heard
         with second.admin() as admin:
             generation = admin.pipeline("orders").state.generation
             admin.delete("orders", generation, drop_open=True)
