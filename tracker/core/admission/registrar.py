@@ -170,7 +170,7 @@ class Registrar:
                 return
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
-            restart = self._first_generation(spec)
+            restart = self._first_generation(spec, event.above)
             self._journal.append_home(PipelineRegistered(spec, restart, event.placed))
             return
         if known != spec and event.change:
@@ -190,9 +190,9 @@ class Registrar:
         if not self._pipelines.may_begin(name, self._shards.membership.with_newcomers):
             raise _ending(name)
 
-    def _first_generation(self, spec: PipelineSpec) -> Restart | None:
-        """In which generation a new pipeline begins: behind all of one of its name that was deleted."""
-        last = self._pipelines.last_generation(spec.name)
+    def _first_generation(self, spec: PipelineSpec, above: int) -> Restart | None:
+        """In which generation a new pipeline begins: behind all of one of its name that was deleted. above: and behind this."""
+        last = max(self._pipelines.last_generation(spec.name), above)
         return Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
 
     def _check_segments(self, spec: PipelineSpec, more: int) -> None:

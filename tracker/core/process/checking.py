@@ -387,8 +387,14 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
 
 def _check_directory(entry: Placed | GroupKnown) -> None:
     said = entry.placement if isinstance(entry, Placed) else entry.group
-    version = entry.placement.version if isinstance(entry, Placed) else 1
-    if not (NOWHERE <= said.group < MAX_GROUPS and 1 <= version <= MAX_NUMBER):
+    version, above = (
+        (entry.placement.version, entry.placement.above) if isinstance(entry, Placed) else (1, 0)
+    )
+    if not (
+        NOWHERE <= said.group < MAX_GROUPS
+        and 1 <= version <= MAX_NUMBER
+        and 0 <= above <= MAX_NUMBER
+    ):
         raise Refused(RefusalCode.INVALID, f"a frame has {said}; groups are 0 to {MAX_GROUPS - 1}")
 
 
