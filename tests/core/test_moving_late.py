@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+
 from tests.core.deployment import Deployment, goes_on
 from tests.core.driver import Cluster, HandNode
 from tests.core.test_moving import SPEC, lose, running
 from tracker.core.log import DeletePipeline, EndMove, KeepPart, MovePipeline, PlacePipeline
+from tracker.core.model import Unit
 from tracker.core.model.placements import NOWHERE
+from tracker.core.moving import driver
 from tracker.core.moving.driver import Ask, Where
+from tracker.core.moving.parts import in_pieces
 
 
 def is_settled(cluster: Cluster) -> bool:
@@ -228,3 +235,32 @@ def test_what_the_directory_says_outlives_the_loss_of_the_shard_that_says_it() -
     (group,) = made.has("p")
     known = made.ask(Ask(0, Where("p")))
     assert (known.group, known.version) == (group, made.groups[group].pipeline(0).placed)
+
+
+# --- pieces of two attempts -------------------------------------------------------------------------
+
+
+def test_pieces_that_are_sent_after_a_crash_are_those_of_before(
+    monkeypatch: pytest.MonkeyPatch, snapshot: bool
+) -> None:
+    """The other group keeps those that it has. That somebody had asked for a name changes nothing of what they are."""
+    monkeypatch.setattr(driver, "in_pieces", partial(in_pieces, most_bytes=200))
+    made = Deployment(1, 1)
+    here, there = made.groups
+    made.register(SPEC, 0)
+    assert here.processes[0].resolve_units("p", 0, ["of-0"]) == [None]
+    front, worker = here.front(SPEC, "front"), here.node(SPEC, "worker")
+    for segment, node in enumerate((front, worker)):
+        units = [Unit(segment, f"of-{segment}-{number}", 41) for number in range(20)]
+        node.commit(units_created=units)
+    made.begin_move("p", 0, 1)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        what = asked.what if isinstance(asked, Ask) else None
+        if isinstance(what, KeepPart) and what.number >= what.pieces // 2:
+            break
+    here.restart_all(from_snapshots=snapshot)
+    made.run(made.drive("p", 0))
+    made.settle()
+    for segment in range(2):
+        names = [f"of-{segment}-{number}" for number in range(20)]
+        assert there.processes[0].resolve_units("p", segment, names) == [41] * 20
