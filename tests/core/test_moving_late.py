@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from tests.core.deployment import Deployment, goes_on
-from tests.core.driver import Cluster, HandNode
+from tests.core.driver import Cluster, HandNode, refused
 from tests.core.test_moving import SPEC, lose, running
 from tracker.core.log import DeletePipeline, EndMove, KeepPart, MovePipeline, PlacePipeline
-from tracker.core.model import Unit
+from tracker.core.model import RefusalCode, Unit
 from tracker.core.model.placements import NOWHERE
 from tracker.core.moving import driver
 from tracker.core.moving.driver import Ask, Where
@@ -264,3 +264,24 @@ def test_pieces_that_are_sent_after_a_crash_are_those_of_before(
     for segment in range(2):
         names = [f"of-{segment}-{number}" for number in range(20)]
         assert there.processes[0].resolve_units("p", segment, names) == [41] * 20
+
+
+# --- a node of one that was deleted comes late ------------------------------------------------------
+
+
+def test_a_node_of_one_that_was_deleted_is_none_of_another_one_in_another_group() -> None:
+    """Incarnations are counted by the homes of a group: a node of the other one may have the same key, and as many ticks."""
+    made = Deployment(1, 1)
+    here, there = made.groups
+    made.register(SPEC, 1)
+    before = there.front(SPEC, "front")
+    made.delete("p", 1)
+    made.place("p", 0)
+    made.register(SPEC, 0)
+    front = here.front(SPEC, "front")
+    assert (front.key, front.durable) == (before.key, before.durable)
+    before.cluster = here
+    refused(before.attach_refused(), RefusalCode.FENCED, "join again")
+    front.commit(created=[(0, 23, 1)])
+    front.commit(heartbeats={"a": 40})
+    assert here.agreed(SPEC) == (23, 25)
