@@ -209,11 +209,13 @@ class EndMove:
 @dataclass(frozen=True, slots=True)
 class AttachSession:
     """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
-    of the key silences the older one, which gets `SessionRefused`."""
+    of the key silences the older one, which gets `SessionRefused`. generation: in which the node has joined, if it says so: a
+    pipeline that had the name before, in another group, may have had the same key."""
 
     session: Hashable
     pipeline: str
     key: NodeKey
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
