@@ -308,6 +308,7 @@ class Registrar:
         ended = self._pipelines.ended.get(name)
         if (
             ended is not None
+            and not ended.moved
             and name not in self._pipelines
             and follows(ended.generation, event.generation)
         ):
