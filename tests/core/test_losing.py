@@ -704,3 +704,22 @@ def test_nor_begins_a_generation_that_only_a_lost_shard_has_begun() -> None:
     lose(there, lost)
     declare(there, lost)
     assert {pipeline.generation > begun for pipeline in there.pipelines()} == {True}
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_name_is_free_that_one_of_those_left_has_never_heard_of(heard: bool) -> None:
+    """The lost shard had registered and deleted it. heard: whether another one has said there that it is over."""
+    cluster = Cluster(3)
+    registrar = cluster.routing.registrar("p")
+    late = (registrar + 1) % 3
+    cluster.held = {(registrar, late)} | (set() if heard else {(3 - registrar - late, late)})
+    cluster.handle(registrar, RegisterPipeline("begin", SPEC))
+    cluster.settle()
+    cluster.handle(registrar, DeletePipeline("end", "p", 0, True, 0))
+    cluster.settle()
+    cluster.held.clear()
+    cluster.links.clear()
+    lose(cluster, registrar)
+    declare(cluster, registrar)
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(SPEC), PipelineSpec)

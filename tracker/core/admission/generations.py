@@ -130,7 +130,9 @@ class Generations:
     def end_before(self, name: str, generation: int) -> None:
         """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one."""
         pipeline = self._pipelines.get(name)
-        if pipeline is not None and pipeline.generation < generation:
+        if pipeline is None:
+            self._pipelines.will_not_come(name, generation)
+        elif pipeline.generation < generation:
             self.end_pipeline(name, Restart(generation, pipeline.spec.start_slot, 0))
 
     def go_on_after_loss(

@@ -343,7 +343,8 @@ class Registrar:
     def _check_ended(self, name: str) -> None:
         """Raises Refused(FULL) where as many deleted pipelines as are remembered are not over everywhere."""
         shards = self._shards.membership.with_newcomers
-        unfinished = [e for e in self._pipelines.ended.values() if not shards <= {*e.over_at}]
+        ended = self._pipelines.ended.values()
+        unfinished = [e for e in ended if not (e.hearsay or shards <= {*e.over_at})]
         if len(unfinished) >= MAX_ENDED:
             raise Refused(
                 RefusalCode.FULL,

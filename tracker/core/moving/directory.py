@@ -43,7 +43,7 @@ class Directory:
     groups: dict[int, Group] = d.survives(d.values("group"), init=False)
     last_placement: int = d.survives(default=0)
     """The largest version that any placement had."""
-    ended_before: int = d.survives(default=0)
+    given_back_before: int = d.survives(default=0)
     """The largest generation that ended a pipeline, in whichever group, whose name was given back."""
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Directory:
                     "pipelines that are over",
                 )
             if known is None:
-                above = max(self._ended_before(), self._pipelines.last_generation(name))
+                above = max(self._given_back_before(), self._pipelines.last_generation(name))
                 return Placement(name, event.group, version, version, above)
             return replace(known, version=version)
         if known is None:
@@ -126,7 +126,7 @@ class Directory:
                     f"pipeline {name!r} is not registered by placement {event.placed}: one that was here by placement {before} has "
                     "ended since, so that it may belong elsewhere by now; ask again",
                 )
-            return replace(event, above=max(event.above, self._ended_before()))
+            return replace(event, above=max(event.above, self._given_back_before()))
         if known.group != DIRECTORY_GROUP:
             raise Refused(
                 RefusalCode.CONFLICT,
@@ -176,13 +176,13 @@ class Directory:
         ]
         return max([self.last_placement, *pending]) + 1
 
-    def _ended_before(self) -> int:
+    def _given_back_before(self) -> int:
         pending = [
             entry.placement.above
             for entry in self._journal.pending_entries()
             if isinstance(entry, Placed) and entry.placement.group == NOWHERE
         ]
-        return max([self.ended_before, *pending])
+        return max([self.given_back_before, *pending])
 
     # --- applying entries -------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Directory:
         placement = entry.placement
         self.last_placement = max(self.last_placement, placement.version)
         if placement.group == NOWHERE:
-            self.ended_before = max(self.ended_before, placement.above)
+            self.given_back_before = max(self.given_back_before, placement.above)
         # Of a pipeline that is here, and has gone, it has to be known that it does not belong here any more.
         if placement.group == NOWHERE and placement.pipeline not in self._pipelines:
             self.placements.pop(placement.pipeline, None)
