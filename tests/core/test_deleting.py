@@ -256,3 +256,29 @@ def test_a_shard_says_that_one_is_over_when_it_has_heard_of_its_end_itself() -> 
     cluster.settle()
     assert isinstance(cluster.register(other), PipelineSpec)
     assert cluster.agreed(other) == (0,)
+
+
+def test_and_when_the_newcomer_begins_with_what_that_shard_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has never heard of the deletion, so that it cannot say that it is over."""
+    monkeypatch.setattr(pipelines, "MAX_ENDED", 1)
+    monkeypatch.setattr(registrar, "MAX_ENDED", 4)
+    cluster = Cluster(2)
+    keeps = cluster.routing.registrar("p")
+    forgets = 1 - keeps
+    other = next(name for name in map(str, range(99)) if cluster.routing.registrar(name) == keeps)
+    for name in ("p", other):
+        cluster.ask(keeps, RegisterPipeline, replace(SPEC, name=name))
+    cluster.handle(keeps, DeletePipeline("-p", "p", 0, True, AT_MS))
+    cluster.held = {(forgets, keeps)}
+    cluster.settle()
+    cluster.handle(keeps, DeletePipeline("-other", other, 0, True, AT_MS))
+    cluster.settle()
+    cluster.reconnect()
+    cluster.settle()
+    known = [inside.pipelines(cluster.processes[shard]).ended for shard in (forgets, keeps)]
+    assert ["p" in each for each in known] == [False, True]
+    cluster.join_shard(forgets)
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(SPEC), PipelineSpec)
