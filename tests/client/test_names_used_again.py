@@ -76,6 +76,25 @@ def test_who_has_heard_of_the_one_before_is_refused(
     assert running.subscriber("two").min_time() == 0
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda subscriber: subscriber.min_time(),
+        lambda subscriber: subscriber.wait_until(HEARD - 1, timeout_s=1),
+    ],
+    ids=["min_time", "what_was_reached"],
+)
+def test_who_has_only_waited_for_the_one_before_is_refused(
+    running: EmbeddedTracker, front: NodeClient, ask: Callable[[Subscriber], object]
+) -> None:
+    done(front.commit(promise(HEARD)))
+    subscriber = running.subscriber("two")
+    assert subscriber.wait_until(HEARD, timeout_s=HANG_S)
+    use_again(running)
+    with pytest.raises(RefusedError, match="was deleted, and another one has its name"):
+        ask(subscriber)
+
+
 def test_who_comes_back_to_the_same_after_restarts_goes_on(
     running: EmbeddedTracker, subscriber: Subscriber
 ) -> None:

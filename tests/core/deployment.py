@@ -11,12 +11,14 @@ from typing import Any
 from tests import inside
 from tests.core.driver import Cluster, HandNode
 from tracker.core.log import (
+    DeletePipeline,
     MovePipeline,
     PlacePipeline,
     RegisterPipeline,
+    Restart,
 )
 from tracker.core.model import PipelineSpec, Refusal, Refused
-from tracker.core.model.placements import Placement
+from tracker.core.model.placements import DIRECTORY_GROUP, NOWHERE, Placement
 from tracker.core.moving.driver import (
     AWAY,
     Ask,
@@ -94,11 +96,24 @@ class Deployment:
 
     def register(self, spec: PipelineSpec, group: int) -> None:
         """A pipeline is placed in a group, and registered there."""
-        placed = 0 if group == 0 else self.place(spec.name, group).version
+        by = Placement(spec.name, 0, 0) if group == 0 else self.place(spec.name, group)
         cluster = self.groups[group]
         registrar = cluster.routing.registrar(spec.name)
-        answer = cluster.ask(registrar, partial(RegisterPipeline, placed=placed), spec)
+        how = partial(RegisterPipeline, placed=by.version, above=by.above)
+        answer = cluster.ask(registrar, how, spec)
         assert isinstance(answer, PipelineSpec), answer
+
+    def delete(self, name: str, group: int) -> None:
+        """A pipeline is deleted where it is, and its name given back, as the service does."""
+        cluster = self.groups[group]
+        known = cluster.pipeline(self._some(group), name)
+        how = partial(DeletePipeline, drop_open=True, at_ms=0)
+        answer = cluster.ask(cluster.routing.registrar(name), how, name, known.generation)
+        assert isinstance(answer, Restart), answer
+        if known.placed:
+            back = PlacePipeline(None, name, NOWHERE, known.placed, answer.generation)
+            self.ask(Ask(DIRECTORY_GROUP, back))
+        self.settle()
 
     # --- moving -----------------------------------------------------------------------------------
 

@@ -474,7 +474,9 @@ class HandNode:
     def attach(self) -> list[Effect]:
         self.sessions += 1
         self.session = f"{self.key}/{self.sessions}"
-        return self.cluster.handle(self.home, AttachSession(self.session, self.spec.name, self.key))
+        generation = self.joined.generation
+        attach = AttachSession(self.session, self.spec.name, self.key, generation)
+        return self.cluster.handle(self.home, attach)
 
     def send(self, number: int, tick: TickContent) -> list[Effect]:
         """Sends a tick under any number; returns what the home says at once."""

@@ -204,3 +204,81 @@ def test_a_deletion_of_an_older_generation_is_not_answered_by_one_of_the_newest(
     assert refusal.code is RefusalCode.CONFLICT and "in generation 1" in refusal.message
     cluster.settle()
     assert cluster.answers("newest") == [Restart(2, SPEC.start_slot, 0)]
+
+
+def test_a_name_that_one_shard_has_forgotten_is_free_when_another_one_joins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newcomer begins with a deletion that is over everywhere, and says that it is over there, too: to a shard that has forgotten
+    it, it is one that nobody else has let go of."""
+    monkeypatch.setattr(pipelines, "MAX_ENDED", 1)
+    monkeypatch.setattr(registrar, "MAX_ENDED", 4)
+    cluster = Cluster(2)
+    forgets = cluster.routing.registrar("p")
+    keeps = 1 - forgets
+    other = next(name for name in map(str, range(99)) if cluster.routing.registrar(name) == keeps)
+    for name in ("p", other):
+        cluster.ask(cluster.routing.registrar(name), RegisterPipeline, replace(SPEC, name=name))
+    cluster.handle(forgets, DeletePipeline("-p", "p", 0, True, AT_MS))
+    cluster.commit(forgets)
+    cluster.deliver(forgets, keeps)
+    cluster.held = {(forgets, keeps)}
+    cluster.settle()
+    delete_unheard(cluster, other)
+    cluster.reconnect()
+    cluster.settle()
+    known = [inside.pipelines(cluster.processes[shard]).ended for shard in (forgets, keeps)]
+    assert ["p" in each for each in known] == [False, True]
+    cluster.join_shard(keeps)
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(SPEC), PipelineSpec)
+
+
+def test_a_shard_says_that_one_is_over_when_it_has_heard_of_its_end_itself() -> None:
+    """One that has heard so from another shard alone may still hear that it begins, and take nodes: what it logs of them would
+    stand behind its word that nothing more comes, and be taken for something of the next one."""
+    cluster = Cluster(3)
+    registrar = cluster.routing.registrar("p")
+    late = (registrar + 1) % 3
+    cluster.held = {(registrar, late)}
+    cluster.handle(registrar, RegisterPipeline("begin", SPEC))
+    cluster.settle()
+    delete_unheard(cluster, "p")
+    other = replace(SPEC, segments=("one",), edges=())
+    cluster.handle(registrar, RegisterPipeline("next", other))
+    cluster.settle()
+    while not inside.pipelines(cluster.processes[late]):
+        cluster.deliver(registrar, late, 1)
+        cluster.settle()
+    node = cluster.node(SPEC, next(cluster.ids_at(late)))
+    node.commit(consumed=[(1, 5, 7)])
+    cluster.reconnect()
+    cluster.settle()
+    assert isinstance(cluster.register(other), PipelineSpec)
+    assert cluster.agreed(other) == (0,)
+
+
+def test_and_when_the_newcomer_begins_with_what_that_shard_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has never heard of the deletion, so that it cannot say that it is over."""
+    monkeypatch.setattr(pipelines, "MAX_ENDED", 1)
+    monkeypatch.setattr(registrar, "MAX_ENDED", 4)
+    cluster = Cluster(2)
+    keeps = cluster.routing.registrar("p")
+    forgets = 1 - keeps
+    other = next(name for name in map(str, range(99)) if cluster.routing.registrar(name) == keeps)
+    for name in ("p", other):
+        cluster.ask(keeps, RegisterPipeline, replace(SPEC, name=name))
+    cluster.handle(keeps, DeletePipeline("-p", "p", 0, True, AT_MS))
+    cluster.held = {(forgets, keeps)}
+    cluster.settle()
+    cluster.handle(keeps, DeletePipeline("-other", other, 0, True, AT_MS))
+    cluster.settle()
+    cluster.reconnect()
+    cluster.settle()
+    known = [inside.pipelines(cluster.processes[shard]).ended for shard in (forgets, keeps)]
+    assert ["p" in each for each in known] == [False, True]
+    cluster.join_shard(forgets)
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(SPEC), PipelineSpec)

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from tests import inside
+from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.log import (
     DeclareLost,
@@ -765,3 +766,62 @@ def test_one_that_has_logged_its_last_declares_nothing() -> None:
     assert has_left()
     lose(cluster, 2)
     assert refused(cluster.ask(0, DeclareLost, (2,)), RefusalCode.NOT_HOME).home == 1
+
+
+def moved_after_a_loss() -> tuple[Deployment, Cluster, int]:
+    """A pipeline comes from a group that has lost a shard to one that has lost none. Returns that one, and its registrar, of which
+    nobody hears any more."""
+    made = Deployment(3, 3)
+    made.register(replace(SPEC, open=True), 0)
+    lose(made.groups[0], 2)
+    declare(made.groups[0], 2)
+    made.groups[0].join("worker")
+    assert made.move("p", 0, 1) == ""
+    there = made.groups[1]
+    registrar = there.routing.registrar("p")
+    there.held = {(registrar, other) for other in range(3)}
+    return made, there, registrar
+
+
+def test_a_key_that_only_a_lost_shard_has_given_is_given_to_nobody_of_a_pipeline_that_has_come() -> (
+    None
+):
+    _, there, lost = moved_after_a_loss()
+    node_id = at_home(there, lost, "node")
+    before = there.join(node_id).key
+    there.held.clear()
+    lose(there, lost)
+    declare(there, lost)
+    assert there.join(node_id).key.incarnation > before.incarnation
+
+
+def test_nor_begins_a_generation_that_only_a_lost_shard_has_begun() -> None:
+    _, there, lost = moved_after_a_loss()
+    before = there.pipeline(lost).generation
+    there.handle(lost, RestartPipeline("again", "p", before, None, 0))
+    there.settle()
+    begun = there.pipeline(lost).generation
+    assert begun > before
+    there.held.clear()
+    lose(there, lost)
+    declare(there, lost)
+    assert {pipeline.generation > begun for pipeline in there.pipelines()} == {True}
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_name_is_free_that_one_of_those_left_has_never_heard_of(heard: bool) -> None:
+    """The lost shard had registered and deleted it. heard: whether another one has said there that it is over."""
+    cluster = Cluster(3)
+    registrar = cluster.routing.registrar("p")
+    late = (registrar + 1) % 3
+    cluster.held = {(registrar, late)} | (set() if heard else {(3 - registrar - late, late)})
+    cluster.handle(registrar, RegisterPipeline("begin", SPEC))
+    cluster.settle()
+    cluster.handle(registrar, DeletePipeline("end", "p", 0, True, 0))
+    cluster.settle()
+    cluster.held.clear()
+    cluster.links.clear()
+    lose(cluster, registrar)
+    declare(cluster, registrar)
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(SPEC), PipelineSpec)

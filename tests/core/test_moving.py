@@ -112,6 +112,17 @@ def test_subscribers_hear_that_it_has_gone(shards: tuple[int, int]) -> None:
     refused(made.groups[0].join("new"), RefusalCode.UNKNOWN_PIPELINE, "gone to another group")
 
 
+def test_it_is_not_deleted_where_it_has_gone_from() -> None:
+    """Who asks there is sent on, and not told that it was."""
+    made, _, _ = running(2, 2)
+    made.move("p", 0, 1)
+    made.settle()
+    source = made.groups[0]
+    answer = source.ask(source.routing.registrar("p"), DeletePipeline, "p", 0, True, 0)
+    refused(answer, RefusalCode.UNKNOWN_PIPELINE, "gone to another group")
+    assert made.has("p") == [1]
+
+
 def test_it_comes_back_and_goes_on_there() -> None:
     made, front, worker = running(2, 3)
     made.move("p", 0, 1)

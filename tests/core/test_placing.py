@@ -10,7 +10,13 @@ import pytest
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, plain, refused
 from tests.core.test_losing import declare, lose
-from tracker.core.log import DeletePipeline, KnowGroup, PlacePipeline, RegisterPipeline
+from tracker.core.log import (
+    DeletePipeline,
+    KnowGroup,
+    PlacePipeline,
+    RegisterPipeline,
+    RestartPipeline,
+)
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.moving import directory
@@ -31,7 +37,7 @@ def placed(cluster: Cluster, name: str, group: int, expected: int | None = None)
 def test_a_name_is_claimed_by_one_group_alone(shards: int) -> None:
     cluster = Cluster(shards)
     first = placed(cluster, "p", 1)
-    assert (first.group, first.came_from) == (1, 0)
+    assert (first.group, first.came_from) == (1, first.version)
     assert placed(cluster, "p", 2) == first, "it is told who has it"
     again = placed(cluster, "p", 1)
     assert again.version > first.version, "whatever was decided by the older version is void"
@@ -197,3 +203,25 @@ def test_what_the_directory_has_told_is_not_taken_back_when_the_shard_that_told_
     assert known[0] == known[1]
     again = placed(cluster, name, 3, first.version)
     assert told in (None, again)
+
+
+@pytest.mark.parametrize("groups", [(1, 0), (0, 1), (1, 2)])
+def test_one_that_has_a_name_later_is_of_later_generations_in_whatever_group(
+    groups: tuple[int, int],
+) -> None:
+    """So what was heard or recorded of one before counts for nothing there."""
+    made = Deployment(1, 1, 1)
+    before, after = groups
+    if before:
+        made.register(SPEC, before)
+    else:
+        made.groups[0].register(SPEC)
+    cluster = made.groups[before]
+    for generation in range(3):
+        cluster.ask(0, RestartPipeline, "p", generation, None, 0)
+    made.delete("p", before)
+    made.place("p", after)
+    made.register(SPEC, after)
+    process = made.groups[after].processes[0]
+    assert process.generation("p") > 4, "the last was 3, and 4 has ended it"
+    assert not any(process.goes_on_since("p", heard) for heard in range(4))

@@ -233,3 +233,27 @@ def test_a_directory_that_has_just_come_back_takes_nothing_for_unknown(
     first.shards[0].start()
     with Admin(first.target, HANG_S) as admin:  # its first answer counts
         assert admin.pipeline(SPEC.name).group == 1
+
+
+def test_what_was_heard_of_one_that_was_deleted_is_nothing_to_one_in_another_group(
+    groups: list[Tracker],
+) -> None:
+    first, second = groups
+    registered_in(groups, 1)
+    with (
+        NodeClient(second.target, "orders", "front") as front,
+        Subscriber(first.target, "orders") as subscriber,
+    ):
+        front.join(HANG_S)
+        heard = front.join_front("clock", "price", HANG_S).slot + 100
+        front.commit(TickContent(heartbeats=(Heartbeat("clock", heard),))).result(HANG_S)
+        assert subscriber.wait_until(heard, timeout_s=HANG_S)
+        assert subscriber.min_time() == heard
+        with second.admin() as admin:
+            generation = admin.pipeline("orders").state.generation
+            admin.delete("orders", generation, drop_open=True)
+        registered_in(groups, 0)
+        with pytest.raises(RefusedError, match="was deleted, and another one has its name"):
+            subscriber.min_time()
+        with Subscriber(first.target, "orders") as anew:
+            assert anew.min_time() < heard

@@ -29,9 +29,11 @@ from tracker import EmbeddedTracker
 from tracker.client import Admin, NodeClient, RefusedError, SecureTarget, Subscriber
 from tracker.client.connection import AsyncConnection
 from tracker.client.refusals import refusal_of
+from tracker.client.updates import subscribe_request
 from tracker.core.model import Edge, RefusalCode, Refused
 from tracker.errors import LowmarkError
-from tracker.service.relaying import Relay
+from tracker.service.relaying import Relay, RelayServicer
+from tracker.service.rpc.limits import Quotas
 from tracker.service.rpc.progress import PROGRESS, Hub
 
 
@@ -168,6 +170,61 @@ def test_nothing_of_one_stream_counts_for_the_next() -> None:
                 except Refused as refused:  # the stream has ended meanwhile
                     assert refused.refusal.code is RefusalCode.NOT_READY
                 await asyncio.sleep(0)
+        await relay.stop()
+        await connection.close()
+        await server.stop(None)
+
+    asyncio.run(run())
+
+
+class Listener:
+    """The context of a call that listens."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def write(self, message: bytes) -> None:
+        self.told.append(message)
+
+
+def test_who_comes_while_it_lets_go_of_a_pipeline_does_not_wait_for_ever() -> None:
+    """Nobody had listened for some time, and now one does whom nothing more would be told."""
+
+    async def run() -> None:
+        server = grpc.aio.server()
+        handler = grpc.stream_stream_rpc_method_handler(
+            Told(5).Subscribe,
+            progress_pb.SubscribeRequest.FromString,
+            progress_pb.SubscribeResponse.SerializeToString,
+        )
+        server.add_registered_method_handlers(PROGRESS, {"Subscribe": handler})
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        connection, hub = AsyncConnection(f"127.0.0.1:{port}"), Hub()
+        relay = Relay(connection, hub)
+        servicer = RelayServicer(relay, connection, hub, Quotas())
+        await relay.look("two")
+
+        comes = asyncio.Event()
+
+        async def asks() -> AsyncIterator[progress_pb.SubscribeRequest]:
+            await comes.wait()
+            yield subscribe_request("two", (), {})
+            await asyncio.Event().wait()
+
+        context: Any = Listener()
+        listening = asyncio.ensure_future(servicer.Subscribe(asks(), context))
+        await asyncio.sleep(0)  # it begins
+        await asyncio.sleep(0)  # and reads
+        comes.set()
+        for _ in range(2):
+            relay.let_go()
+        with pytest.raises(Refused) as refused:
+            await asyncio.wait_for(listening, HANG_S)
+        assert refused.value.refusal.code is RefusalCode.NOT_READY
         await relay.stop()
         await connection.close()
         await server.stop(None)

@@ -649,7 +649,8 @@ class NodeClient(Closing):
     def _requests(self, stream: int, joined: Joined) -> Iterator[node_pb.CommitTicksRequest]:
         """What is sent on one stream; ends with it. Runs in a thread of gRPC's."""
         key = key_to_pb(joined.key)
-        yield node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=self.pipeline, key=key))
+        attach = node_pb.Attach(pipeline=self.pipeline, key=key, generation=joined.generation)
+        yield node_pb.CommitTicksRequest(attach=attach)
         while True:
             ticks, waits = self._next_news(stream)
             yield from messages_of(ticks, self._max_ticks)

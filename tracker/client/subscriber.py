@@ -139,7 +139,8 @@ class _Hearing(Generic[Processes]):
             stub = progress_grpc.ProgressServiceStub(connection.channel(address))
             try:
                 answer = await connection.attempt(stub.WaitUntil, request, left_s)
-                heard.reached(segment, answer.min_time)
+                generation = answer.generation if answer.HasField("generation") else None
+                heard.reached(segment, answer.min_time, generation)
                 connection.answered(address)
             except grpc.RpcError as error:
                 connection.suggest(_raise_if_final(error, address))

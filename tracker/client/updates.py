@@ -111,7 +111,7 @@ class Heard:
         with self._lock:
             self.slack_ns, self.rounds = message.slack_ns, message.rounds
             if message.HasField("generation"):
-                self.generation = max(message.generation, self.generation or 0)
+                self._hear_generation(message.generation)
             for segment in message.segments:
                 self._raise(segment.segment, segment.min_time)
             self._raise(None, message.min_time)
@@ -126,10 +126,15 @@ class Heard:
         with self._lock:
             return sorted(self._removed)
 
-    def reached(self, segment: str | None, slot: int) -> None:
-        """A process has announced that min time is at least this."""
+    def reached(self, segment: str | None, slot: int, generation: int | None = None) -> None:
+        """A process has announced that min time is at least this, in a generation."""
         with self._lock:
+            if generation is not None:
+                self._hear_generation(generation)
             self._raise(segment, slot)
+
+    def _hear_generation(self, generation: int) -> None:
+        self.generation = max(generation, self.generation or 0)
 
     def _raise(self, key: str | None, slot: int) -> None:
         self._slots[key] = max(slot, self._slots.get(key, slot))

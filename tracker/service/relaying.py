@@ -194,6 +194,8 @@ class Relay:
         for pipeline, followed in self._followed.items():
             is_heard = self._hub.subscribers(pipeline) or pipeline in self._hub.waiting
             if not (is_heard or followed.asked_for):
+                # Who comes before the task has ended is not to wait for what nobody hears any more.
+                followed.end(_cannot_follow(pipeline, "nobody had asked for it of late; ask again"))
                 self._tasks[pipeline].cancel()
             followed.asked_for = False
 

@@ -32,6 +32,7 @@ def ask_to_pb(what: Any, shard: int | None = None) -> pb.AskRequest:
             request.piece.CopyFrom(PIECE_WANTED.to_pb(what))
         case PlacePipeline():
             request.place.pipeline, request.place.group = what.pipeline, what.group
+            request.place.ended = what.ended
             if what.expected is not None:
                 request.place.expected = what.expected
         case MovePipeline():
@@ -60,7 +61,7 @@ def event_from_pb(request: pb.AskRequest) -> Any:
         case "place":
             asked = request.place
             expected = asked.expected if asked.HasField("expected") else None
-            return PlacePipeline(mark, asked.pipeline, asked.group, expected)
+            return PlacePipeline(mark, asked.pipeline, asked.group, expected, asked.ended)
         case "coming":
             coming = request.coming
             return MovePipeline(

@@ -451,22 +451,26 @@ class PlaceAsked(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """The name."""
     group: _builtins.int
     """The group; -1 for none."""
     expected: _builtins.int
     """The version of the placement that is to be replaced; not given: the group claims the name."""
+    ended: _builtins.int
+    """Of a name that is given back: the generation by which its pipeline has ended."""
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
         group: _builtins.int = ...,
         expected: _builtins.int | None = ...,
+        ended: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "expected", b"expected"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "expected", b"expected", "group", b"group", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "ended", b"ended", "expected", b"expected", "group", b"group", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected: _TypeAlias = _typing.Literal["expected"]  # noqa: Y015
     _WhichOneofArgType__expected: _TypeAlias = _typing.Literal["_expected", b"_expected"]  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from acker.v1 import types_pb2 as acker_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/node_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"\xa8\x01\n\x0fJoinNodeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x11\n\ttake_over\x18\x05 \x01(\x08\x12\x12\n\ncheck_only\x18\x06 \x01(\x08\x12\x19\n\x11known_incarnation\x18\x07 \x01(\x03\x12\x13\n\x0bknown_ticks\x18\x08 \x01(\x03\"\x8d\x02\n\x10JoinNodeResponse\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12$\n\x04spec\x18\x02 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\x12%\n\x0clast_batches\x18\x03 \x03(\x0b\x32\x0f.acker.v1.Batch\x12\x1a\n\x12previous_node_time\x18\x04 \x01(\x03\x12$\n\x06\x66ronts\x18\x05 \x03(\x0b\x32\x14.acker.v1.FrontGrant\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\x13\n\x0breplay_from\x18\x07 \x01(\x03\x12!\n\x05holds\x18\x08 \x03(\x0b\x32\x12.acker.v1.HeldSlot\"D\n\x10LeaveNodeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"\x13\n\x11LeaveNodeResponse\"\xe8\x01\n\x12\x43ommitTicksRequest\x12\"\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x10.acker.v1.AttachH\x00\x12&\n\x04tick\x18\x02 \x01(\x0b\x32\x16.acker.v1.NumberedTickH\x00\x12)\n\nkeep_alive\x18\x03 \x01(\x0b\x32\x13.acker.v1.KeepAliveH\x00\x12&\n\x06status\x18\x04 \x01(\x0b\x32\x14.acker.v1.NodeStatusH\x00\x12(\n\x05ticks\x18\x05 \x01(\x0b\x32\x17.acker.v1.NumberedTicksH\x00\x42\t\n\x07message\"0\n\nNodeStatus\x12\"\n\x05waits\x18\x01 \x03(\x0b\x32\x13.acker.v1.WaitCause\"\x0b\n\tKeepAlive\":\n\x06\x41ttach\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"F\n\x0cNumberedTick\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12&\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x15.acker.v1.TickContent\"6\n\rNumberedTicks\x12%\n\x05ticks\x18\x01 \x03(\x0b\x32\x16.acker.v1.NumberedTick\"\xf3\x01\n\x13\x43ommitTicksResponse\x12&\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x12.acker.v1.AttachedH\x00\x12-\n\tcommitted\x18\x02 \x01(\x0b\x32\x18.acker.v1.TicksCommittedH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.acker.v1.TickRefusedH\x00\x12%\n\x05grant\x18\x04 \x01(\x0b\x32\x14.acker.v1.FrontGrantH\x00\x12)\n\x07\x63hanged\x18\x05 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x42\t\n\x07message\"{\n\x08\x41ttached\x12\x13\n\x0blast_number\x18\x01 \x01(\x03\x12\x15\n\rkeep_alive_ms\x18\x02 \x01(\x03\x12\x1d\n\x15max_ticks_per_message\x18\x03 \x01(\x05\x12$\n\x04spec\x18\x04 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\" \n\x0eTicksCommitted\x12\x0e\n\x06number\x18\x01 \x01(\x03\"A\n\x0bTickRefused\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\"\n\x07refusal\x18\x02 \x01(\x0b\x32\x11.acker.v1.Refusal\"^\n\nFrontGrant\x12\r\n\x05\x66ront\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x03\x12\x11\n\theartbeat\x18\x04 \x01(\x03\x12\x0f\n\x07granted\x18\x05 \x01(\x08\"s\n\x19StageContributionsRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x33\n\rcontributions\x18\x03 \x03(\x0b\x32\x1c.acker.v1.StagedContribution\"\x1c\n\x1aStageContributionsResponse\"[\n\x18ListContributionsRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x03\"P\n\x19ListContributionsResponse\x12\x33\n\rcontributions\x18\x01 \x03(\x0b\x32\x1c.acker.v1.StagedContribution\"X\n\x13ResolveUnitsRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0f\n\x07wait_ms\x18\x04 \x01(\x03\"6\n\x14ResolveUnitsResponse\x12\r\n\x05slots\x18\x01 \x03(\x03\x12\x0f\n\x07missing\x18\x02 \x03(\x05\x32\xf4\x03\n\x0bNodeService\x12\x41\n\x08JoinNode\x12\x19.acker.v1.JoinNodeRequest\x1a\x1a.acker.v1.JoinNodeResponse\x12\x44\n\tLeaveNode\x12\x1a.acker.v1.LeaveNodeRequest\x1a\x1b.acker.v1.LeaveNodeResponse\x12N\n\x0b\x43ommitTicks\x12\x1c.acker.v1.CommitTicksRequest\x1a\x1d.acker.v1.CommitTicksResponse(\x01\x30\x01\x12_\n\x12StageContributions\x12#.acker.v1.StageContributionsRequest\x1a$.acker.v1.StageContributionsResponse\x12\\\n\x11ListContributions\x12\".acker.v1.ListContributionsRequest\x1a#.acker.v1.ListContributionsResponse\x12M\n\x0cResolveUnits\x12\x1d.acker.v1.ResolveUnitsRequest\x1a\x1e.acker.v1.ResolveUnitsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/node_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"\xa8\x01\n\x0fJoinNodeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x11\n\ttake_over\x18\x05 \x01(\x08\x12\x12\n\ncheck_only\x18\x06 \x01(\x08\x12\x19\n\x11known_incarnation\x18\x07 \x01(\x03\x12\x13\n\x0bknown_ticks\x18\x08 \x01(\x03\"\x8d\x02\n\x10JoinNodeResponse\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12$\n\x04spec\x18\x02 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\x12%\n\x0clast_batches\x18\x03 \x03(\x0b\x32\x0f.acker.v1.Batch\x12\x1a\n\x12previous_node_time\x18\x04 \x01(\x03\x12$\n\x06\x66ronts\x18\x05 \x03(\x0b\x32\x14.acker.v1.FrontGrant\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\x13\n\x0breplay_from\x18\x07 \x01(\x03\x12!\n\x05holds\x18\x08 \x03(\x0b\x32\x12.acker.v1.HeldSlot\"D\n\x10LeaveNodeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"\x13\n\x11LeaveNodeResponse\"\xe8\x01\n\x12\x43ommitTicksRequest\x12\"\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x10.acker.v1.AttachH\x00\x12&\n\x04tick\x18\x02 \x01(\x0b\x32\x16.acker.v1.NumberedTickH\x00\x12)\n\nkeep_alive\x18\x03 \x01(\x0b\x32\x13.acker.v1.KeepAliveH\x00\x12&\n\x06status\x18\x04 \x01(\x0b\x32\x14.acker.v1.NodeStatusH\x00\x12(\n\x05ticks\x18\x05 \x01(\x0b\x32\x17.acker.v1.NumberedTicksH\x00\x42\t\n\x07message\"0\n\nNodeStatus\x12\"\n\x05waits\x18\x01 \x03(\x0b\x32\x13.acker.v1.WaitCause\"\x0b\n\tKeepAlive\"b\n\x06\x41ttach\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x17\n\ngeneration\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_generation\"F\n\x0cNumberedTick\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12&\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x15.acker.v1.TickContent\"6\n\rNumberedTicks\x12%\n\x05ticks\x18\x01 \x03(\x0b\x32\x16.acker.v1.NumberedTick\"\xf3\x01\n\x13\x43ommitTicksResponse\x12&\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x12.acker.v1.AttachedH\x00\x12-\n\tcommitted\x18\x02 \x01(\x0b\x32\x18.acker.v1.TicksCommittedH\x00\x12(\n\x07refused\x18\x03 \x01(\x0b\x32\x15.acker.v1.TickRefusedH\x00\x12%\n\x05grant\x18\x04 \x01(\x0b\x32\x14.acker.v1.FrontGrantH\x00\x12)\n\x07\x63hanged\x18\x05 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x42\t\n\x07message\"{\n\x08\x41ttached\x12\x13\n\x0blast_number\x18\x01 \x01(\x03\x12\x15\n\rkeep_alive_ms\x18\x02 \x01(\x03\x12\x1d\n\x15max_ticks_per_message\x18\x03 \x01(\x05\x12$\n\x04spec\x18\x04 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\" \n\x0eTicksCommitted\x12\x0e\n\x06number\x18\x01 \x01(\x03\"A\n\x0bTickRefused\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\"\n\x07refusal\x18\x02 \x01(\x0b\x32\x11.acker.v1.Refusal\"^\n\nFrontGrant\x12\r\n\x05\x66ront\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x0c\n\x04slot\x18\x03 \x01(\x03\x12\x11\n\theartbeat\x18\x04 \x01(\x03\x12\x0f\n\x07granted\x18\x05 \x01(\x08\"s\n\x19StageContributionsRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x33\n\rcontributions\x18\x03 \x03(\x0b\x32\x1c.acker.v1.StagedContribution\"\x1c\n\x1aStageContributionsResponse\"[\n\x18ListContributionsRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x03\"P\n\x19ListContributionsResponse\x12\x33\n\rcontributions\x18\x01 \x03(\x0b\x32\x1c.acker.v1.StagedContribution\"X\n\x13ResolveUnitsRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0f\n\x07wait_ms\x18\x04 \x01(\x03\"6\n\x14ResolveUnitsResponse\x12\r\n\x05slots\x18\x01 \x03(\x03\x12\x0f\n\x07missing\x18\x02 \x03(\x05\x32\xf4\x03\n\x0bNodeService\x12\x41\n\x08JoinNode\x12\x19.acker.v1.JoinNodeRequest\x1a\x1a.acker.v1.JoinNodeResponse\x12\x44\n\tLeaveNode\x12\x1a.acker.v1.LeaveNodeRequest\x1a\x1b.acker.v1.LeaveNodeResponse\x12N\n\x0b\x43ommitTicks\x12\x1c.acker.v1.CommitTicksRequest\x1a\x1d.acker.v1.CommitTicksResponse(\x01\x30\x01\x12_\n\x12StageContributions\x12#.acker.v1.StageContributionsRequest\x1a$.acker.v1.StageContributionsResponse\x12\\\n\x11ListContributions\x12\".acker.v1.ListContributionsRequest\x1a#.acker.v1.ListContributionsResponse\x12M\n\x0cResolveUnits\x12\x1d.acker.v1.ResolveUnitsRequest\x1a\x1e.acker.v1.ResolveUnitsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,33 +47,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEEPALIVE']._serialized_start=882
   _globals['_KEEPALIVE']._serialized_end=893
   _globals['_ATTACH']._serialized_start=895
-  _globals['_ATTACH']._serialized_end=953
-  _globals['_NUMBEREDTICK']._serialized_start=955
-  _globals['_NUMBEREDTICK']._serialized_end=1025
-  _globals['_NUMBEREDTICKS']._serialized_start=1027
-  _globals['_NUMBEREDTICKS']._serialized_end=1081
-  _globals['_COMMITTICKSRESPONSE']._serialized_start=1084
-  _globals['_COMMITTICKSRESPONSE']._serialized_end=1327
-  _globals['_ATTACHED']._serialized_start=1329
-  _globals['_ATTACHED']._serialized_end=1452
-  _globals['_TICKSCOMMITTED']._serialized_start=1454
-  _globals['_TICKSCOMMITTED']._serialized_end=1486
-  _globals['_TICKREFUSED']._serialized_start=1488
-  _globals['_TICKREFUSED']._serialized_end=1553
-  _globals['_FRONTGRANT']._serialized_start=1555
-  _globals['_FRONTGRANT']._serialized_end=1649
-  _globals['_STAGECONTRIBUTIONSREQUEST']._serialized_start=1651
-  _globals['_STAGECONTRIBUTIONSREQUEST']._serialized_end=1766
-  _globals['_STAGECONTRIBUTIONSRESPONSE']._serialized_start=1768
-  _globals['_STAGECONTRIBUTIONSRESPONSE']._serialized_end=1796
-  _globals['_LISTCONTRIBUTIONSREQUEST']._serialized_start=1798
-  _globals['_LISTCONTRIBUTIONSREQUEST']._serialized_end=1889
-  _globals['_LISTCONTRIBUTIONSRESPONSE']._serialized_start=1891
-  _globals['_LISTCONTRIBUTIONSRESPONSE']._serialized_end=1971
-  _globals['_RESOLVEUNITSREQUEST']._serialized_start=1973
-  _globals['_RESOLVEUNITSREQUEST']._serialized_end=2061
-  _globals['_RESOLVEUNITSRESPONSE']._serialized_start=2063
-  _globals['_RESOLVEUNITSRESPONSE']._serialized_end=2117
-  _globals['_NODESERVICE']._serialized_start=2120
-  _globals['_NODESERVICE']._serialized_end=2620
+  _globals['_ATTACH']._serialized_end=993
+  _globals['_NUMBEREDTICK']._serialized_start=995
+  _globals['_NUMBEREDTICK']._serialized_end=1065
+  _globals['_NUMBEREDTICKS']._serialized_start=1067
+  _globals['_NUMBEREDTICKS']._serialized_end=1121
+  _globals['_COMMITTICKSRESPONSE']._serialized_start=1124
+  _globals['_COMMITTICKSRESPONSE']._serialized_end=1367
+  _globals['_ATTACHED']._serialized_start=1369
+  _globals['_ATTACHED']._serialized_end=1492
+  _globals['_TICKSCOMMITTED']._serialized_start=1494
+  _globals['_TICKSCOMMITTED']._serialized_end=1526
+  _globals['_TICKREFUSED']._serialized_start=1528
+  _globals['_TICKREFUSED']._serialized_end=1593
+  _globals['_FRONTGRANT']._serialized_start=1595
+  _globals['_FRONTGRANT']._serialized_end=1689
+  _globals['_STAGECONTRIBUTIONSREQUEST']._serialized_start=1691
+  _globals['_STAGECONTRIBUTIONSREQUEST']._serialized_end=1806
+  _globals['_STAGECONTRIBUTIONSRESPONSE']._serialized_start=1808
+  _globals['_STAGECONTRIBUTIONSRESPONSE']._serialized_end=1836
+  _globals['_LISTCONTRIBUTIONSREQUEST']._serialized_start=1838
+  _globals['_LISTCONTRIBUTIONSREQUEST']._serialized_end=1929
+  _globals['_LISTCONTRIBUTIONSRESPONSE']._serialized_start=1931
+  _globals['_LISTCONTRIBUTIONSRESPONSE']._serialized_end=2011
+  _globals['_RESOLVEUNITSREQUEST']._serialized_start=2013
+  _globals['_RESOLVEUNITSREQUEST']._serialized_end=2101
+  _globals['_RESOLVEUNITSRESPONSE']._serialized_start=2103
+  _globals['_RESOLVEUNITSRESPONSE']._serialized_end=2157
+  _globals['_NODESERVICE']._serialized_start=2160
+  _globals['_NODESERVICE']._serialized_end=2660
 # @@protoc_insertion_point(module_scope)

@@ -275,18 +275,24 @@ class WaitUntilResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MIN_TIME_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     min_time: _builtins.int
     """Min time when it was."""
+    generation: _builtins.int
+    """The generation that the pipeline is in."""
     def __init__(
         self,
         *,
         min_time: _builtins.int = ...,
+        generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "generation", b"generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_time", b"min_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "generation", b"generation", "min_time", b"min_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__generation: _TypeAlias = _typing.Literal["generation"]  # noqa: Y015
+    _WhichOneofArgType__generation: _TypeAlias = _typing.Literal["_generation", b"_generation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generation) -> _WhichOneofReturnType__generation | None: ...
 
 Global___WaitUntilResponse: _TypeAlias = WaitUntilResponse  # noqa: Y015
 

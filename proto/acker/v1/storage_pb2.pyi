@@ -351,6 +351,7 @@ class Snapshot(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     LAST_PLACEMENT_FIELD_NUMBER: _builtins.int
     PLACED_BEFORE_FIELD_NUMBER: _builtins.int
+    GIVEN_BACK_BEFORE_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Position of the last record that it stands for."""
     home_last: _builtins.int
@@ -363,6 +364,8 @@ class Snapshot(_message.Message):
     """The directory: the largest version that any placement had."""
     placed_before: _builtins.int
     """The largest version of a placement by which a pipeline was here that has ended."""
+    given_back_before: _builtins.int
+    """The directory: the largest generation that ended a pipeline, in whichever group, whose name was given back."""
     @_builtins.property
     def outbox(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.Entry]:
         """The last entries of the home log, which some shard has not confirmed."""
@@ -432,10 +435,11 @@ class Snapshot(_message.Message):
         groups: _abc.Iterable[_types_pb2.Group] | None = ...,
         last_placement: _builtins.int = ...,
         placed_before: _builtins.int = ...,
+        given_back_before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "coming", b"coming", "confirmed", b"confirmed", "cut", b"cut", "ended", b"ended", "ended_before", b"ended_before", "groups", b"groups", "home_last", b"home_last", "last_placement", b"last_placement", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "placed_before", b"placed_before", "placements", b"placements", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "coming", b"coming", "confirmed", b"confirmed", "cut", b"cut", "ended", b"ended", "ended_before", b"ended_before", "given_back_before", b"given_back_before", "groups", b"groups", "home_last", b"home_last", "last_placement", b"last_placement", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "placed_before", b"placed_before", "placements", b"placements", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -451,12 +455,15 @@ class EndedPipeline(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     OVER_AT_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
+    HEARSAY_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     generation: _builtins.int
     """The generation that ended it."""
     moved: _builtins.bool
     """Whether it has gone to another group."""
+    hearsay: _builtins.bool
+    """Whether its end was heard of from other shards alone."""
     @_builtins.property
     def over_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The homes that have logged their last of it."""
@@ -468,10 +475,11 @@ class EndedPipeline(_message.Message):
         generation: _builtins.int = ...,
         over_at: _abc.Iterable[_builtins.int] | None = ...,
         moved: _builtins.bool = ...,
+        hearsay: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "moved", b"moved", "over_at", b"over_at", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "hearsay", b"hearsay", "moved", b"moved", "over_at", b"over_at", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -737,6 +737,7 @@ class Placement(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     CAME_FROM_FIELD_NUMBER: _builtins.int
+    ABOVE_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """The name."""
     group: _builtins.int
@@ -744,7 +745,11 @@ class Placement(_message.Message):
     version: _builtins.int
     """Larger than that of every placement that the name had before."""
     came_from: _builtins.int
-    """The version of the placement from which the pipeline was moved; 0 where it was not."""
+    """The version of the placement from which the pipeline was moved; its own, or that of the claim before, where it was not."""
+    above: _builtins.int
+    """A pipeline that is registered by it begins in a generation above this one. Of a name that was given back: that by which its
+    pipeline has ended.
+    """
     def __init__(
         self,
         *,
@@ -752,10 +757,11 @@ class Placement(_message.Message):
         group: _builtins.int = ...,
         version: _builtins.int = ...,
         came_from: _builtins.int = ...,
+        above: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["came_from", b"came_from", "group", b"group", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "came_from", b"came_from", "group", b"group", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,6 +13,7 @@ from tracker.core.log import (
     PipelineChanged,
     PipelineDeleted,
     PipelineRegistered,
+    Placed,
     Restart,
     ShardNumber,
 )
@@ -73,6 +74,18 @@ class Confirmations:
             self._effects.append(Answer(request, result))
         else:
             self._requests.append((self._journal.home_appended, request, result))
+
+    def is_being_told(self, pipeline: str) -> bool:
+        """Whether some shard lacks what this home has decided last on where a pipeline belongs."""
+        everywhere = self._replication.confirmed_everywhere()
+        for item in reversed(self._replication.outbox):
+            if item.number <= everywhere:
+                return False
+            if isinstance(item.entry, Placed) and item.entry.placement.pipeline == pipeline:
+                return True
+            if isinstance(item.entry, PipelineDeleted) and item.entry.pipeline == pipeline:
+                return True
+        return False
 
     def forget_pipeline(self, name: str, refusal: Refusal) -> None:
         """A pipeline was deleted: whoever waits for its registration hears that instead."""

@@ -131,7 +131,9 @@ class Generations:
         """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one. Or it has gone, if
         that is the last that was heard of it."""
         pipeline, move = self._pipelines.get(name), self._shards.membership.moving.get(name)
-        if pipeline is not None and pipeline.generation < generation:
+        if pipeline is None:
+            self._pipelines.will_not_come(name, generation)
+        elif pipeline.generation < generation:
             ends = Restart(generation, pipeline.spec.start_slot, 0)
             self.end_pipeline(name, ends, moved=move is not None and not move.arrives)
 

@@ -170,7 +170,7 @@ class Registrar:
                 return
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
-            restart = self._first_generation(spec)
+            restart = self._first_generation(spec, event.above)
             self._journal.append_home(PipelineRegistered(spec, restart, event.placed))
             return
         if known != spec and event.change:
@@ -190,9 +190,9 @@ class Registrar:
         if not self._pipelines.may_begin(name, self._shards.membership.with_newcomers):
             raise _ending(name)
 
-    def _first_generation(self, spec: PipelineSpec) -> Restart | None:
-        """In which generation a new pipeline begins: behind all of one of its name that was deleted."""
-        last = self._pipelines.last_generation(spec.name)
+    def _first_generation(self, spec: PipelineSpec, above: int) -> Restart | None:
+        """In which generation a new pipeline begins: behind all of one of its name that was deleted. above: and behind this."""
+        last = max(self._pipelines.last_generation(spec.name), above)
         return Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
 
     def _check_segments(self, spec: PipelineSpec, more: int) -> None:
@@ -308,6 +308,7 @@ class Registrar:
         ended = self._pipelines.ended.get(name)
         if (
             ended is not None
+            and not ended.moved
             and name not in self._pipelines
             and follows(ended.generation, event.generation)
         ):
@@ -342,7 +343,8 @@ class Registrar:
     def _check_ended(self, name: str) -> None:
         """Raises Refused(FULL) where as many deleted pipelines as are remembered are not over everywhere."""
         shards = self._shards.membership.with_newcomers
-        unfinished = [e for e in self._pipelines.ended.values() if not shards <= {*e.over_at}]
+        ended = self._pipelines.ended.values()
+        unfinished = [e for e in ended if not (e.hearsay or shards <= {*e.over_at})]
         if len(unfinished) >= MAX_ENDED:
             raise Refused(
                 RefusalCode.FULL,

@@ -66,6 +66,8 @@ class Sessions:
         try:
             pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
             node = self._nodes.current(pipeline, event.key)
+            if event.generation not in (None, pipeline.generation):
+                raise Refused.of(self._nodes.restarted(pipeline, event.key))
         except Refused as refused:
             self._effects.append(SessionRefused(event.session, refused.refusal))
             return

@@ -29,6 +29,8 @@ class RegisterPipeline:
     check_only: bool = False
     placed: int = 0
     """The version of its placement in this group, where it is new."""
+    above: int = 0
+    """In which generation it begins then, at least: above all that one of its name had in another group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,14 @@ class DeclareLost:
 class PlacePipeline:
     """Asked of the directory, at the shard that registers the name. expected: None, where `group` claims the name: it gets it
     if that is free, or its own already, each time by a new version. Else the version of the placement that is to be replaced by
-    one at `group`, NOWHERE to give the name back. May be repeated. Answered by `Answer(request, Placement)`: where the name belongs
+    one at `group`, NOWHERE to give the name back, whose pipeline has ended by the generation `ended`. May be repeated. Answered by `Answer(request, Placement)`: where the name belongs
     now, whatever was asked for."""
 
     request: Hashable
     pipeline: str
     group: int
     expected: int | None = None
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +209,13 @@ class EndMove:
 @dataclass(frozen=True, slots=True)
 class AttachSession:
     """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
-    of the key silences the older one, which gets `SessionRefused`."""
+    of the key silences the older one, which gets `SessionRefused`. generation: in which the node has joined, if it says so: a
+    pipeline that had the name before, in another group, may have had the same key."""
 
     session: Hashable
     pipeline: str
     key: NodeKey
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

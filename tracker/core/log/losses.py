@@ -16,7 +16,8 @@ from tracker.core.model.routing import RoutingTable
 
 INCARNATIONS_PER_LOSS = 2**40
 """With each shard that was ever lost, the incarnations of nodes go on from the next multiple: above any that a lost one can
-have given without another hearing of it. No two declarations have as many lost shards, so none gives one twice."""
+have given without another hearing of it, also where a pipeline has brought along what was left out in another group. No two
+declarations have as many lost shards, so none gives one twice."""
 GENERATIONS_PER_LOSS = 1_000_000
 """The same of a pipeline's generations: a lost registrar, or a lost leader, may have begun some that nobody else has heard
 of, and nodes may have committed in them."""
@@ -24,7 +25,19 @@ of, and nodes may have committed in them."""
 
 def generation_after(generation: int, lost: Collection[int]) -> int:
     """The generation in which a pipeline goes on when all these were ever declared lost."""
-    return max(generation, GENERATIONS_PER_LOSS * len(lost)) + 1
+    return _multiple_after(generation, GENERATIONS_PER_LOSS, lost) + 1
+
+
+def incarnation_after(incarnation: int, lost: Collection[int]) -> int:
+    """From which incarnation on keys are given when all these were ever declared lost. incarnation: from which on those that are
+    left would give them."""
+    return _multiple_after(incarnation, INCARNATIONS_PER_LOSS, lost)
+
+
+def _multiple_after(number: int, step: int, lost: Collection[int]) -> int:
+    """That of the own group's losses, or where a number is beyond, which came from another one, as many steps above it."""
+    come = number // step
+    return (len(lost) if come < len(lost) else come + len(lost)) * step
 
 
 def follows(generation: int, before: int) -> bool:

@@ -14,12 +14,15 @@ MAX_GROUPS = 256
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where a pipeline's name belongs. version: grows whenever that is decided on, and is never given to a name twice;
-    came_from: of the placement from which the pipeline was moved; 0 where it was not."""
+    came_from: of the placement from which the pipeline was moved; of the first claim of the name where it was not. above: in a
+    generation above this one a pipeline begins that is registered by it; of a name that is given back, that which ended the
+    one that had it."""
 
     pipeline: str
     group: int
     version: int
     came_from: int = 0
+    above: int = 0
 
 
 @dataclass(frozen=True, slots=True)

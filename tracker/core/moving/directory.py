@@ -43,6 +43,8 @@ class Directory:
     groups: dict[int, Group] = d.survives(d.values("group"), init=False)
     last_placement: int = d.survives(default=0)
     """The largest version that any placement had."""
+    given_back_before: int = d.survives(default=0)
+    """The largest generation that ended a pipeline, in whichever group, whose name was given back."""
 
     def __post_init__(self) -> None:
         self.placements, self.groups = {}, {}
@@ -75,8 +77,10 @@ class Directory:
                     f"pipeline {name!r} cannot be placed: {len(self.placements)} are, the limit is {MAX_PLACEMENTS}; delete "
                     "pipelines that are over",
                 )
-            came_from = 0 if known is None else known.came_from
-            return Placement(name, event.group, version, came_from)
+            if known is None:
+                above = max(self._given_back_before(), self._pipelines.last_generation(name))
+                return Placement(name, event.group, version, version, above)
+            return replace(known, version=version)
         if known is None:
             raise Refused(
                 RefusalCode.UNKNOWN_PIPELINE,
@@ -84,7 +88,8 @@ class Directory:
             )
         if known.version != event.expected:
             return None
-        return Placement(name, event.group, version, known.version)
+        above = max(known.above, event.ended)
+        return Placement(name, event.group, version, known.version, above)
 
     def know(self, event: KnowGroup) -> None:
         """Records what a group is, where that is new; raises Refused, changing nothing."""
@@ -121,23 +126,29 @@ class Directory:
                     f"pipeline {name!r} is not registered by placement {event.placed}: one that was here by placement {before} has "
                     "ended since, so that it may belong elsewhere by now; ask again",
                 )
-            return event
+            return replace(event, above=max(event.above, self._given_back_before()))
         if known.group != DIRECTORY_GROUP:
             raise Refused(
                 RefusalCode.CONFLICT,
                 f"pipeline {known.pipeline!r} belongs to group {known.group}; register it there",
             )
-        return replace(event, placed=known.version)
+        return replace(event, placed=known.version, above=known.above)
 
     # --- what there is ----------------------------------------------------------------------------
 
     def placement(self, pipeline: str) -> Placement | None:
-        """Where a name belongs, durably; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it."""
+        """Where a name belongs, durably and for all; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it, and
+        while some shard does not know: what is done by it must not be forgotten with this shard."""
         self._homes.need_registrar(pipeline, "placed by", moves=True)
+        if self._confirmations.is_being_told(pipeline):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"where pipeline {pipeline!r} belongs has been decided anew, and not every shard has heard of it; ask again",
+            )
         known, here = self.placements.get(pipeline), self._pipelines.get(pipeline)
         if known is None and here is not None:
             return Placement(pipeline, DIRECTORY_GROUP, here.placed)
-        return known
+        return None if known is None or known.group == NOWHERE else known
 
     def newest(self, pipeline: str) -> Placement | None:
         """Where a name belongs, durably or not; None if it is free."""
@@ -165,6 +176,14 @@ class Directory:
         ]
         return max([self.last_placement, *pending]) + 1
 
+    def _given_back_before(self) -> int:
+        pending = [
+            entry.placement.above
+            for entry in self._journal.pending_entries()
+            if isinstance(entry, Placed) and entry.placement.group == NOWHERE
+        ]
+        return max([self.given_back_before, *pending])
+
     # --- applying entries -------------------------------------------------------------------------
 
     def apply(self, entry: Placed | GroupKnown) -> None:
@@ -175,6 +194,9 @@ class Directory:
         placement = entry.placement
         self.last_placement = max(self.last_placement, placement.version)
         if placement.group == NOWHERE:
+            self.given_back_before = max(self.given_back_before, placement.above)
+        # Of a pipeline that is here, and has gone, it has to be known that it does not belong here any more.
+        if placement.group == NOWHERE and placement.pipeline not in self._pipelines:
             self.placements.pop(placement.pipeline, None)
         else:
             self.placements[placement.pipeline] = placement

@@ -97,12 +97,11 @@ def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask 
     why, name = "", move.pipeline
     while True:
         placement = yield Ask(DIRECTORY_GROUP, Where(name))
-        if isinstance(placement, Placement) and placement.version > move.version:
+        if placement is None or (
+            isinstance(placement, Placement) and placement.version > move.version
+        ):
             yield from _end(move, own, placement)
             return why
-        if placement is None and not move.arrives:  # it was deleted as the move began
-            yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, own))
-            continue
         if isinstance(placement, Placement) and not move.arrives:
             try:
                 yield from _hand_over(move, own, attempts)
@@ -115,21 +114,45 @@ def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask 
         yield Pause()
 
 
-def _end(move: Move, own: int, placement: Placement) -> Steps:
-    """The directory has decided: the group that has the pipeline from now on is told first."""
-    name, version = move.pipeline, placement.version
-    here = placement.group == own and (not move.arrives or placement.came_from == move.version)
-    if not move.arrives:
-        taken = placement.group == move.group and placement.came_from == move.version
+def _end(move: Move, own: int, placement: Placement | None) -> Steps:
+    """The directory has decided: the group that has the pipeline from now on is told first. placement: where the name belongs by
+    now; None where it is free."""
+    name = move.pipeline
+    version = move.version + 1 if placement is None else placement.version
+    decides = placement is not None and placement.came_from == move.version
+    here = placement is not None and decides and placement.group == own
+    if not move.arrives and placement is not None and decides:
+        taken = placement.group == move.group
         try:
             yield from _patiently(Ask(move.group, EndMove(None, name, version, taken)), attempts=3)
         except GivenUp:
             pass  # it follows by itself
+    elif not move.arrives:
+        # Another one of its name may be in the other group by now, or come there: that group follows by itself.
+        again = placement is not None and placement.came_from < move.version
+        is_own = placement is not None and placement.group == own
+        here = (again and is_own) or (yield from _was_deleted(move, own))
     answer: Any = AWAY
-    while isinstance(answer, Away) or (isinstance(answer, Refusal) and answer.code in FOR_NOW):
+    while _is_for_now(answer):
         answer = yield Ask(own, EndMove(None, name, version, here))
         if answer is not None:
             yield Pause()
+
+
+def _was_deleted(move: Move, own: int) -> Generator[Ask | Pause, Any, bool]:
+    """Whether a pipeline of which the directory knows no more was deleted here, as its move began. It was not where each shard
+    still has all of it, and is at rest: then the directory has turned, and it was deleted where it went."""
+    while True:
+        shards = yield Ask(own, Members())
+        known = []
+        for shard in shards if isinstance(shards, tuple) else ():
+            known.append((yield Ask(own, PieceWanted(move.pipeline, move.version, 0), shard)))
+        for answer in known:
+            if isinstance(answer, Refusal) and answer.code is RefusalCode.UNKNOWN_PIPELINE:
+                return True
+        if known and not any(map(_is_for_now, known)):
+            return False
+        yield Pause()
 
 
 def _hand_over(move: Move, own: int, attempts: int) -> Steps:
@@ -164,6 +187,11 @@ def _hand_over(move: Move, own: int, attempts: int) -> Steps:
         for number, part in enumerate(cut):
             keep = KeepPart(None, name, version, number, len(cut), part)
             yield from _patiently(Ask(move.group, keep, shard), attempts)
+
+
+def _is_for_now(answer: Any) -> bool:
+    """Whether it says no more than that who asks is to ask again."""
+    return isinstance(answer, Away) or (isinstance(answer, Refusal) and answer.code in FOR_NOW)
 
 
 def _patiently(ask: Ask, attempts: int) -> Steps:

@@ -363,9 +363,6 @@ class Moves:
                 for move in self._shards.membership.moving.values():
                     if move.arrives:
                         self._pipelines.forget_ended(move.pipeline)
-                for name, pipeline in self._pipelines.items():
-                    if name not in self._shards.membership.moving:
-                        pipeline.rests = False  # what ends its move may be in a log that is lost
             case MoveBegun() if entry.arrives:
                 self._nodes.reserve(entry.next_incarnation)
                 self._pipelines.forget_ended(entry.pipeline)
@@ -379,10 +376,10 @@ class Moves:
         self._pipelines.coming = frozenset(
             move.pipeline for move in known.moving.values() if move.arrives
         )
-        for name, move in known.moving.items():
-            pipeline = self._pipelines.get(name)
-            if pipeline is not None and not move.arrives and pipeline.placed == move.version:
-                pipeline.rests = known.is_ready(name)
+        for name, pipeline in self._pipelines.items():
+            move = known.moving.get(name)
+            goes = move is not None and not move.arrives and pipeline.placed == move.version
+            pipeline.rests = goes and known.is_ready(name)
 
 
 def _is_piece(record: Record, event: KeepPart) -> bool:

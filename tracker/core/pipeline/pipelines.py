@@ -16,12 +16,14 @@ MAX_ENDED = 1_024
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A pipeline that was deleted, or (moved) has gone to another group: by which generation it ended here, and the homes that
-    have logged their last of it."""
+    have logged their last of it. hearsay: homes have said so, and its end was not applied here: it has yet to come, or was forgotten,
+    and a shard that has joined since says so once more."""
 
     pipeline: str
     generation: int
     over_at: tuple[int, ...] = ()
     moved: bool = False
+    hearsay: bool = False
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -66,7 +68,9 @@ class Pipelines(dict[str, Pipeline]):
     def derive(self) -> None:
         """Works out what follows from what is durable."""
         self.unfinished = {
-            name: None for name, each in self.ended.items() if self._shard not in each.over_at
+            name: None
+            for name, each in self.ended.items()
+            if not each.hearsay and self._shard not in each.over_at
         }
 
     def add(self, pipeline: Pipeline) -> None:
@@ -143,9 +147,13 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)
-        self._keep(replace(known, moved=moved))
+        self._keep(replace(known, moved=moved, hearsay=False))
         if len(self.ended) > MAX_ENDED:
-            over = (each for each in self.ended.values() if shards <= {*each.over_at})
+            over = (
+                each
+                for each in self.ended.values()
+                if shards <= {*each.over_at} or self._was_forgotten(each)
+            )
             if (oldest := next(over, None)) is not None:
                 del self.ended[oldest.pipeline]
                 self.unfinished.pop(oldest.pipeline, None)
@@ -153,7 +161,7 @@ class Pipelines(dict[str, Pipeline]):
 
     def _keep(self, ended: Ended) -> None:
         self.ended[ended.pipeline] = ended
-        if self._shard in ended.over_at:
+        if ended.hearsay or self._shard in ended.over_at:
             self.unfinished.pop(ended.pipeline, None)
         else:
             self.unfinished[ended.pipeline] = None
@@ -162,9 +170,17 @@ class Pipelines(dict[str, Pipeline]):
         """A home has logged its last of a pipeline that was deleted, which may not be known here yet."""
         known = self.ended.get(name)
         if known is None or known.generation < generation:
-            known = Ended(name, generation)
+            known = Ended(name, generation, hearsay=True)
         if known.generation == generation and home not in known.over_at:
             self._keep(replace(known, over_at=tuple(sorted((*known.over_at, home)))))
+
+    def will_not_come(self, name: str, generation: int) -> None:
+        """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more."""
+        known = self.ended.get(name)
+        if known is None or known.generation < generation:
+            known = Ended(name, generation)
+        if known.generation == generation:
+            self._keep(replace(known, hearsay=False))
 
     def forget_ended(self, name: str) -> None:
         """A pipeline of this name comes, and every shard has let go of the one that ended here: what is said of it from here on is
@@ -184,19 +200,31 @@ class Pipelines(dict[str, Pipeline]):
         """Whether what names a pipeline of this generation (None: of no later one than has been known here) is of one
         that was deleted, and is nothing any more."""
         known = self.ended.get(name)
-        if known is None or name in self:
+        if known is None or known.hearsay or name in self:
             return False
         return generation is None or generation <= known.generation
 
     def may_begin(self, name: str, shards: Set[int]) -> bool:
         """Whether a name is free: where one of its name was deleted, each of these has logged its last of that."""
+        return name not in self and not self.is_ending(name, shards)
+
+    def is_ending(self, name: str, shards: Set[int]) -> bool:
+        """Whether one of this name was deleted, is not there anew, and some of these shards may have more of it to log."""
         known = self.ended.get(name)
-        return name not in self and (known is None or shards <= {*known.over_at})
+        if known is None or name in self or self._was_forgotten(known):
+            return False
+        return not shards <= {*known.over_at}
+
+    def _was_forgotten(self, ended: Ended) -> bool:
+        """Whether a shard that has joined since has said once more that one is over which was so everywhere."""
+        return ended.hearsay and ended.generation <= self.ended_before
 
     def last_generation(self, name: str) -> int:
         """Above which one of this name has to begin; 0 if it may begin in the first."""
         known = self.ended.get(name)
-        return self.ended_before if known is None else known.generation
+        if known is None or self._was_forgotten(known):
+            return self.ended_before
+        return known.generation
 
     def named(self, name: str) -> Pipeline:
         """The pipeline of this name; raises Refused(UNKNOWN_PIPELINE) if there is none."""

@@ -207,7 +207,10 @@ class EntryJudge:
         return self._spec(pipeline) is not None or self._pipelines.is_over(pipeline, generation)
 
     def _comes_too_early(self, entry: Told) -> bool:
-        """Whether it registers a pipeline anew while entries of the one that was deleted may still come here."""
+        """Whether it registers a pipeline anew, or lets one come, while entries of the one that was deleted may still come
+        here."""
+        if isinstance(entry, steps.MoveBegun) and entry.arrives:
+            return self._pipelines.is_ending(entry.pipeline, self._known.members)
         if not isinstance(entry, PipelineRegistered):
             return False
         name = entry.spec.name
@@ -384,8 +387,14 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
 
 def _check_directory(entry: Placed | GroupKnown) -> None:
     said = entry.placement if isinstance(entry, Placed) else entry.group
-    version = entry.placement.version if isinstance(entry, Placed) else 1
-    if not (NOWHERE <= said.group < MAX_GROUPS and 1 <= version <= MAX_NUMBER):
+    version, above = (
+        (entry.placement.version, entry.placement.above) if isinstance(entry, Placed) else (1, 0)
+    )
+    if not (
+        NOWHERE <= said.group < MAX_GROUPS
+        and 1 <= version <= MAX_NUMBER
+        and 0 <= above <= MAX_NUMBER
+    ):
         raise Refused(RefusalCode.INVALID, f"a frame has {said}; groups are 0 to {MAX_GROUPS - 1}")
 
 

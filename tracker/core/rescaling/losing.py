@@ -20,7 +20,6 @@ from tracker.core.cut.stable import StableCut
 from tracker.core.log import Answer, DeclareLost, Effect, MembersChanged
 from tracker.core.log.journal import Journal
 from tracker.core.log.losses import (
-    INCARNATIONS_PER_LOSS,
     LossDeclared,
     LossHeard,
     LossReport,
@@ -30,6 +29,7 @@ from tracker.core.log.losses import (
     ShardLost,
     ShardsKnown,
     WithoutLost,
+    incarnation_after,
 )
 from tracker.core.log.sizes import known_bytes, pieces
 from tracker.core.membership.loss import Loss
@@ -211,10 +211,7 @@ class Losing:
                 table,
                 max(s.next_shard for s in heard.values()),
                 max(s.moves for s in heard.values()) + 1,
-                max(
-                    INCARNATIONS_PER_LOSS * len(loss.lost),
-                    *(s.next_incarnation for s in heard.values()),
-                ),
+                incarnation_after(max(s.next_incarnation for s in heard.values()), loss.lost),
                 tuple(
                     (home, number) for home, (number, _) in loss.heard.items() if home in members
                 ),

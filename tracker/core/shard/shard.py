@@ -98,12 +98,14 @@ class _Changes:
 _UNITS = {
     "units": d.each(
         Unit,
-        lambda units: (unit for segment in units for unit in units[segment].units(segment)),
+        lambda units: (unit for segment in sorted(units) for unit in units[segment].units(segment)),
         lambda units, saved: _names(units, saved.segment).add(saved.name, saved.slot),
     ),
     "early_units": d.each(
         tuple[int, str],
-        lambda units: ((segment, name) for segment in units for name in units[segment].early),
+        lambda units: (
+            (segment, name) for segment in sorted(units) for name in units[segment].early
+        ),
         lambda units, saved: _names(units, saved[0]).early.setdefault(saved[1]),
     ),
 }

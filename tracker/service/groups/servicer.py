@@ -173,18 +173,18 @@ class GroupServicer:
 
     # --- placing ----------------------------------------------------------------------------------
 
-    async def place(self, name: str, asked: int | None, *, check_only: bool) -> int:
-        """The version of the placement by which a new pipeline may be registered here; raises Refused, with where to register it
-        instead if that is another group."""
+    async def place(self, name: str, asked: int | None, *, check_only: bool) -> Placement | None:
+        """The placement by which a new pipeline may be registered here; raises Refused, with where to register it instead if that
+        is another group."""
         deployment, process = self._deployment, self._engine.process
         if deployment.is_alone:
-            return 0
+            return None
         if deployment.group == DIRECTORY_GROUP and process.has_heard_of(name):
-            return 0  # the directory is asked as it is registered
+            return None  # the directory is asked as it is registered
         if placed := process.placed(name):
-            return placed
+            return Placement(name, deployment.group, placed)
         if process.routing.registrar(name) != process.shard:
-            return 0  # it is refused here, with the shard that decides
+            return None  # it is refused here, with the shard that decides
         if not deployment.directory_answers:
             _raise(AWAY, f"pipeline {name!r} is not registered")
         placement = await deployment.ask(Ask(DIRECTORY_GROUP, Where(name)), PLACE_TIMEOUT_S)
@@ -205,11 +205,11 @@ class GroupServicer:
                     address=deployment.address(group),
                 )
             )
-        return 0 if placement is None else placement.version
+        return placement
 
-    async def give_back(self, name: str, placed: int) -> None:
+    async def give_back(self, name: str, placed: int, ended: int) -> None:
         """As `Groups.give_back`; where the directory does not answer the name stays with this group, which is no harm."""
-        event = m.PlacePipeline(None, name, NOWHERE, placed)
+        event = m.PlacePipeline(None, name, NOWHERE, placed, ended)
         await self._deployment.ask(Ask(DIRECTORY_GROUP, event), PLACE_TIMEOUT_S)
 
     async def _choose(self, asked: int | None) -> int:

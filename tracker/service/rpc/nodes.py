@@ -293,7 +293,9 @@ class NodeServicer:
                     await engine.taken_up()
                 stream.spec = engine.process.spec(name)  # from here on it hears of changes
                 engine.add_session(stream, stream)
-                engine.post(m.AttachSession(stream, request.attach.pipeline, key))
+                said = request.attach.HasField("generation")
+                generation = request.attach.generation if said else None
+                engine.post(m.AttachSession(stream, request.attach.pipeline, key, generation))
             else:
                 raise invalid(
                     f"a stream begins with one attach, then ticks and status; got {what}",

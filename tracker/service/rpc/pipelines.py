@@ -12,6 +12,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.insight.freshness import MAX_POINTS
+from tracker.core.model.placements import Placement
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
 from tracker.service.rpc.access import caller_knows
@@ -42,12 +43,13 @@ class Groups(Protocol):
     def group(self) -> int:
         """The number of the own group."""
 
-    async def place(self, name: str, asked: int | None, *, check_only: bool) -> int:
-        """The version of the placement by which a pipeline may be registered here. Raises Refused where it may not be."""
+    async def place(self, name: str, asked: int | None, *, check_only: bool) -> Placement | None:
+        """The placement by which a pipeline may be registered here; None where it needs none. Raises Refused where it may not
+        be."""
 
-    async def give_back(self, name: str, placed: int) -> None:
-        """A pipeline that was here by this placement was deleted: its name is free for every group, as far as nobody has
-        claimed it since."""
+    async def give_back(self, name: str, placed: int, ended: int) -> None:
+        """A pipeline that was here by this placement was deleted, by the generation `ended`: its name is free for every group, as
+        far as nobody has claimed it since."""
 
 
 class PipelineServicer:
@@ -85,14 +87,14 @@ class PipelineServicer:
             )
         spec = spec_from_pb(request.spec)
         known = {spec.name: spec for spec in self._engine.process.pipelines()}
-        placed = 0
+        by = None
         if self._groups is not None:
             wanted = request.group if request.HasField("group") else None
-            placed = await self._groups.place(spec.name, wanted, check_only=request.check_only)
+            by = await self._groups.place(spec.name, wanted, check_only=request.check_only)
+        placed, above = (0, 0) if by is None else (by.version, by.above)
+        wish = m.RegisterPipeline(object(), spec, request.change, request.check_only, placed, above)
         with self._budgets.registers(spec, change=request.change):
-            registered = await self._engine.ask(
-                m.RegisterPipeline(object(), spec, request.change, request.check_only, placed)
-            )
+            registered = await self._engine.ask(wish)
         before = known.get(spec.name)
         changed = before is not None and before != registered
         return pipeline_pb.RegisterPipelineResponse(
@@ -260,11 +262,11 @@ class PipelineServicer:
     ) -> pipeline_pb.DeletePipelineResponse:
         name, at_ms = request.pipeline, time.time_ns() // 1_000_000
         placed = self._engine.process.placed(name)
-        await self._engine.ask(
+        ended = await self._engine.ask(
             m.DeletePipeline(object(), name, request.generation, request.drop_open, at_ms)
         )
         if placed and self._groups is not None:
-            await self._groups.give_back(name, placed)
+            await self._groups.give_back(name, placed, ended.generation)
         return pipeline_pb.DeletePipelineResponse()
 
 

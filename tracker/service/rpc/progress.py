@@ -348,7 +348,9 @@ class Announcing:
                 else:
                     least = announced.min_times(spec.name)[segment]
                 if least >= request.slot:
-                    return progress_pb.WaitUntilResponse(min_time=least)
+                    return progress_pb.WaitUntilResponse(
+                        min_time=least, generation=announced.generation(spec.name)
+                    )
                 await waiter.until(None)
 
 

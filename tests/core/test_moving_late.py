@@ -1,0 +1,287 @@
+"""A move of which a part comes late: from a group that was away, by a log that lags, or when the pipeline is gone (rule 13)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.core.deployment import Deployment, goes_on
+from tests.core.driver import Cluster, HandNode, refused
+from tests.core.test_moving import SPEC, lose, running
+from tracker.core.log import DeletePipeline, EndMove, KeepPart, MovePipeline, PlacePipeline
+from tracker.core.model import RefusalCode, Unit
+from tracker.core.model.placements import NOWHERE
+from tracker.core.moving import driver
+from tracker.core.moving.driver import Ask, Where
+from tracker.core.moving.parts import in_pieces
+
+
+def is_settled(cluster: Cluster) -> bool:
+    """Whether nothing is on its way, and every shard has all that every other one has logged."""
+    processes = cluster.processes.values()
+    return not any(process.membership.moving for process in processes) and not any(
+        link.awaits for process in processes for link in process.links.values()
+    )
+
+
+# --- one log lags behind another ------------------------------------------------------------------
+
+
+def deleted_unheard() -> tuple[Deployment, int, HandNode]:
+    """In group 1 a pipeline was deleted, and one shard lacks what the home of its node had logged of it; one of its name is in
+    group 0. Returns the deployment, the shard that lags, and the node of the first one, which has committed a tick."""
+    made = Deployment(1, 3)
+    made.register(SPEC, 1)
+    there = made.groups[1]
+    registrar = there.routing.registrar("p")
+    home = min({0, 1, 2} - {there.sequencer, registrar})
+    late = min({0, 1, 2} - {there.sequencer, home})
+    node = there.node(SPEC, next(there.ids_at(home)))
+    there.held = {(home, late)}
+    node.begin()
+    there.settle()
+    there.handle(registrar, DeletePipeline("over", "p", 0, True, 0))
+    there.settle()
+    made.place("p", NOWHERE, made.place("p", 1).version)
+    made.register(SPEC, 0)
+    return made, late, node
+
+
+def go_on_while_one_lags(made: Deployment) -> None:
+    """The pipeline moves from group 0 to group 1 as far as that goes while one shard lags, and then to the end."""
+    made.begin_move("p", 0, 1)
+    for _ in zip(made.steps(made.drive("p", 0)), range(30), strict=False):
+        pass
+    made.groups[1].reconnect()
+    made.groups[1].pass_time(1_000)
+    if made.has("p") != [1]:
+        made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == [1]
+
+
+def test_what_is_late_of_one_that_was_deleted_is_nothing_to_the_one_that_comes() -> None:
+    """A node of it has the key that a node of the other one had: a tick of that is not taken for one of its own."""
+    made, late, before = deleted_unheard()
+    here, there = made.groups
+    worker = here.node(SPEC, before.key.node_id)
+    assert worker.key == before.key
+    front = here.front(SPEC, "front")
+    first = next(slot for slot in range(20, 30) if there.routing.owner(slot, "p") != late)
+    front.commit(created=[(0, first, 1)])
+    front.commit(heartbeats={"a": 40})
+    go_on_while_one_lags(made)
+    for node in (worker, front):
+        goes_on(node, there)
+    second = next(there.slots_of(late, first + 2))
+    worker.commit(consumed=[(0, first, 1)], created=[(1, second, 7)])
+    front.commit(heartbeats={"a": 60})
+    assert there.agreed(SPEC) == (60, second)
+
+
+def test_one_that_lags_goes_on_when_a_move_is_given_up() -> None:
+    made, _, _ = deleted_unheard()
+    here, there = made.groups
+    made.begin_move("p", 0, 1)
+    for _ in zip(made.steps(made.drive("p", 0)), range(3), strict=False):
+        pass
+    assert [*there.processes[there.sequencer].membership.moving] == ["p"]
+    made.place("p", 0, here.pipeline(0).placed)
+    made.run(made.drive("p", 0))
+    there.reconnect()
+    if "p" in there.processes[there.sequencer].membership.moving:
+        made.run(made.drive("p", 1))
+    there.reconnect()
+    there.pass_time(1_000)
+    assert is_settled(there)
+
+
+# --- the group that a pipeline has left comes back late --------------------------------------------
+
+
+def turned(*shards: int) -> Deployment:
+    """A pipeline has gone from group 0 to group 1, and group 0 has not heard that the directory has turned."""
+    made, _, _ = running(*shards)
+    made.begin_move("p", 0, 1)
+    made.until(made.drive("p", 0), PlacePipeline)
+    made.run(made.drive("p", 1))
+    assert made.has("p") == [1]
+    return made
+
+
+def test_one_that_was_deleted_where_it_went_is_not_taken_up_again() -> None:
+    made = turned(2, 2)
+    made.delete("p", 1)
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == []
+    assert all(map(is_settled, made.groups))
+
+
+def test_nor_when_its_name_was_claimed_for_the_group_that_it_has_left() -> None:
+    made = turned(2, 2)
+    made.delete("p", 1)
+    made.place("p", 0)
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == []
+    made.register(SPEC, 0)
+
+
+def test_nor_where_that_is_not_the_group_of_the_directory() -> None:
+    made, _, _ = running(1, 2, 2, group=1)
+    made.begin_move("p", 1, 2)
+    made.until(made.drive("p", 1), PlacePipeline)
+    made.run(made.drive("p", 2))
+    made.delete("p", 2)
+    made.run(made.drive("p", 1))
+    made.settle()
+    assert made.has("p") == []
+
+
+def test_who_comes_back_late_ends_no_later_move_to_the_same_group() -> None:
+    made = turned(2, 2, 2)
+    late = made.drive("p", 0)
+    made.move("p", 1, 2)
+    made.settle()
+    made.begin_move("p", 2, 1)
+    made.until(made.drive("p", 2), PlacePipeline)
+    made.run(late)
+    made.run(made.drive("p", 2))
+    made.settle()
+    assert made.has("p") == [1]
+
+
+# --- the group to which a pipeline was to go comes back late ----------------------------------------
+
+
+def given_up_unheard(*, kept: bool) -> Deployment:
+    """A pipeline was to go from group 0 to group 1, and was given up; group 1 has not heard of that. kept: whether it has all parts."""
+    made, _, _ = running(2, 2)
+    made.begin_move("p", 0, 1)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        what = asked.what if isinstance(asked, Ask) else None
+        if isinstance(what, MovePipeline) and not kept:
+            break
+        if isinstance(what, KeepPart) and asked.shard == 1 and what.number == what.pieces - 1:
+            break
+    made.away.add(1)
+    made.place("p", 0, 0)
+    made.run(made.drive("p", 0))
+    made.away.clear()
+    assert made.has("p") == [0]
+    assert not is_settled(made.groups[1])
+    return made
+
+
+def test_one_that_was_given_up_and_deleted_is_not_waited_for() -> None:
+    """While it was, no shard of the group could come or go."""
+    made = given_up_unheard(kept=False)
+    made.delete("p", 0)
+    made.run(made.drive("p", 1))
+    assert all(map(is_settled, made.groups))
+
+
+def test_nor_does_it_begin_where_its_name_was_claimed_for_another_one() -> None:
+    made = given_up_unheard(kept=True)
+    made.delete("p", 0)
+    made.place("p", 1)
+    made.run(made.drive("p", 1))
+    made.settle()
+    assert made.has("p") == []
+
+
+# --- a shard is lost --------------------------------------------------------------------------------
+
+
+def test_one_that_was_given_up_goes_on_where_a_shard_has_heard_that_only_from_others() -> None:
+    """The shard that has logged the end of the move is lost, and one of those that are left has not heard of it."""
+    made, _, _ = running(3, 2)
+    source = made.groups[0]
+    made.begin_move("p", 0, 1)
+    made.settle()
+    version = made.place("p", 0, 0).version
+    source.held = {(0, 2)}
+    source.handle(0, EndMove("end", "p", version, True))
+    source.settle()
+    assert [source.pipeline(shard).rests for shard in (1, 2)] == [False, True]
+    source.held.clear()
+    lose(source, 0)
+    front = source.front(SPEC, "front")
+    front.commit(heartbeats={"a": front.grants[-1].slot + 10})
+    assert source.agreed(SPEC)[0] == front.grants[-1].slot + 10
+
+
+def test_what_the_directory_says_outlives_the_loss_of_the_shard_that_says_it() -> None:
+    """Else a pipeline goes to another group by its word, and the shards that are left know nothing of that."""
+    made = Deployment(3, 1, 1)
+    made.register(SPEC, 1)
+    directory, before = made.groups[0], made.groups[1].pipeline(0).placed
+    registrar = directory.routing.registrar("p")
+    made.begin_move("p", 1, 2)
+    made.until(made.drive("p", 1), KeepPart)
+    directory.held = {(registrar, other) for other in range(3)}
+    directory.handle(registrar, PlacePipeline("turn", "p", 2, before))
+    directory.settle()
+    for _ in zip(made.steps(made.drive("p", 1)), range(20), strict=False):
+        pass
+    directory.held.clear()
+    directory.links.clear()
+    lose(directory, registrar)
+    if made.has("p") != [2]:
+        made.run(made.drive("p", 1))
+    made.settle()
+    (group,) = made.has("p")
+    known = made.ask(Ask(0, Where("p")))
+    assert (known.group, known.version) == (group, made.groups[group].pipeline(0).placed)
+
+
+# --- pieces of two attempts -------------------------------------------------------------------------
+
+
+def test_pieces_that_are_sent_after_a_crash_are_those_of_before(
+    monkeypatch: pytest.MonkeyPatch, snapshot: bool
+) -> None:
+    """The other group keeps those that it has. That somebody had asked for a name changes nothing of what they are."""
+    monkeypatch.setattr(driver, "in_pieces", partial(in_pieces, most_bytes=200))
+    made = Deployment(1, 1)
+    here, there = made.groups
+    made.register(SPEC, 0)
+    assert here.processes[0].resolve_units("p", 0, ["of-0"]) == [None]
+    front, worker = here.front(SPEC, "front"), here.node(SPEC, "worker")
+    for segment, node in enumerate((front, worker)):
+        units = [Unit(segment, f"of-{segment}-{number}", 41) for number in range(20)]
+        node.commit(units_created=units)
+    made.begin_move("p", 0, 1)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        what = asked.what if isinstance(asked, Ask) else None
+        if isinstance(what, KeepPart) and what.number >= what.pieces // 2:
+            break
+    here.restart_all(from_snapshots=snapshot)
+    made.run(made.drive("p", 0))
+    made.settle()
+    for segment in range(2):
+        names = [f"of-{segment}-{number}" for number in range(20)]
+        assert there.processes[0].resolve_units("p", segment, names) == [41] * 20
+
+
+# --- a node of one that was deleted comes late ------------------------------------------------------
+
+
+def test_a_node_of_one_that_was_deleted_is_none_of_another_one_in_another_group() -> None:
+    """Incarnations are counted by the homes of a group: a node of the other one may have the same key, and as many ticks."""
+    made = Deployment(1, 1)
+    here, there = made.groups
+    made.register(SPEC, 1)
+    before = there.front(SPEC, "front")
+    made.delete("p", 1)
+    made.place("p", 0)
+    made.register(SPEC, 0)
+    front = here.front(SPEC, "front")
+    assert (front.key, front.durable) == (before.key, before.durable)
+    before.cluster = here
+    refused(before.attach_refused(), RefusalCode.FENCED, "join again")
+    front.commit(created=[(0, 23, 1)])
+    front.commit(heartbeats={"a": 40})
+    assert here.agreed(SPEC) == (23, 25)
