@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from tests.cluster.network import fresh_address
 from tests.cluster.relaying import relay
 from tests.cluster.tracker import Tracker
 from tests.security.serving import Served, serving, wait_for
-from tests.service.scraping import samples_of, text_of, value
+from tests.service.scraping import promtool_finds, samples_of, text_of, text_when, value
 from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.client import Admin, NodeClient, RefusedError, SecureTarget, Subscriber
@@ -31,6 +32,7 @@ from tracker.client.connection import AsyncConnection
 from tracker.client.refusals import refusal_of
 from tracker.core.model import Edge, RefusalCode, Refused
 from tracker.errors import LowmarkError
+from tracker.metrics.names import PROCESS
 from tracker.service.relaying import Relay
 from tracker.service.rpc.progress import PROGRESS, Hub
 
@@ -75,6 +77,56 @@ def test_the_tracker_has_one_subscriber_however_many_listen_here(tmp_path: Path)
                 next(subscriber.updates())
             samples = samples_of(text_of(processes.shards[0].metrics))
             assert value(samples, "lowmark_subscribers", pipeline="two") == 1
+
+
+ANNOUNCED = {
+    "lowmark_pipeline_complete", "lowmark_pipeline_generation", "lowmark_segment_min_time_timestamp_seconds",
+}  # fmt: skip
+TOLD = {
+    *ANNOUNCED, "lowmark_segment_unchanged_seconds", "lowmark_subscriber_streams", "lowmark_subscribers",
+    "lowmark_subscriber_queue_updates", "lowmark_subscriber_queue_age_seconds", "lowmark_notification_duration_seconds",
+    "lowmark_waiting_calls", "lowmark_calls_refused_total", "lowmark_metrics_omitted", "lowmark_process_info",
+}  # fmt: skip
+"""What a relay tells: nothing of what only shards and homes know, and no 0 for a shard that nobody serves."""
+
+
+def test_it_tells_the_metrics_that_the_tracker_has_for_the_same(tmp_path: Path) -> None:
+    metrics, first = fresh_address(), {"pipeline": "two", "segment": "first"}
+    with (
+        Tracker(tmp_path / "tracker", metrics=True) as processes,
+        relay(processes.target, tmp_path, "--metrics-listen", metrics) as address,
+        NodeClient(processes.target, "two", "f", "front") as front,
+        ExitStack() as stack,
+    ):
+        processes.register(TWO_SEGMENTS)
+        with pytest.raises(RefusedError), Subscriber(address, "one") as unknown:
+            unknown.min_time()
+        joined_front(front)
+        updates = [stack.enter_context(Subscriber(address, "two")).updates() for _ in range(3)]
+        for each in updates:
+            next(each)
+        begun = samples_of(text_of(metrics))
+        assert value(begun, "lowmark_segment_unchanged_seconds", **first) is None, (
+            "it may stand for longer than it is heard of here"
+        )
+        done(front.commit(promise(10)))
+        for each in updates:
+            assert any(update.segment is None and update.min_time == 10 for update in each)
+        text = text_when(
+            metrics, lambda s: (value(s, "lowmark_notification_duration_seconds_count") or 0) >= 3
+        )
+        behind = samples_of(text_of(processes.shards[0].metrics))
+    assert promtool_finds(text) == ""
+    here = samples_of(text)
+    names = {re.sub("_(bucket|sum|count)$", "", name) for name, _ in here}
+    assert names - {metric.name for metric in PROCESS} == TOLD
+    for name, labels in here:
+        if name in ANNOUNCED:
+            assert here[name, labels] == behind[name, labels]
+    assert value(here, "lowmark_subscribers", pipeline="two") == 3
+    assert value(here, "lowmark_subscriber_streams") == 3
+    moved_s = value(here, "lowmark_segment_unchanged_seconds", **first)
+    assert moved_s is not None and moved_s >= 0
 
 
 def test_segments_that_come_and_go_are_heard(running: EmbeddedTracker, relayed: str) -> None:
