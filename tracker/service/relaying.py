@@ -38,7 +38,7 @@ from tracker.service.rpc.guards import Guards
 from tracker.service.rpc.limits import Quotas
 from tracker.service.rpc.progress import Announcing, Asked, Hub, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE, Elsewhere
-from tracker.service.rpc.security import add_port
+from tracker.service.rpc.security import listen_at
 from tracker.service.tasks import end
 from tracker.wire.grpc_options import SERVER_OPTIONS, connection_age
 
@@ -354,12 +354,13 @@ class RelayServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         server.add_generic_rpc_handlers((Elsewhere(_ELSEWHERE, config.relay[0]),))
         try:
-            port = add_port(server, config.listen or self.address, config.security)
-        except RuntimeError as error:
+            self.address = listen_at(
+                server, config.listen or self.address, config.security,
+                who="the relay", address=self.address,
+            )  # fmt: skip
+        except BaseException:
             await guards.stop()
-            raise OSError(f"the relay cannot listen on {self.address}: {error}") from error
-        if self.address.endswith(":0"):
-            self.address = f"{self.address[:-2]}:{port}"
+            raise
         await server.start()
         self._server = server
         self.relay.start()
