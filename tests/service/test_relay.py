@@ -18,7 +18,15 @@ import pytest
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from lowmark import history
-from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
+from tests.client.support import (
+    TWO_SEGMENTS,
+    create,
+    delete,
+    done,
+    joined_front,
+    promise,
+    use_again,
+)
 from tests.cluster.children import Running
 from tests.cluster.network import fresh_address
 from tests.cluster.relaying import relay
@@ -152,8 +160,7 @@ def test_a_pipeline_that_is_unknown_or_deleted_is_refused_as_by_the_tracker(
     with Subscriber(relayed, "two") as subscriber:
         updates = subscriber.updates()
         next(updates)
-        with running.admin() as admin:
-            _delete(admin)
+        delete(running)
         with pytest.raises(RefusedError) as deleted:
             list(updates)
     assert deleted.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
@@ -162,24 +169,11 @@ def test_a_pipeline_that_is_unknown_or_deleted_is_refused_as_by_the_tracker(
 def test_one_of_the_same_name_begins_anew_here_too(running: EmbeddedTracker, relayed: str) -> None:
     front = joined_front(running.node("two", "f", "front"))
     done(front.commit(promise(50)))
-    with Subscriber(relayed, "two") as subscriber, running.admin() as admin:
+    with Subscriber(relayed, "two") as subscriber:
         assert subscriber.wait_until(50, timeout_s=HANG_S)
-        _delete(admin)
-        until(lambda: _registered(admin))
+        use_again(running)
     with Subscriber(relayed, "two") as another:
         assert another.min_time() == 0
-
-
-def _delete(admin: Admin) -> None:
-    admin.delete("two", admin.pipeline("two").state.generation, drop_open=True)
-
-
-def _registered(admin: Admin) -> bool:
-    try:
-        admin.register(TWO_SEGMENTS)
-    except LowmarkError:
-        return False
-    return True
 
 
 class Told:
