@@ -79,7 +79,7 @@ def _ordered(
         barrier = Running(
             "tracker.cli", "barrier", "run", "-t", tracker.target, "-p", PIPELINE, "-s", SEGMENT, "--name", "b",
             "--state", str(root / "state"), "--key", "key", "--set", f"files={root / 'files'}",
-            "--sink", dsn, "--table", TABLE, errors=root / "barrier.log",
+            "--sink", dsn, "--set", f"table={TABLE}", errors=root / "barrier.log",
         )  # fmt: skip
         stack.enter_context(barrier)
         subscriber = stack.enter_context(Subscriber(tracker.target, PIPELINE, [SEGMENT]))

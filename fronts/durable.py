@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 from fronts.batches import PublishedBatch
 from fronts.front import JOIN_TIMEOUT_S, Front, Send
 from fronts.holds import Hold
-from tracker.client.closing import Closing
+from fronts.once import Starting
 from tracker.core.model import Batch
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.errors import Code, NotPublishedError, StateError
@@ -31,7 +31,7 @@ class RecordedBatch:
     batch: Callable[[int], PublishedBatch]
 
 
-class DurableFront(Closing):
+class DurableFront(Starting):
     """A front with a record. Thread-safe; one at a time may run with a record."""
 
     _KEEPS_LAST: ClassVar[bool]
@@ -64,10 +64,12 @@ class DurableFront(Closing):
         Raises FencedError if another process has the front for `lock_timeout_s` seconds (None: as
         `timeout_s`), StateError if the record lacks what the tracker has not seen, is older than
         what it has, or was rewritten."""
-        self._hold.take(self._front, timeout_s if lock_timeout_s is None else lock_timeout_s)
-        return self.start_held(timeout_s)
+        with self._once():
+            self._hold.take(self._front, timeout_s if lock_timeout_s is None else lock_timeout_s)
+            self._start_held(timeout_s)
+        return self
 
-    def start_held(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
+    def _start_held(self, timeout_s: float) -> None:
         """As `start`, where the record has been taken already."""
         try:
             self._prepare()
@@ -76,7 +78,6 @@ class DurableFront(Closing):
         except BaseException:
             self._release()
             raise
-        return self
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """As `Front.wait_durable`."""
@@ -98,9 +99,6 @@ class DurableFront(Closing):
     def _forget(self) -> None:
         """The front has left, and its lock is still held."""
         return None
-
-    def __enter__(self) -> Self:
-        return self if self._hold.is_held else self.start()
 
     def _release(self) -> None:
         self._hold.release()

@@ -146,8 +146,10 @@ class FileFront(DurableFront):
     def start_locked(self, lock_fd: int, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
         """As `start`, with `lock_path` open and locked already; it is closed in the end."""
         assert isinstance(self._hold, LockFile)
-        self._hold.adopt(lock_fd)
-        return self.start_held(timeout_s)
+        with self._once():
+            self._hold.adopt(lock_fd)
+            self._start_held(timeout_s)
+        return self
 
     def write(
         self,

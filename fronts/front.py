@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.clock import ClockFault
 from fronts.core import MAX_WAITING_BATCHES, FrontCore, SealedBatch
+from fronts.once import Starting
 from tracker.client.admin import Admin
-from tracker.client.closing import Closing
 from tracker.client.node import NodeClient, segment_number
 from tracker.core.log import Grant, Joined
 from tracker.core.model import Batch, NodeKind, RefusalCode, TickContent
@@ -164,7 +164,7 @@ class FrontOptions:
 DEFAULTS = FrontOptions()
 
 
-class Front(Closing):
+class Front(Starting):
     """A front of one segment of a pipeline, and the node that commits for it. Thread-safe."""
 
     def __init__(
@@ -238,15 +238,26 @@ class Front(Closing):
         *,
         left_after: int = -1,
         left_in: int = 0,
-    ) -> Front:
+    ) -> Self:
         """Joins, waits until every shard has granted the front, and begins to promise.
 
         published: the batches published by earlier runs, as `batch_of` makes them, or how to find
         them; those that the tracker has may be left out, and those up to `left_after`, as `leave` has
         reported it, in the generation `left_in`. Where the pipeline was restarted the tracker has none:
         what was published from slot `replay_from` on is committed anew. Raises RefusedError,
-        UnavailableError, and StateError if they contradict what the tracker has.
+        UnavailableError, and StateError if they contradict what the tracker has, or it was started before.
         """
+        with self._once():
+            self._start(published, timeout_s, left_after, left_in)
+        return self
+
+    def _start(
+        self,
+        published: Sequence[PublishedBatch] | Recover,
+        timeout_s: float,
+        left_after: int,
+        left_in: int,
+    ) -> None:
         try:
             joined = self._node.join(timeout_s, owner=self._owner)
             self._has_joined = True
@@ -282,7 +293,6 @@ class Front(Closing):
             target=self._run, name=f"lowmark-front-{self.front}", daemon=True
         )
         self._thread.start()
-        return self
 
     def leave(
         self, timeout_s: float = DRAIN_TIMEOUT_S, note: Callable[[int], None] | None = None
@@ -328,9 +338,6 @@ class Front(Closing):
             self._node.close()
         if self._thread is not None:
             self._thread.join()
-
-    def __enter__(self) -> Front:
-        return self if self._core is not None else self.start()
 
     # --- labelling --------------------------------------------------------------------------------
 

@@ -36,11 +36,11 @@ from urllib.parse import quote
 from fronts.files import FileFront
 from fronts.front import DEFAULTS, JOIN_TIMEOUT_S, FrontOptions
 from fronts.members import meant_for, membership_in
+from fronts.once import Starting
 from fronts.ranges import RangeFront
 from fronts.renames import Renames
 from fronts.rounds import Rounds
 from fronts.turns import Turns
-from tracker.client.closing import Closing
 from tracker.errors import Code, FencedError, LowmarkError, StateError, TrackingError
 from tracker.files import STORES, child, scheme, text_of
 
@@ -54,7 +54,7 @@ MAX_PARTITIONS = 1_000
 log = logging.getLogger("lowmark.front")
 
 
-class _Group(Closing):
+class _Group(Starting):
     """One member of a group. Its work is done by a thread of its own, from `start` to `close`."""
 
     def __init__(self, group: str, member: str, poll_interval_ms: float) -> None:
@@ -83,8 +83,9 @@ class _Group(Closing):
     def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
         """Joins the group. Raises StateError if another process has the member's name, and as
         `Front.start`."""
-        self._join(timeout_s)
-        self._rounds.start()
+        with self._once():
+            self._join(timeout_s)
+            self._rounds.start()
         return self
 
     def close(self) -> None:
@@ -92,9 +93,6 @@ class _Group(Closing):
         self._rounds.stop()
         if self.failure is not None:
             raise self.failure
-
-    def __enter__(self) -> Self:
-        return self if self._rounds.has_begun else self.start()
 
 
 class FileGroup(_Group):

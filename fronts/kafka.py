@@ -25,6 +25,7 @@ from fronts.clock import NO_READING_NS
 from fronts.front import DEFAULTS, DRAIN_TIMEOUT_S, JOIN_TIMEOUT_S, Clock, FrontOptions
 from fronts.groups import PartitionGroup
 from fronts.kafka_times import Records, TimedEnds, TimedRecord, TimedTopic
+from fronts.once import Starting
 from fronts.ranges import RangeFront
 from fronts.rounds import Rounds
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
@@ -110,7 +111,7 @@ class KafkaRecords:
         )
 
 
-class KafkaFront:
+class KafkaFront(Starting):
     """A front of one topic for one segment. Thread-safe; one at a time may label a topic for a segment,
     until it is left for good."""
 
@@ -187,6 +188,11 @@ class KafkaFront:
         """Claims the topic, joins, and begins to label. Raises StateError where the topic belongs to
         another front, was made anew, or lost records that had been labelled; UnavailableError, and as
         `RangeFront.start`."""
+        with self._once():
+            self._start(timeout_s)
+        return self
+
+    def _start(self, timeout_s: float) -> None:
         self._looked_ns = NO_READING_NS if self._records is not None else self._clock()
         found = self.topic.ends()
         begins = self.topic.earliest().ends if self._begin == "earliest" else found.ends
@@ -202,7 +208,6 @@ class KafkaFront:
             self._front.close()
             raise
         self._rounds.start()
-        return self
 
     def look(self) -> None:
         """Asks the brokers now, and labels what is new. Raises UnavailableError, StateError, and as
@@ -241,12 +246,6 @@ class KafkaFront:
             self._records.close()
         if self.failure is not None:
             raise self.failure
-
-    def __enter__(self) -> Self:
-        return self if self._rounds.has_begun else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- inside -----------------------------------------------------------------------------------
 

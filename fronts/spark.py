@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from fronts.front import DEFAULTS, FrontOptions
+from fronts.once import StartedOnce
 from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, newest_progress
@@ -42,7 +43,7 @@ _READY_TIMEOUT_S = 60.0
 log = logging.getLogger("lowmark.spark")
 
 
-class SparkFront(Followed):
+class SparkFront(Followed, StartedOnce):
     """A front whose items are the batches of a streaming query, published as files in `out`.
 
     `segment` is the one that the readers of `out` read; `fmt` and `written` go to the files' writer. The clock of the
@@ -77,6 +78,10 @@ class SparkFront(Followed):
         checkpoint's location and the trigger set, and no sink. take_over: end another query that runs
         under this node id. Raises TrackingError or LowmarkError if it cannot be a front; nothing has
         been ended then, and no query runs."""
+        with self._once():
+            return self._begin(writer, take_over)
+
+    def _begin(self, writer: DataStreamWriter, take_over: bool) -> StreamingQuery:
         if connect.is_remote(writer):
             raise connect.refuse_front(self.front)
         planned = check_planned(writer, self.front)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,13 @@ TABLES: dict[str, tuple[type[Settings], Sequence[str]]] = {
 }
 """The tables of the page, with the settings of each that are options."""
 OF_THE_CHART = {
-    *TYPED, "member", "members", "left_file", "left_status", "health_listen", "log_json",
+    *TYPED, "member", "members", "left_file", "left_status", "health_listen", "log_json", "relay",
 }  # fmt: skip
 """What the chart says itself, by its values for it."""
+OF_A_RELAY = {
+    "max_subscribers", "max_streams_per_client", "max_calls_per_s", "max_connection_age_ms", "log_level",
+}  # fmt: skip
+"""What of the rest a relay has, too."""
 
 
 def declared(model: type[Settings]) -> dict[str, Any]:
@@ -83,19 +87,26 @@ def page(now: str) -> str:
 def chart_schema(now: str) -> str:
     """The chart's schema with the settings of a release made anew."""
     document = json.loads(now)
-    tracker = document["properties"]["tracker"]["properties"]
+    of_serve = {name for name in declared(ServeSettings) if name not in OF_THE_CHART}
+    for component, what, names in (
+        ("tracker", "Further settings", of_serve), ("relays", "Those of a relay", OF_A_RELAY),
+    ):  # fmt: skip
+        document["properties"][component]["properties"]["settings"] = _settings(what, names)
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _settings(what: str, names: Collection[str]) -> dict[str, Any]:
     kept = ("description", "type", "enum", "minimum", "maximum", "default")
-    tracker["settings"] = {
-        "description": "Further settings of `lowmark serve`, by their names in docs/settings.md.",
+    return {
+        "description": f"{what} of `lowmark serve`, by their names in docs/settings.md.",
         "type": "object",
         "additionalProperties": False,
         "properties": {
             name: {key: schema[key] for key in kept if key in schema}
             for name, schema in declared(ServeSettings).items()
-            if name not in OF_THE_CHART
+            if name in names
         },
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 MADE: dict[Path, Callable[[str], str]] = {PAGE: page, SCHEMA: chart_schema}

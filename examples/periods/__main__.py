@@ -42,7 +42,7 @@ class Run(Processes):
         return [
             "tracker.cli", "periods", "follow", "--pipeline", NAME, "--segment", SEGMENT,
             "--every", "1h", "--record", str(self.directory / "record.json"),
-            "--mark-partition", f"{self.table}/date={{start:%Y-%m-%d}}/hour={{start:%H}}",
+            "--mark", f"partition:{self.table}/date={{start:%Y-%m-%d}}/hour={{start:%H}}",
             "--target", self.target,
         ]  # fmt: skip
 

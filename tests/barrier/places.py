@@ -57,7 +57,7 @@ class PostgresPlace(SinkPlace):
             self._server.remove()
             raise
         self._dsn = dsn
-        self.options = ("--sink", dsn, "--table", TABLE)
+        self.options = ("--sink", dsn, "--set", f"table={TABLE}")
 
     def rows(self) -> list[Written]:
         import psycopg

@@ -102,7 +102,7 @@ class BarrierRun:
         self._driver = Driver(target, root)
         words = [
             "barrier", "run", "-t", target, "-p", NAME, "-s", DELIVER, "--name", BARRIER, "--state", str(root / "state"),
-            "--key", "key", "--slot", "slot", "--reads", str(written_directory(root)), "--set", f"files={direct_directory(root)}",
+            "--key", "key", "--set", "slot=slot", "--reads", str(written_directory(root)), "--set", f"files={direct_directory(root)}",
             *(["--set", "late=beside"] if fault else []), *place.options,
         ]  # fmt: skip
         self._barrier = Running(

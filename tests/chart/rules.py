@@ -50,6 +50,12 @@ def tracker(rendered: Rendered) -> tuple[Object, Object]:
     return found, found["spec"]["template"]["spec"]["containers"][0]
 
 
+def servers(rendered: Rendered) -> Iterator[tuple[Object, Object]]:
+    """What runs processes that are asked, trackers and relays, each with its container."""
+    for found in (*rendered.kind("StatefulSet"), *rendered.kind("Deployment")):
+        yield found, found["spec"]["template"]["spec"]["containers"][0]
+
+
 def argument(container: Object, option: str) -> str:
     """The value of `--option=value`; empty if it is not given."""
     for argument in container["args"]:
@@ -224,6 +230,7 @@ def references_exist(rendered: Rendered) -> Iterator[str]:
         values["store"]["redis"]["existingSecret"], values["tls"]["existingSecret"],
         values["auth"]["existingSecret"], values["auth"]["clientSecret"],
         values["auth"]["peerSecret"], values["auth"]["adminSecret"], values["tls"]["clientSecret"],
+        values["relays"]["tlsSecret"],
         *(s["name"] for s in values["image"]["pullSecrets"]),
         *(
             e["valueFrom"]["secretKeyRef"]["name"]
@@ -341,18 +348,19 @@ def pods_of(rendered: Rendered, found: Object) -> list[str]:
 
 def probes_are_native(rendered: Rendered) -> Iterator[str]:
     """gRPC probes on the port for probes, each under its name; a slow start is no death."""
-    _, container = tracker(rendered)
-    health = setting(container, "health_listen").rpartition(":")[2]
-    for probe, service in (
-        ("startupProbe", "live"), ("livenessProbe", "live"), ("readinessProbe", "ready"),
-    ):  # fmt: skip
-        grpc = container.get(probe, {}).get("grpc", {})
-        if str(grpc.get("port")) != health or grpc.get("service") != service:
-            yield f"{probe} asks {grpc}, not port {health} for {service!r}"
-    startup = container.get("startupProbe", {})
-    allowed_s = startup.get("periodSeconds", 0) * startup.get("failureThreshold", 0)
-    if allowed_s < rendered.values["tracker"]["startupTimeoutSeconds"] - 1:
-        yield f"it is killed when it has not answered after {allowed_s} s"
+    for o, container in servers(rendered):
+        where = o["metadata"]["name"]
+        health = setting(container, "health_listen").rpartition(":")[2]
+        for probe, service in (
+            ("startupProbe", "live"), ("livenessProbe", "live"), ("readinessProbe", "ready"),
+        ):  # fmt: skip
+            grpc = container.get(probe, {}).get("grpc", {})
+            if str(grpc.get("port")) != health or grpc.get("service") != service:
+                yield f"{where}: {probe} asks {grpc}, not port {health} for {service!r}"
+        startup = container.get("startupProbe", {})
+        allowed_s = startup.get("periodSeconds", 0) * startup.get("failureThreshold", 0)
+        if allowed_s < rendered.values["tracker"]["startupTimeoutSeconds"] - 1:
+            yield f"{where} is killed when it has not answered after {allowed_s} s"
     for o in rendered.kind("DaemonSet"):
         for other in o["spec"]["template"]["spec"]["containers"]:
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -362,11 +370,12 @@ def probes_are_native(rendered: Rendered) -> Iterator[str]:
 
 def pods_end_in_order(rendered: Rendered) -> Iterator[str]:
     """Out of the service, then told to stop, then given the time it needs; one pod after the other."""
-    found, container = tracker(rendered)
-    pod = found["spec"]["template"]["spec"]
-    sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-    if pod["terminationGracePeriodSeconds"] < sleep_s + STOP_S and sleep_s:
-        yield f"{pod['terminationGracePeriodSeconds']} s are too few after sleeping {sleep_s} s"
+    for o, container in servers(rendered):
+        grace_s = o["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
+        if grace_s < (sleep_s := sleep.get("seconds", 0)) + STOP_S and sleep_s:
+            yield f"{o['metadata']['name']}: {grace_s} s are too few after sleeping {sleep_s} s"
+    found, _ = tracker(rendered)
     if found["spec"].get("updateStrategy", {}).get("type") != "RollingUpdate":
         yield "an upgrade does not go pod by pod"
     for where, _, spec in rendered.pod_specs():
@@ -381,26 +390,29 @@ def pods_end_in_order(rendered: Rendered) -> Iterator[str]:
 
 
 def disruptions_are_bounded(rendered: Rendered) -> Iterator[str]:
-    found, _ = tracker(rendered)
-    labels = found["spec"]["template"]["metadata"]["labels"]
+    """One budget for the trackers of all groups, and one for relays."""
     wanted = rendered.values["podDisruptionBudget"]["enabled"]
     budgets = rendered.kind("PodDisruptionBudget")
-    if len(budgets) != int(wanted):
+    if len(budgets) != wanted * (1 + len(rendered.kind("Deployment"))):
         yield f"{len(budgets)} disruption budgets"
-    for budget in budgets:
-        if not matches(budget["spec"]["selector"]["matchLabels"], labels):
-            yield "the disruption budget is for other pods"
+    for o, _ in servers(rendered):
+        labels = o["spec"]["template"]["metadata"]["labels"]
+        own = [b for b in budgets if matches(b["spec"]["selector"]["matchLabels"], labels)]
+        if len(own) != int(wanted):
+            yield f"{o['metadata']['name']} has {len(own)} disruption budgets"
 
 
 def pods_are_spread(rendered: Rendered) -> Iterator[str]:
-    found, _ = tracker(rendered)
-    template = found["spec"]["template"]
-    constraints = template["spec"].get("topologySpreadConstraints", [])
-    if len(constraints) != len(rendered.values["tracker"]["topologySpread"]):
-        yield "the pods are not spread"
-    for constraint in constraints:
-        if not matches(constraint["labelSelector"]["matchLabels"], template["metadata"]["labels"]):
-            yield f"spread over {constraint['topologyKey']} counts other pods"
+    for o, _ in servers(rendered):
+        template, where = o["spec"]["template"], o["metadata"]["name"]
+        constraints = template["spec"].get("topologySpreadConstraints", [])
+        named = rendered.values["tracker"]["topologySpread"] if o["kind"] == "StatefulSet" else [1]
+        if len(constraints) != len(named):
+            yield f"the pods of {where} are not spread"
+        for constraint in constraints:
+            selector = constraint["labelSelector"]["matchLabels"]
+            if not matches(selector, template["metadata"]["labels"]):
+                yield f"{where}: spread over {constraint['topologyKey']} counts other pods"
 
 
 def durable_where_it_says_so(rendered: Rendered) -> Iterator[str]:
@@ -421,6 +433,27 @@ def durable_where_it_says_so(rendered: Rendered) -> Iterator[str]:
         yield "there is a volume claim, and nothing to keep on it"
 
 
+def relays_pass_on(rendered: Rendered) -> Iterator[str]:
+    """They ask all processes of the tracker, are behind a service of their own, and have a certificate for its name."""
+    found, wanted = rendered.kind("Deployment"), rendered.values["relays"]["replicas"]
+    if sum(o["spec"]["replicas"] for o in found) != wanted:
+        yield f"there are not {wanted} relays"
+    for o in found:
+        container = o["spec"]["template"]["spec"]["containers"][0]
+        if setting(container, "relay") != "$(LOWMARK_TARGET)":
+            yield f"they pass on what {setting(container, 'relay')!r} announces"
+        labels = o["spec"]["template"]["metadata"]["labels"]
+        services = [s["metadata"]["name"] for s in rendered.kind("Service")
+                    if matches(s["spec"]["selector"], labels)]  # fmt: skip
+        if services != [o["metadata"]["name"]]:
+            yield f"they are behind {services}"
+        jobs = [j for j in rendered.kind("Job") if component(j) == "credentials"]
+        for what, hosts, for_pods in issued(rendered, jobs):
+            named = o["metadata"]["name"] in hosts
+            if named != ("relay" in what) or (named and for_pods):
+                yield f"{what} is for {hosts}"
+
+
 # --- services, policies, hooks --------------------------------------------------------------------
 
 
@@ -436,7 +469,7 @@ def services_lead_somewhere(rendered: Rendered) -> Iterator[str]:
                     yield f"Service/{o['metadata']['name']}: {where} has no port {port['targetPort']}"
     for o in rendered.kind("ServiceMonitor"):
         for endpoint in o["spec"]["endpoints"]:
-            for wanted in ("tracker", "local-tracker"):
+            for wanted in ("tracker", "relay", "local-tracker"):
                 found = [
                     service["metadata"]["name"]
                     for service in rendered.kind("Service")
@@ -444,7 +477,9 @@ def services_lead_somewhere(rendered: Rendered) -> Iterator[str]:
                     and service["spec"]["selector"]["app.kubernetes.io/component"] == wanted
                     and endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
                 ]
-                there = wanted == "tracker" or rendered.values["localTrackers"]["enabled"]
+                there = wanted in {metadata["labels"]["app.kubernetes.io/component"]
+                                   for _, metadata, _ in rendered.pod_specs()
+                                   if "app.kubernetes.io/component" in metadata["labels"]}  # fmt: skip
                 if len(found) != int(there):
                     yield f"port {endpoint['port']} of each {wanted} is found {len(found)} times"
 
@@ -462,18 +497,18 @@ def port_names(spec: Object) -> set[str]:
 
 
 def ports_are_listened_at(rendered: Rendered) -> Iterator[str]:
-    """Each port of the tracker's container is one that its arguments listen at."""
-    _, container = tracker(rendered)
-    listened = {
-        "grpc": argument(container, "--listen"),
-        "health": setting(container, "health_listen"),
-        "metrics": argument(container, "--metrics-listen"),
-        "dashboard": argument(container, "--dashboard-listen"),
-    }
-    declared = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
-    told = {name: where.rpartition(":")[2] for name, where in listened.items() if where}
-    if declared != told:
-        yield f"ports are {declared}, and it listens at {told}"
+    """Each port of a container that serves is one that its arguments listen at."""
+    for o, container in servers(rendered):
+        listened = {
+            "grpc": argument(container, "--listen"),
+            "health": setting(container, "health_listen"),
+            "metrics": argument(container, "--metrics-listen"),
+            "dashboard": argument(container, "--dashboard-listen"),
+        }
+        declared = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+        told = {name: where.rpartition(":")[2] for name, where in listened.items() if where}
+        if declared != told:
+            yield f"{o['metadata']['name']}: ports are {declared}, and it listens at {told}"
 
 
 def policies_allow_what_is_needed(rendered: Rendered) -> Iterator[str]:
@@ -501,12 +536,12 @@ def policies_allow_what_is_needed(rendered: Rendered) -> Iterator[str]:
         if not {"grpc", 53} <= reached:
             yield f"{name}: pods reach neither each other nor names"
         store = set(rendered.values["networkPolicy"]["storePorts"])
-        needed = rendered.values["store"]["kind"] == "redis" and policy is policies[0]
-        if needed and not store <= reached:
+        of_trackers = any(where.startswith("StatefulSet") for where, _, _ in pods)
+        if of_trackers and rendered.values["store"]["kind"] == "redis" and not store <= reached:
             yield f"{name}: the store cannot be reached"
     for where, metadata, _ in rendered.pod_specs():
         component = metadata["labels"].get("app.kubernetes.io/component")
-        if component in ("tracker", "local-tracker") and where not in guarded:
+        if component in ("tracker", "relay", "local-tracker") and where not in guarded:
             yield f"{where} is under no policy"
 
 
@@ -583,12 +618,18 @@ def tracker_certificate(rendered: Rendered) -> str:
 def doors_are_shut(rendered: Rendered) -> Iterator[str]:
     """TLS, and tokens or certificates of clients, unless the one value says otherwise; clients have what they
     need."""
-    _, container = tracker(rendered)
     insecure = rendered.values["security"]["insecure"]
-    if bool(argument(container, "--tls-cert") and argument(container, "--tls-key")) == insecure:
-        yield f"security.insecure is {insecure}, and --tls-cert {argument(container, '--tls-cert')!r}"
-    if bool(argument(container, "--tokens") or argument(container, "--tls-ca")) == insecure:
-        yield "whoever connects may do everything" if not insecure else "tokens travel in the clear"
+    for o, container in servers(rendered):
+        cert, key = argument(container, "--tls-cert"), argument(container, "--tls-key")
+        if bool(cert and key) == insecure:
+            yield f"{o['metadata']['name']}: security.insecure is {insecure}, and --tls-cert {cert!r}"
+        if bool(argument(container, "--tokens") or argument(container, "--tls-ca")) == insecure:
+            yield (
+                "whoever connects may do everything"
+                if not insecure
+                else "tokens travel in the clear"
+            )
+    _, container = tracker(rendered)
     for where, _, other in own_containers(rendered):
         names = {variable["name"] for variable in other.get("env", [])}
         for option, needed in (
@@ -639,8 +680,11 @@ def credentials_are_made(rendered: Rendered) -> Iterator[str]:
 def issued(rendered: Rendered, jobs: list[Object]) -> Iterator[tuple[str, list[str], bool]]:
     """Each certificate that is made: its name, its hosts, and whether it is that of the pods."""
     for job in jobs:
-        if hosts := argument(job["spec"]["template"]["spec"]["containers"][0], "--host"):
+        container = job["spec"]["template"]["spec"]["containers"][0]
+        if hosts := argument(container, "--host"):
             yield "the certificate", hosts.split(","), True
+        if hosts := argument(container, "--host=relay"):
+            yield "that of relays", hosts.split(","), False
     for o in rendered.kind("Certificate"):
         if not o["spec"].get("isCA"):
             secret = o["spec"]["secretName"]
@@ -655,7 +699,7 @@ RULES: tuple[Rule, ...] = (
     pods_are_restricted, resources_are_bounded, arguments_are_known, variables_are_given,
     secrets_stay_secret, volumes_fit, files_are_mounted, references_exist, shards_find_each_other,
     probes_are_native, pods_end_in_order, disruptions_are_bounded, pods_are_spread,
-    durable_where_it_says_so, services_lead_somewhere, ports_are_listened_at,
+    durable_where_it_says_so, relays_pass_on, services_lead_somewhere, ports_are_listened_at,
     policies_allow_what_is_needed, pipelines_are_right, names_fit, notes_warn, doors_are_shut,
     credentials_are_made,
 )  # fmt: skip

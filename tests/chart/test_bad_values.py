@@ -55,6 +55,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a client with the certificate of a shard": (
         {"tls": {**TLS, "clientSecret": "certificate"}}, "may act as a shard",
     ),
+    "a relay without a certificate": (
+        {"tls": TLS, "auth": {"enabled": False}, "relays": {"replicas": 1}},
+        "needs relays.tlsSecret: a secret with tls.crt, tls.key and ca.crt for demo-lowmark-relays.prod.svc.cluster.local",
+    ),
+    "a relay with the certificate of a shard": (
+        {"tls": TLS, "auth": {"enabled": False}, "relays": {"replicas": 1, "tlsSecret": "certificate"}},
+        "may act as a shard",
+    ),
+    "a relay whom no authority knows": (
+        {"relays": {"replicas": 1, "tlsSecret": "mine"}}, "relays.tlsSecret without tls.existingSecret",
+    ),
+    "a relay with what only shards have": (
+        {"relays": {"replicas": 1, "settings": {"lease_ms": 500}}}, "relays.settings",
+    ),
     "processes that cannot know each other": (
         {
             "shards": 2, "tls": {**TLS, "requireClientCertificates": False},

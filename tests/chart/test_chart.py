@@ -29,7 +29,9 @@ from tests.chart.rules import (
     credentials_are_made,
     doors_are_shut,
     groups_are_one_deployment,
+    issued,
     names_fit,
+    relays_pass_on,
     rule_violations,
     shards_find_each_other,
 )
@@ -181,6 +183,21 @@ def test_a_client_that_could_act_as_a_shard_is_found() -> None:
     assert list(credentials_are_made(rendered)) != []
 
 
+def test_a_relay_whose_certificate_is_for_a_shard_or_not_for_it_is_found() -> None:
+    """Made by the job, and asked of cert-manager."""
+    for more in ({}, {"tls": {"certManager": {"enabled": True}}}):
+        rendered = render({"relays": {"replicas": 2}, **more})
+        assert rule_violations(rendered) == []
+        (hosts,) = (
+            hosts for what, hosts, _ in issued(rendered, rendered.kind("Job")) if "relay" in what
+        )
+        assert "demo-lowmark-relays.prod.svc.cluster.local" in hosts
+    rendered.one("Certificate", "demo-lowmark-relay-certificate")["spec"]["dnsNames"] = [
+        "*.demo-lowmark-peers.prod.svc.cluster.local"
+    ]
+    assert list(credentials_are_made(rendered)) != [] != list(relays_pass_on(rendered))
+
+
 def test_insecure_is_all_or_nothing() -> None:
     rendered = render({"security": {"insecure": True}, "auth": {"enabled": True}})
     assert rendered.kind("Secret") == rendered.kind("Role") == []
@@ -242,6 +259,7 @@ def test_everything_sets_every_switch() -> None:
         if isinstance(section, dict) and section.get("enabled") is False:
             assert given[name]["enabled"] is True, name
     assert given["metrics"]["rules"]["enabled"] and given["metrics"]["serviceMonitor"]["enabled"]
+    assert given["relays"]["replicas"]
 
 
 def test_the_readme_lists_the_settings_as_they_are() -> None:
@@ -270,6 +288,10 @@ def _pod(rendered: Rendered) -> Any:
     return rendered.one("StatefulSet")["spec"]["template"]["spec"]
 
 
+def _relay(rendered: Rendered) -> Any:
+    return _container_of(rendered.one("Deployment")["spec"])
+
+
 def _without(words: list[str], begin: str) -> list[str]:
     return [word for word in words if not word.startswith(begin)]
 
@@ -294,15 +316,31 @@ BREAKS: dict[str, Any] = {
     "probes_are_native": lambda r: _container(r)["readinessProbe"]["grpc"].pop("service"),
     "probes_are_native: slow": lambda r: _container(r)["startupProbe"].update(failureThreshold=3),
     "pods_end_in_order": lambda r: _pod(r).update(terminationGracePeriodSeconds=8),
-    "disruptions_are_bounded": lambda r: r.one("PodDisruptionBudget")["spec"]["selector"][
-        "matchLabels"
-    ].update(x="y"),
+    "disruptions_are_bounded": lambda r: r.one("PodDisruptionBudget", "demo-tracker")["spec"][
+        "selector"
+    ]["matchLabels"].update(x="y"),
+    "disruptions_are_bounded: relays": lambda r: r.objects.remove(
+        r.one("PodDisruptionBudget", "demo-tracker-relays")
+    ),
     "pods_are_spread": lambda r: _pod(r).pop("topologySpreadConstraints"),
     "services_lead_somewhere": lambda r: _container(r)["ports"].pop(0),
     "ports_are_listened_at": lambda r: _container(r).update(
         args=_without(_container(r)["args"], "--metrics-listen")
     ),
-    "policies_allow_what_is_needed": lambda r: r.kind("NetworkPolicy")[0]["spec"]["egress"].pop(),
+    "policies_allow_what_is_needed": lambda r: r.one("NetworkPolicy", "demo-tracker")["spec"][
+        "egress"
+    ].pop(),
+    "policies_allow_what_is_needed: relays": lambda r: r.objects.remove(
+        r.one("NetworkPolicy", "demo-tracker-relays")
+    ),
+    "relays_pass_on": lambda r: _relay(r)["args"].remove("--set=relay=$(LOWMARK_TARGET)"),
+    "relays_pass_on: another service": lambda r: r.one("Service", "demo-tracker-relays")["spec"][
+        "selector"
+    ].update({"app.kubernetes.io/component": "tracker"}),
+    "probes_are_native: relays": lambda r: _relay(r).pop("readinessProbe"),
+    "secrets_stay_secret: relays": lambda r: r.one("Deployment")["spec"]["template"]["spec"][
+        "volumes"
+    ][1]["secret"].update(secretName="tracker-certificate"),
     "pipelines_are_right": lambda r: r.one("ConfigMap", "demo-tracker-pipelines")["data"].update(
         {"orders.yaml": "name: orders\nsegmints: [a]\n"}
     ),

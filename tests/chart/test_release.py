@@ -23,12 +23,15 @@ from tests.chart.pods import (
     tracker_pods,
 )
 from tests.chart.rendering import CHART, render, values_of
+from tests.waits import HANG_S
+from tracker.client import Credentials, RefusedError, SecureTarget, Subscriber
+
+PIPELINES = {"orders": {"segments": ["ship"], "fronts": ["shop"]}}
 
 
 def test_what_is_on_a_volume_outlives_the_pod(tmp_path: Path) -> None:
     """The default values: SQLite, one shard, no standby, TLS and tokens."""
-    pipelines = {"orders": {"segments": ["ship"], "fronts": ["shop"]}}
-    rendered = render({**values_of(CHART / "ci" / "default-values.yaml"), "pipelines": pipelines})
+    rendered = render({**values_of(CHART / "ci" / "default-values.yaml"), "pipelines": PIPELINES})
     api = ClusterApi(tmp_path / "cluster")
     host = Host(tmp_path, secrets=api.kept, api=api)
     addresses = loopback_addresses(1)
@@ -50,4 +53,42 @@ def test_what_is_on_a_volume_outlives_the_pod(tmp_path: Path) -> None:
                 kubelet.end()
                 pod.terminate(process)
     finally:
+        api.close()
+
+
+def test_a_relay_passes_on_to_clients_of_the_release_by_a_certificate_of_its_own(
+    tmp_path: Path,
+) -> None:
+    rendered = render({"relays": {"replicas": 1}, "pipelines": PIPELINES})
+    api = ClusterApi(tmp_path / "cluster")
+    host = Host(tmp_path, secrets=api.kept, api=api)
+    addresses = loopback_addresses(2)
+    pods = tracker_pods(rendered, host, addresses[:1])
+    names_of_all(rendered, host, addresses[:1])
+    (name,) = (o["metadata"]["name"] for o in rendered.kind("Deployment"))
+    pods.append(other_pod(rendered, "Deployment", name, addresses[1], host))
+    host.names[f"{name}.{rendered.namespace}.svc.cluster.local"] = addresses[1]
+    kubelets = []
+    try:
+        install(rendered, host)
+        for pod in pods:
+            process = pod.process(tmp_path / f"{pod.name}.log")
+            process.start()
+            kubelets.append(Kubelet(pod, process))
+            kubelets[-1].wait_until_ready()
+        job = other_pod(rendered, "Job", "demo-lowmark-pipelines", "127.0.0.1", host)
+        assert job.run().returncode == 0
+        given = job.environment()
+        files = [
+            given[f"LOWMARK_{each}"] for each in ("TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE")
+        ]
+        client = SecureTarget((f"{addresses[1]}:7070",), Credentials(*files))
+        with Subscriber(client, "orders") as subscriber:
+            assert subscriber.min_time("ship", HANG_S) == 0
+        with Subscriber(client, "another") as stranger, pytest.raises(RefusedError):
+            stranger.min_time(timeout_s=HANG_S)
+    finally:
+        for kubelet in kubelets:
+            kubelet.end()
+            kubelet.pod.terminate(kubelet.process)
         api.close()

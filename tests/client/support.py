@@ -10,11 +10,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import tracker
-from tests.waits import HANG_S
-from tracker.client import NodeClient, Subscriber, Update
+from tests.waits import HANG_S, until
+from tracker.client import NodeClient, RefusedError, Subscriber, Update
 from tracker.client.connection import parse_targets
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent, TimeKind
+from tracker.core.model import (
+    Cells,
+    Edge,
+    Heartbeat,
+    PipelineSpec,
+    RefusalCode,
+    TickContent,
+    TimeKind,
+)
 from tracker.core.model.slots import FOREVER
 
 TWO_SEGMENTS = PipelineSpec(
@@ -130,3 +138,24 @@ def never_back(updates: list[Update]) -> bool:
 
 def reaches(slot: int, segment: str | None = None) -> Callable[[Update], bool]:
     return lambda update: update.segment == segment and update.min_time >= slot
+
+
+def delete(running: EmbeddedTracker) -> None:
+    """The pipeline `two`, with all that is open in it."""
+    admin = running.admin()
+    admin.delete("two", admin.pipeline("two").state.generation, drop_open=True)
+
+
+def use_again(running: EmbeddedTracker) -> None:
+    """Deletes the pipeline `two`, and registers another one under its name."""
+    delete(running)
+
+    def is_free() -> bool:
+        try:
+            running.register(TWO_SEGMENTS)
+        except RefusedError as error:
+            assert error.refusal.code is RefusalCode.NOT_READY
+            return False
+        return True
+
+    until(is_free)

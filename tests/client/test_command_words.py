@@ -248,6 +248,18 @@ def test_what_is_no_moment_is_wrong_usage(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("mark", ["/data/orders", "hive:orders", "delta:", "iceberg"])
+def test_a_mark_that_is_none_is_refused_and_nothing_is_begun(
+    running: EmbeddedTracker, tmp_path: Path, mark: str
+) -> None:
+    running.register(TWO_SEGMENTS)
+    record = str(tmp_path / "record")
+    result = run(running.target, "periods", "follow", "--record", record, "--mark", mark)
+    assert result.exit_code == WRONG_USAGE
+    assert f"--mark {mark!r} is none of partition:FOLDERS" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_list_of_no_period_says_so(running: EmbeddedTracker) -> None:
     running.register(TWO_SEGMENTS)
     none = run(running.target, "periods", "list", "--from", "now")

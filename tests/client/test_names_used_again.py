@@ -11,8 +11,8 @@ import pytest
 import tracker
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
-from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
-from tests.waits import HANG_S, until
+from tests.client.support import delete, done, joined_front, promise, use_again
+from tests.waits import HANG_S
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient, RefusedError, Subscriber
 from tracker.client.refusals import refusal_of
@@ -35,25 +35,6 @@ def subscriber(running: EmbeddedTracker, front: NodeClient) -> Subscriber:
     assert subscriber.wait_until(HEARD, timeout_s=HANG_S)
     assert subscriber.min_time() == HEARD
     return subscriber
-
-
-def delete(running: EmbeddedTracker) -> None:
-    admin = running.admin()
-    admin.delete("two", admin.pipeline("two").state.generation, drop_open=True)
-
-
-def use_again(running: EmbeddedTracker) -> None:
-    delete(running)
-
-    def is_free() -> bool:
-        try:
-            running.register(TWO_SEGMENTS)
-        except RefusedError as error:
-            assert error.refusal.code is RefusalCode.NOT_READY
-            return False
-        return True
-
-    until(is_free)
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,9 @@ class Follows:
         self._environment, self._errors = environment_of(directory), directory / "follow.log"
         self._arguments = [
             "periods", "follow", "--pipeline", "p", "--segment", "first", "--target", target,
-            "--record", str(directory / "record.json"), "--mark-delta", self.delta.location,
-            "--mark-iceberg", self.iceberg.name, "--mark-partition",
-            f"{self.files}/dt={{start:%Y-%m-%d}}/hour={{start:%H}}",
-            "--mark-openlineage", lineage, "--mark-openlineage", str(self.events),
+            "--record", str(directory / "record.json"), "--mark", f"partition:{self.files}/dt={{start:%Y-%m-%d}}/hour={{start:%H}}",
+            "--mark", f"delta:{self.delta.location}", "--mark", f"iceberg:{self.iceberg.name}",
+            "--mark", f"openlineage:{lineage}", "--mark", f"openlineage:{self.events}",
         ]  # fmt: skip
         self.delta.append()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -12,7 +13,15 @@ from typing import Any
 import pytest
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.client.support import (
+    TWO_SEGMENTS,
+    consume,
+    create,
+    done,
+    joined_front,
+    promise,
+    use_again,
+)
 from tests.dashboard.scene import Showing
 from tests.dashboard.test_http import asked, connected
 from tests.waits import HANG_S, until
@@ -238,3 +247,23 @@ def test_a_second_request_waits_for_the_end_of_the_stream(
         while part := connection.sock.recv(65_536):
             said += part
     assert said.count(b"HTTP/1.1 200") == 2 and b'"openapi"' in said
+
+
+def test_who_comes_while_the_subscription_is_cut_off_hears_of_the_pipeline_that_has_the_name_now(
+    running: EmbeddedTracker, showing: Showing, front: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_cut_off(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    with closing(Listening(showing)) as before:
+        assert before.next()["min_time"] == 5
+        monkeypatch.setattr("tracker.client.subscriber._AsyncStream.pause", is_cut_off)
+        running.stop_shard(0)
+        running.start_shard(0)
+        with closing(Listening(showing)) as meanwhile:
+            assert meanwhile.next()["min_time"] == 5, "it is the same as before"
+        use_again(running)
+        with closing(Listening(showing)) as after:
+            assert after.next()["min_time"] == 0
+        fields = before.lines()
+        assert fields["event"] == "refused" and "another one has its name" in fields["data"]

@@ -28,7 +28,7 @@ from tests.kubernetes.releases import Record
 SABOTAGES = {
     "root": ("templates/_helpers.tpl", "runAsNonRoot: true\nrunAsUser: 65532", "runAsUser: 0"),
     "budget": (
-        "templates/poddisruptionbudget.yaml", "component: tracker", "component: trackers",
+        "templates/poddisruptionbudget.yaml", "component: {{ $component }}", "component: none",
     ),
     "claims": ("templates/statefulset.yaml", "whenScaled: Retain", "whenScaled: Delete"),
     "rights": ("templates/credentials.yaml", "verbs: [get, update]", "verbs: [get, update, delete]"),

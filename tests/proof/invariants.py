@@ -11,12 +11,16 @@ from z3 import And, Implies, Not, Or, Xor
 from tests.proof.logic import Formula, Invariant, State
 from tests.proof.protocol import (
     consumed,
+    counted,
     counts,
     durable,
+    has_said,
     in_cut,
+    is_one,
     leads,
     seen_to_have,
     takes_part,
+    touches,
 )
 
 INVARIANTS: dict[str, Invariant] = {}
@@ -126,6 +130,7 @@ def items_come_of_something(now: State, i: Any) -> Formula:
     comes = And(
         Not(now.late(parent)),
         now.reaches(now.at(parent), now.at(i)),
+        now.labeller(parent) == now.labeller(i),
         now.earlier(now.origin(parent), t),
         Or(now.consumer(parent) == t, held),
     )
@@ -184,7 +189,7 @@ def homes_keep_the_order_of_nodes(now: State, t: Any, u: Any) -> Formula:
 def logs_are_of_one_home(now: State, s: Any, t: Any, u: Any) -> Formula:
     """What stands ahead of an entry is accepted, and not behind it: by the same home, or it is applied everywhere."""
     both = And(now.accepted(t), now.accepted(u), Not(now.ahead(u, t)))
-    known = Or(now.home(t) == now.home(u), now.applied(s, t))
+    known = Or(now.home(t) == now.home(u), Not(is_one(now, s)), now.applied(s, t))
     return Implies(now.ahead(t, u), And(both, known))
 
 
@@ -232,9 +237,11 @@ def ticks_begin_generations(now: State, s: Any, t: Any) -> Formula:
 
 
 @invariant
-def all_begin_before_there_is_anything(now: State, s: Any, i: Any) -> Formula:
-    """Rule 9: when there is an item of this generation, every process has begun it."""
-    return Implies(And(now.published(now.origin(i)), Not(now.late(i))), now.began(s))
+def what_there_is_comes_of_a_granted_front(now: State, i: Any) -> Formula:
+    """Rule 9: an item of this generation, or what it came of, was labelled by a front that was granted in it."""
+    return Implies(
+        And(now.published(now.origin(i)), Not(now.late(i))), now.granted(now.labeller(i))
+    )
 
 
 @invariant
@@ -276,11 +283,12 @@ def reported_promises_come_behind_items(now: State, r: Any, f: Any, a: Any, i: A
 
 
 @invariant
-def reports_have_an_order(now: State, r: Any, r0: Any, t: Any) -> Formula:
-    """A newer report of a shard says no less is applied."""
+def reports_have_an_order(now: State, r: Any, r0: Any, t: Any, q: Any) -> Formula:
+    """A newer report of a shard says no less is applied, and no fewer shards count."""
     newer = And(now.made(r), now.made(r0), now.sender(r) == now.sender(r0))
     more = Implies(now.says_applied(r0, t), now.says_applied(r, t))
-    return Implies(now.newer(r, r0), And(newer, more))
+    as_many = Implies(now.says_counted(r0, q), now.says_counted(r, q))
+    return Implies(now.newer(r, r0), And(newer, more, as_many))
 
 
 @invariant
@@ -346,11 +354,13 @@ def whole_reports_say_what_they_leave_out(now: State, w: Any, t: Any) -> Formula
 
 
 @invariant
-def views_are_reports(now: State, p: Any, r: Any, r0: Any, t: Any) -> Formula:
+def views_are_reports(now: State, p: Any, r: Any, r0: Any, t: Any, q: Any) -> Formula:
     """A process goes by one report of each shard."""
     one = Implies(And(now.goes_by(p, r0), now.sender(r0) == now.sender(r)), r0 == r)
-    says = now.seen(p, now.sender(r), t) == now.says_applied(r, t)
-    return Implies(now.goes_by(p, r), And(now.made(r), one, says))
+    s = now.sender(r)
+    says = now.seen(p, s, t) == now.says_applied(r, t)
+    counted_there = now.seen_counted(p, s, q) == now.says_counted(r, q)
+    return Implies(now.goes_by(p, r), And(now.made(r), one, says, counted_there))
 
 
 @invariant
@@ -413,12 +423,150 @@ def fronts_are_seen_pinned(now: State, p: Any, s: Any, f: Any) -> Formula:
     return Implies(seen_to_have(now, p, s, f), pinned)
 
 
+def _labels_nothing(now: State, f: Any, a: Any, i: Any) -> Formula:
+    """A front will label nothing at a place, since it has promised so or has left, and has not labelled this item there."""
+    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)))
+    return And(
+        Or(now.promised(f, a), now.published(now.leaves(f))),
+        Not(And(labelled, now.published(now.origin(i)))),
+    )
+
+
 @invariant
-def grants_are_the_largest_pins(now: State, f: Any, s: Any, a: Any) -> Formula:
-    """Rule 8: a grant lies at or above the durable pin of every shard."""
+def grants_are_the_largest_pins(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """Rule 8: a front is granted nothing that any shard has pinned it beyond, but where it will never label anything."""
+    pinned = And(now.granted(f), now.pinned(s, f), now.pin(s, f, a))
+    return Implies(pinned, Or(now.grant(f, a), _labels_nothing(now, f, a, i)))
+
+
+@invariant
+def nor_what_a_shard_would_pin_it_beyond(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """Rule 8: and nothing beyond which a shard would pin it that has yet to hear of it."""
+    not_pinned = And(now.granted(f), Not(now.pinned(s, f)), now.feeds(f, a), has_said(now, s, a))
     return Implies(
-        now.granted(f),
-        And(now.kept(s, f), Implies(now.pin(s, f, a), now.grant(f, a))),
+        not_pinned,
+        Or(now.grant(f, a), _labels_nothing(now, f, a, i), now.applied(s, now.leaves(f))),
+    )
+
+
+@invariant
+def grants_are_of_homes(now: State, f: Any) -> Formula:
+    """Rule 8: whoever has granted a front owns slots, has begun the generation, and has applied its joining."""
+    h = now.granter(f)
+    there = And(now.owns(h), now.began(h), now.applied(h, now.joins(f)))
+    return Implies(now.granted(f), there)
+
+
+@invariant
+def pins_are_behind_what_was_announced(now: State, s: Any, f: Any, a: Any) -> Formula:
+    """Rule 8: a pin is behind what its shard has announced, durably if it is durable itself; and what is announced durably beyond a pin rests on a
+    durable one."""
+    behind = And(now.feeds(f, a), now.announced(s, a), Implies(now.kept(s, f), now.recorded(s, a)))
+    beyond = And(now.pinned(s, f), now.feeds(f, a), now.recorded(s, a), Not(now.pin(s, f, a)))
+    return And(
+        Implies(And(now.pinned(s, f), now.pin(s, f, a)), behind), Implies(beyond, now.kept(s, f))
+    )
+
+
+# --- shards that join -----------------------------------------------------------------------------
+
+
+@invariant
+def who_is_not_there_does_nothing(
+    now: State, s: Any, t: Any, f: Any, r: Any, b: Any, i: Any
+) -> Formula:
+    """Rule 10: a shard that has not begun knows nothing."""
+    does = Or(
+        now.began(s), now.past(s), now.applied(s, t), now.untold(s, t), now.kept(s, f), now.told_before(s, b), now.spoke(s),
+        now.seen(s, s, t), now.heard(s, s), now.latest(s, r), And(now.made(r), now.sender(r) == s), now.inside(s, t), now.welcome(s),
+        now.passed(s, f, b), And(now.open(i), now.owner(i) == s),
+    )  # fmt: skip
+    return Implies(does, now.there(s))
+
+
+@invariant
+def shards_join_before_they_count(now: State, p: Any, s: Any) -> Formula:
+    """Rule 10: who counts a shard is there, and that one has joined, so it is there as well."""
+    return And(
+        Implies(now.counts_in(p, s), And(now.there(p), now.joined(s))),
+        Implies(now.joined(s), And(now.there(s), Not(now.given_up(s)))),
+        Implies(now.heard(p, s), counted(now, p, s)),
+        Implies(Or(now.spoke(p), now.welcome(p)), now.counts_in(p, p)),
+    )
+
+
+@invariant
+def owners_count_everywhere(now: State, p: Any, h: Any) -> Formula:
+    """Rule 10: a shard that owns slots counts at each one that there is; and it counts each that has announced something, or may."""
+    may = Or(now.spoke(p), now.welcome(p))
+    return Implies(
+        now.owns(h),
+        And(
+            now.joined(h),
+            Implies(is_one(now, p), now.counts_in(p, h)),
+            Implies(may, now.counts_in(h, p)),
+        ),
+    )
+
+
+@invariant
+def entries_are_of_owners(now: State, t: Any, i: Any) -> Formula:
+    """Rule 10: what is logged is of a home that has slots, and touches the items of owners."""
+    owned = Implies(touches(now, t, i), now.owns(now.owner(i)))
+    return Implies(now.accepted(t), And(now.owns(now.home(t)), owned))
+
+
+@invariant
+def reports_say_who_counts(now: State, p: Any, s: Any, q: Any, r: Any) -> Formula:
+    """Rule 10: who counts at a shard, by what it has reported, does."""
+    says = And(now.made(r), now.sender(r) == s, now.says_counted(r, q))
+    seen = now.seen_counted(p, s, q)
+    return And(Implies(Or(says, seen), now.counts_in(s, q)), Implies(seen, now.heard(p, s)))
+
+
+@invariant
+def grants_wait_for_whom_their_shard_counts(now: State, p: Any, s: Any, f: Any, r: Any) -> Formula:
+    """Rule 8: a front that a shard has granted is pinned by each that counted there before, durably: so by each that counted when it reported what
+    does not have the front yet."""
+    h, joined = now.granter(f), now.joins(f)
+    before = And(
+        now.made(r), now.sender(r) == h, now.says_counted(r, s), Not(now.says_applied(r, joined))
+    )
+    seen_before = And(now.seen_counted(p, h, s), Not(now.seen(p, h, joined)))
+    welcome = And(now.welcome(s), Not(now.seen_counted(s, h, s)))
+    known = Or(before, seen_before, welcome, now.counted_first(h, s))
+    return And(
+        Implies(now.counted_first(h, s), now.counts_in(h, s)),
+        Implies(And(now.granted(f), known), now.kept(s, f)),
+    )
+
+
+@invariant
+def what_newcomers_say_another_one_has_said(now: State, p: Any, b: Any) -> Formula:
+    """Rule 10: a shard that has not spoken yet has announced what another one has, durably, that had spoken."""
+    q = now.first(b)
+    said = Or(now.recorded(p, b), now.told_before(p, b))
+    return And(
+        Implies(And(now.announced(p, b), Not(now.spoke(p))), now.recorded(p, b)),
+        Implies(said, Or(now.base(b), now.known(b))),
+        Implies(now.known(b), And(now.spoke(q), Or(now.recorded(q, b), now.told_before(q, b)))),
+    )
+
+
+@invariant
+def where_a_generation_begins_is_announced(now: State, p: Any, b: Any) -> Formula:
+    """Rule 9: who has begun the generation has announced, durably, all below where it begins, and what it has told before."""
+    told = Or(now.base(b), now.told_before(p, b))
+    return Implies(And(now.began(p), told), now.recorded(p, b))
+
+
+@invariant
+def what_was_inside_stays(now: State, p: Any, t: Any, u: Any, i: Any) -> Formula:
+    """Rule 10: what was inside M when a further shard counted is a prefix of each log, and has no part for that one."""
+    seen = Implies(touches(now, t, i), now.seen(p, now.owner(i), t))
+    return Implies(
+        And(now.inside(p, t), is_one(now, p)),
+        And(now.seen(p, p, t), seen, Implies(now.ahead(u, t), now.inside(p, u))),
     )
 
 
@@ -426,16 +574,23 @@ def grants_are_the_largest_pins(now: State, f: Any, s: Any, a: Any) -> Formula:
 
 
 @invariant
-def what_reaches_an_announced_place_is_done(now: State, p: Any, b: Any, i: Any, s: Any) -> Formula:
-    """Rule 7: an item that is published and reaches an announced place was created and consumed, and every shard has applied that."""
+def what_leads_to_an_announced_place_is_announced(now: State, p: Any, a: Any, b: Any) -> Formula:
+    """Rule 7: durably as well, and in generations before."""
+    of_them = (now.announced, now.recorded, now.told_before)
+    return And([Implies(And(told(p, b), now.reaches(a, b)), told(p, a)) for told in of_them])
+
+
+@invariant
+def what_reaches_an_announced_place_is_done(now: State, p: Any, b: Any, i: Any) -> Formula:
+    """Rule 7: an item that is published and reaches an announced place was created and consumed, and its owner has applied that."""
     reaches = And(
-        now.announced(p, b),
+        has_said(now, p, b),
         now.reaches(now.at(i), b),
         now.published(now.origin(i)),
         Not(now.late(i)),
     )
-    is_applied = partial(now.applied, s)
-    created = And(is_applied(now.origin(i)), is_applied(now.creator(i)))
+    is_applied = partial(now.applied, now.owner(i))
+    created = And(durable(now, now.origin(i)), is_applied(now.creator(i)))
     return Implies(reaches, And(created, consumed(now, i, is_applied)))
 
 
@@ -444,7 +599,7 @@ def no_front_can_label_what_reaches_it(now: State, p: Any, b: Any, f: Any, a: An
     """Rules 7 and 8: where a front feeds what reaches an announced place, it has promised, left, or is granted more; or it has no grant, and this
     process no pin below."""
     return Implies(
-        And(now.announced(p, b), leads(now, f, a, b)),
+        And(has_said(now, p, b), leads(now, f, a, b)),
         Or(
             now.promised(f, a),
             now.published(now.leaves(f)),

@@ -22,7 +22,7 @@ Formula = Any
 Relation = Callable[..., Formula]
 
 LETTERS = {
-    "s": "shard", "p": "shard", "q": "shard", "n": "node", "f": "front", "t": "tick", "u": "tick", "i": "item",
+    "s": "shard", "p": "shard", "q": "shard", "h": "shard", "n": "node", "f": "front", "t": "tick", "u": "tick", "i": "item",
     "j": "item", "a": "place", "b": "place", "r": "report", "w": "whole",
 }  # fmt: skip
 """By the first letter of a variable its sort."""
@@ -80,12 +80,19 @@ class Universe:
     def _quantified(
         self, quantifier: Any, list_of: Any, body: Callable[..., Formula], names: list[str] | None
     ) -> Formula:
-        names = variables(body) if names is None else names
+        bound = self.constants(variables(body) if names is None else names, f"!{next(_fresh)}")
+        formula = body(*bound)
         if self.bounded:
-            cases = product(*(self.things[LETTERS[name[0]]] for name in names))
-            return list_of([body(*each) for each in cases])
-        bound = self.constants(names, f"!{next(_fresh)}")
-        return quantifier(bound, body(*bound)) if bound else body()
+            return list_of([*self._cases(formula, bound)])
+        return quantifier(bound, formula) if bound else formula
+
+    def _cases(self, formula: Formula, bound: list[Any]) -> Iterator[Formula]:
+        """A formula with each thing that there is for each of these. It is said once, and the solver's library fills in the rest: in Python all
+        cases would take many times as long."""
+        for things in product(
+            *(self.things[each.sort().name().partition("_")[0]] for each in bound)
+        ):
+            yield z3.substitute(formula, *zip(bound, things, strict=True))
 
     def beginning(self, **there: Relation) -> State:
         """Nothing has happened, and no relation holds but what is there."""
@@ -101,8 +108,12 @@ class Universe:
         """Every relation is the same in both."""
         for name, kind in self.vocabulary.changing.items():
             if one.meanings[name] is not other.meanings[name]:
-                for things in product(*(self.things[sort] for sort in kind.split())):
-                    yield one.meanings[name](*things) == other.meanings[name](*things)
+                bound = [
+                    z3.Const(f"{sort}!{k}", self.sorts[sort]) for k, sort in enumerate(kind.split())
+                ]
+                yield from self._cases(
+                    one.meanings[name](*bound) == other.meanings[name](*bound), bound
+                )
 
 
 class State:

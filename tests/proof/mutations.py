@@ -13,7 +13,7 @@ from typing import Any
 from z3 import And, Implies, Not, Or, Xor
 
 from tests.proof.logic import Effect, Formula, State
-from tests.proof.protocol import in_cut, leads, seen_to_have, touches
+from tests.proof.protocol import all_counted, in_cut, leads, seen_to_have, touches
 from tests.proof.runs import Plant
 
 FALSE_ANNOUNCEMENT = "nothing below min time is open"
@@ -38,6 +38,10 @@ BOTH = f"{TICK} receive"
 """A tick that one shard has applied, or both."""
 CAUGHT_UP = "report send hear report announce"
 """A shard hears from the other, and announces something."""
+ALONE = "publish accept commit report keep_pin grant_front"
+"""A front joins at the only shard that counts there."""
+COUNTED = "bootstrap join count_in/p=1,s=2 count_in/p=2,s=2"
+"""The second shard begins, and counts at both."""
 BEGUN = f"begin_generation {JOINED}"
 """The last process has begun the generation, and then a front joins."""
 
@@ -59,6 +63,8 @@ class Mutation:
     breaks: str = FALSE_ANNOUNCEMENT
     restarted: bool = False
     """Whether its story begins with some in the generation before."""
+    joining: int = 0
+    """How many shards are not there when it begins."""
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -73,6 +79,7 @@ def mutation(
     breaks: str = FALSE_ANNOUNCEMENT,
     *,
     restarted: bool = False,
+    joining: int = 0,
     **sizes: int,
 ) -> Callable[[Plant], Plant]:
     """A plant as a mutation by its name, with its docstring as what it breaks."""
@@ -81,7 +88,7 @@ def mutation(
         name = plant.__name__.replace("_", "-")
         says = (plant.__doc__ or "").strip()
         MUTATIONS[name] = Mutation(
-            name, stage, rule, says, step, plant, story, breaks, restarted, sizes
+            name, stage, rule, says, step, plant, story, breaks, restarted, joining, sizes
         )
         return plant
 
@@ -200,7 +207,7 @@ def greatest_promise(now: State, effect: Effect, given: Mapping[str, Any]) -> Ef
 @mutation("a", 5, "announce", f"{JOINED} publish crash announce")
 def announced_before_caught_up(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A process announces before it has heard every shard."""
-    return without(effect, "every shard was heard")
+    return without(effect, "every shard was heard", "and counts it")
 
 
 @mutation("a", 7, "announce", f"{JOINED} {BOTH} {CAUGHT_UP} publish", report=4)
@@ -208,7 +215,9 @@ def no_graph(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """What is open in one segment does not hold the segments that it leads to."""
     p, news = given["p"], given["news"]
     alone = now.every(lambda b, i: Implies(And(news(b), now.seen_open(p, i)), now.at(i) != b))
-    return instead(effect, "nothing open reaches it", alone)
+    return without(
+        instead(effect, "nothing open reaches it", alone), "what leads there is announced"
+    )
 
 
 @mutation("a", 5, "hear_whole", LET_GO, shard=3, report=8, whole=6)
@@ -294,11 +303,14 @@ def announcements_forgotten_by_a_restart(
 # --- (b) fronts that join, leave, are pinned and granted ------------------------------------------
 
 
-@mutation("b", 8, "grant_front", f"{HEARD} {JOINED} publish", report=4, whole=2)
+@mutation("b", 8, "grant_front", f"{HEARD} record {JOINED} publish", report=4, whole=2)
 def smallest_pin_granted(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A front is granted the smallest pin."""
     f, gives = given["f"], given["given"]
-    smallest = now.every(lambda a: Implies(now.every(lambda s: now.pin(s, f, a)), gives(a)))
+    p = given["p"]
+    smallest = now.every(
+        lambda a: Implies(all_counted(now, p, lambda s: now.pin(s, f, a)), gives(a))
+    )
     return instead(effect, "from the largest pin on", smallest)
 
 
@@ -343,28 +355,33 @@ def leaving_does_not_touch(now: State, effect: Effect, given: Mapping[str, Any])
     return without(effect, "fronts that have left outside M hold it")
 
 
-@mutation("b", 8, "report", f"{HEARD} {JOINED} publish publish", report=4, whole=2)
+@mutation("b", 8, "announce", f"{HEARD} record {JOINED} publish publish", report=4, whole=2)
 def pinned_by_the_fed_segment_alone(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A front is pinned by what was announced of its own segment, whatever was announced of those behind it."""
+    return without(effect, "what leads there is announced")
+
+
+@mutation("b", 8, "report", f"{HEARD} {JOINED} publish", report=4, whole=2)
+def pinned_by_what_was_said(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A front is pinned by the min times that have been said, not by those that are in the log and will be."""
     s, pins = given["s"], given["pins"]
-    alone = now.every(lambda f, a: pins(f, a) == And(now.feeds(f, a), now.announced(s, a)))
-    return instead(effect, "pins are behind what was announced", alone)
+    said = now.every(lambda f, a: pins(f, a) == And(now.feeds(f, a), now.recorded(s, a)))
+    return instead(effect, "pins are behind what was announced", said)
 
 
 @mutation(
     "b",
     8,
     "crash",
-    f"{JOINED} crash report keep_pin send_whole hear_whole {TICK} report announce",
+    f"{JOINED} crash report send_whole hear_whole {TICK} report announce",
     report=4,
     whole=2,
 )
 def pins_computed_anew(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A process that comes back pins fronts anew, and further than before."""
     p = given["p"]
-    return replace(
-        effect, then={**effect.then, "pinned": lambda s, f: And(s != p, now.pinned(s, f))}
-    )
+    further = lambda s, f, a: Or(now.pin(s, f, a), And(s == p, now.feeds(f, a)))  # noqa: E731
+    return replace(effect, then={**effect.then, "pin": further})
 
 
 @mutation("b", 8, "publish", f"{JOINED} {BOTH} {CAUGHT_UP} publish", report=4)
@@ -439,7 +456,9 @@ def taken_for_late(now: State, effect: Effect, given: Mapping[str, Any]) -> Effe
 )
 def begun_below_what_was_told(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
     """A process begins a generation where it was told to, though it has told more of the whole pipeline."""
-    return without(effect, "it stands by what it has told")
+    s = given["s"]
+    there = lambda p, b: Or(now.announced(p, b), And(p == s, now.base(b)))  # noqa: E731
+    return replace(effect, then={**effect.then, "announced": there, "recorded": there})
 
 
 @mutation("c", 9, "begin_generation", f"{BEGUN} {BOTH} {CAUGHT_UP}", report=4, restarted=True)
@@ -532,3 +551,64 @@ def node_taken_up_too_early(now: State, effect: Effect, given: Mapping[str, Any]
         now.ahead(u, u2), And(u2 == t, now.accepted(u), now.home(u) == now.home(t))
     )
     return without(replace(effect, then=then), "and everywhere, if they are in another log")
+
+
+# --- (d) shards that join -------------------------------------------------------------------------
+
+
+@mutation("d", 10, "announce", f"bootstrap {HEARD} {ALONE} publish", joining=1)
+def newcomer_announces_before_it_counts(
+    now: State, effect: Effect, given: Mapping[str, Any]
+) -> Effect:
+    """A shard that is only bootstrapping announces."""
+    return without(effect, "it has joined", "and counts it")
+
+
+@mutation(
+    "d", 10, "announce", f"bootstrap join count_in/p=2,s=2 {HEARD} {ALONE} publish", joining=1
+)
+def newcomer_announces_before_all_count_it(
+    now: State, effect: Effect, given: Mapping[str, Any]
+) -> Effect:
+    """A shard that has joined announces before it has heard from every other one that counts it."""
+    return without(effect, "and counts it")
+
+
+@mutation("d", 8, "grant_front", f"{COUNTED} {HEARD} {ALONE} publish", joining=1)
+def newcomers_not_asked_for_pins(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A front is granted when the shards have pinned it that own slots: one that has joined may have announced more."""
+    p, f, gives = given["p"], given["f"], given["given"]
+    pinned = now.every(lambda s: Implies(now.owns(s), seen_to_have(now, p, s, f)))
+    largest = now.every(lambda s, a: Implies(And(now.owns(s), now.pin(s, f, a)), gives(a)))
+    asked = instead(effect, "every shard has pinned it", pinned)
+    return instead(asked, "from the largest pin on", largest)
+
+
+@mutation(
+    "d",
+    10,
+    "give_slots",
+    f"bootstrap join count_in/p=2,s=2 give_slots {ALONE} {BOTH} report announce",
+    joining=1,
+)
+def slots_given_before_all_count(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A shard is given slots before all others have heard that it has joined."""
+    return without(effect, "all count all")
+
+
+@mutation(
+    "d",
+    10,
+    "bootstrap",
+    f"report announce publish accept commit report bootstrap crash report keep_pin grant_front join count_in/p=1,s=2 "
+    f"count_in/p=2,s=2 give_slots {TICK} report send_whole report hear_whole announce",
+    joining=1,
+    report=5,
+)
+def pins_taken_over_that_may_be_lost(
+    now: State, effect: Effect, given: Mapping[str, Any]
+) -> Effect:
+    """A shard begins with a pin that is not durable where it comes from: that one loses it, and pins the front anew, lower."""
+    s, q = given["s"], given["q"]
+    then = {**effect.then, "kept": lambda p, f: Or(now.kept(p, f), And(p == s, now.pinned(q, f)))}
+    return without(replace(effect, then=then), "its pins are durable")

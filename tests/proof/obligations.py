@@ -57,9 +57,9 @@ class Proof:
         steps = only or STEPS if planted is None else [planted.step]
         self.steps = [step for name, step in STEPS.items() if name in steps]
         self.facts = [*fixed_facts(self.now).values()]
-        self.held = [
-            each.everywhere(self.now) for name, each in INVARIANTS.items() if name != COMES_OF
-        ]
+        self.held = {
+            name: each.everywhere(self.now) for name, each in INVARIANTS.items() if name != COMES_OF
+        }
 
     def obligations(self) -> Iterator[Obligation]:
         if self.planted is None:
@@ -80,7 +80,7 @@ class Proof:
             yield Obligation(f"beginning: {each.name}", (*self.facts, false))
 
     def kept_by(self, step: Step) -> Iterator[Obligation]:
-        """Where all invariants hold, each of them holds behind the step."""
+        """Where all invariants hold, each of them holds behind the step. One that says the same behind it rests on itself alone."""
         given, effect = step.take(self.now)
         if self.planted is not None:
             effect = self.planted.plant(self.now, effect, given)
@@ -95,9 +95,12 @@ class Proof:
             things = self._things(each)
             items = _items(variables(each.body, 1), things) + taking_part
             of_items = [asked(i) for asked in effect.of_items.values() for i in items]
-            false = z3.Not(each.of(afterwards, *things))
-            premises = (*self._premises(items), *lemmas, *effect.when.values(), *of_items)
-            yield Obligation(f"{step.name}: {each.name}", (*premises, false))
+            said, says = each.of(self.now, *things), each.of(afterwards, *things)
+            if said.eq(says) and each.name != COMES_OF:
+                premises = (self.held[each.name],)
+            else:
+                premises = (*self._premises(items), *lemmas, *effect.when.values(), *of_items)
+            yield Obligation(f"{step.name}: {each.name}", (*premises, z3.Not(says)))
 
     def _least_counterexample(self, effect: Effect, inside: Callable[..., Any]) -> Obligation:
         """The cut rule's lemma, by induction over the order in which ticks were published: an item of which it is false, though
@@ -121,7 +124,7 @@ class Proof:
 
     def _premises(self, items: list[Any]) -> list[Any]:
         comes = [INVARIANTS[COMES_OF].of(self.now, i) for i in items]
-        return [*self.facts, *self.held, *comes, *(goes_on(self.now, i) for i in items)]
+        return [*self.facts, *self.held.values(), *comes, *(goes_on(self.now, i) for i in items)]
 
 
 def _items(names: list[str], things: list[Any]) -> list[Any]:

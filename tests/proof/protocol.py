@@ -26,7 +26,11 @@ them. Where the consumption of an item came to another shard than its creation, 
 goes on was consumed before it is created. A sum by XOR does not mind; so what goes on for what is ordered as the cells lie, and not by
 time (`nearer`).
 
-Left out: pipelines that change or end; that the shards themselves come, go and are lost; vacant places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
+*Shards join* (rule 10): each begins at some moment with what another one knows, counts when it has joined, at each process as that hears of it, and may then
+be given slots and nodes. Those that the tracker began with are there, and count everywhere, from the beginning. A shard that has joined and not *spoken*, which is to
+announce something by itself, has announced what it began with, and somebody who has spoken had announced that before.
+
+Left out: pipelines that change or end; that shards leave and are lost; vacant places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
 Where the model lets more happen than the code does, this is said.
 """
 
@@ -48,14 +52,18 @@ VOCABULARY = Vocabulary(
         "joins": "front -> tick", "leaves": "front -> tick", "feeds": "front place", "promises": "tick front place",
         "abandoned": "tick", "hands_over": "tick",
         "came_of": "item -> item", "last": "item -> item", "nearer": "item item", "done": "item -> tick", "before": "tick", "after": "tick",
+        "base": "place", "granter": "front -> shard", "first": "place -> shard",
         # What reports say, and whole reports of them.
         "sender": "report -> shard", "follows": "report report", "says_applied": "report tick", "says_open": "report item",
-        "says_passed": "report front place", "says_touched": "report tick", "says_pinned": "report front",
+        "says_passed": "report front place", "says_touched": "report tick", "says_pinned": "report front", "says_counted": "report shard",
         "opens": "report", "tells": "whole -> report", "repeats": "whole tick", "let_go": "whole tick",
     },
     changing={
+        # Shards: which there are, which have joined, own slots, or were given up; whom each counts, and since when.
+        "there": "shard", "joined": "shard", "owns": "shard", "given_up": "shard", "counts_in": "shard shard",
+        "counted_first": "shard shard", "spoke": "shard", "welcome": "shard", "inside": "shard tick",
         # Generations: who has begun this one, who is in a later one, and what was told of the whole pipeline before.
-        "began": "shard", "past": "shard", "told_before": "shard place",
+        "began": "shard", "past": "shard", "told_before": "shard place", "known": "place",
         # Nodes: what is published, in which order, and how far fronts have promised.
         "published": "tick", "earlier": "tick tick", "promised": "front place",
         # Homes: what is accepted, and in which order.
@@ -68,7 +76,7 @@ VOCABULARY = Vocabulary(
         "posted": "whole",
         # What a process has heard of each shard.
         "heard": "shard shard", "goes_by": "shard report", "seen": "shard shard tick", "seen_open": "shard item",
-        "seen_passed": "shard shard front place", "touched": "shard shard tick", "needed": "shard tick",
+        "seen_passed": "shard shard front place", "seen_counted": "shard shard shard", "touched": "shard shard tick", "needed": "shard tick",
         # What a process has announced: appended, durable, told.
         "announced": "shard place", "recorded": "shard place", "told": "shard place",
     },
@@ -113,9 +121,25 @@ def durable(now: State, t: Any) -> Formula:
     return now.applied(now.home(t), t)
 
 
+def counted(now: State, p: Any, s: Any) -> Formula:
+    """A shard counts for another one: it is that one itself, or has joined, as that one has heard."""
+    return Or(s == p, now.counts_in(p, s))
+
+
+def all_counted(now: State, p: Any, is_so: Relation) -> Formula:
+    """Of every shard that counts for p this is so."""
+    return now.every(lambda s: Implies(counted(now, p, s), is_so(s)))
+
+
 def in_cut(now: State, p: Any, t: Any) -> Formula:
-    """A tick is inside M, as p knows it: every shard is known to have applied it (rule 6)."""
-    return now.every(lambda s: now.seen(p, s, t))
+    """A tick is inside M, as p knows it: every shard that counts is known to have applied it; or it was inside before
+    another one counted, and M never goes back (rule 6, `Vectors.add_shard`)."""
+    return Or(now.inside(p, t), all_counted(now, p, lambda s: now.seen(p, s, t)))
+
+
+def has_said(now: State, p: Any, b: Any) -> Formula:
+    """A process has announced a place, or told of it in a generation before; or this one begins beyond it."""
+    return Or(now.announced(p, b), now.told_before(p, b), now.base(b))
 
 
 def has(now: State, s: Any, f: Any) -> Formula:
@@ -180,6 +204,9 @@ def fixed_facts(now: State) -> dict[str, Formula]:
         "what other generations create is late": now.every(
             lambda i: Or(now.late(i), And(counts(now, now.creator(i)), counts(now, now.origin(i))))
         ),
+        "generations begin at a slot": now.every(
+            lambda a, b: Implies(And(now.base(b), now.reaches(a, b)), now.base(a))
+        ),
         "generations follow one another": now.every(
             lambda t: Not(And(now.before(t), now.after(t)))
         ),
@@ -226,39 +253,52 @@ def _is_the_same(now: State, i: Any, j: Any) -> Formula:
 
 
 def beginning(universe: Universe) -> State:
-    """Nothing has happened in this generation. Some may have begun it, where it is the first one: all below the slot at which it begins is
-    announced, and durable. With the others there is left what was open in the generation before, and promised."""
+    """Nothing has happened in this generation. Some shards are there, and own all slots. Some may have begun the generation, where it is the first
+    one. With the others there is left what was open in the generation before, and promised."""
     left = {
         name: universe.symbol(f"left_{name}", VOCABULARY.changing[name])
-        for name in ("began", "announced", "open", "passed")
+        for name in ("there", "began", "open", "passed")
     }
-    none = universe.beginning(began=left["began"])
-    floor = lambda p, b: And(none.began(p), left["announced"](p, b))  # noqa: E731
-    return none.then(
-        announced=floor,
-        recorded=floor,
-        open=lambda i: And(Not(none.began(none.owner(i))), left["open"](i)),
-        passed=lambda s, f, a: And(Not(none.began(s)), left["passed"](s, f, a)),
-    )
+    first, fixed = left["there"], universe.fixed
+
+    def began(s: Any) -> Formula:
+        return And(first(s), left["began"](s))
+
+    def waits(s: Any) -> Formula:
+        return And(first(s), Not(left["began"](s)))
+
+    def floor(p: Any, b: Any) -> Formula:
+        return And(began(p), fixed["base"](b))
+
+    return universe.beginning(
+        there=first, joined=first, owns=first, spoke=first,
+        counts_in=lambda s, p: And(first(s), first(p)),
+        counted_first=lambda s, p: And(began(s), first(p)),
+        began=began, announced=floor, recorded=floor,
+        open=lambda i: And(waits(fixed["owner"](i)), left["open"](i)),
+        passed=lambda s, f, a: And(waits(s), left["passed"](s, f, a)),
+    )  # fmt: skip
 
 
 # --- generations ----------------------------------------------------------------------------------
 
 
-@step(floor="place")
-def begin_generation(now: State, s: Any, floor: Relation) -> Effect:
+@step()
+def begin_generation(now: State, s: Any) -> Effect:
     """Rule 9: a process begins the generation (`Generations.begin_generation`, `Pipeline.begin_generation`): it drops its cells and fronts,
-    and all is announced below where it was told to begin, and below what it has told of the whole pipeline before. In the code this is at the first
+    and all is announced below where the generation begins, and below what it has told of the whole pipeline before. In the code this is at the first
     entry of any log that is of the generation; here it is at any moment."""
+
+    def floor(b: Any) -> Formula:
+        return Or(now.base(b), now.told_before(s, b))
+
     return Effect(
-        when={
-            "it is in one before": And(Not(now.began(s)), Not(now.past(s))),
-            "it stands by what it has told": now.every(
-                lambda b: Implies(now.told_before(s, b), floor(b))
-            ),
-        },
+        when={"it is in one before": And(now.there(s), Not(now.began(s)), Not(now.past(s)))},
         then={
             "began": adds(now.began, s),
+            "counted_first": lambda p, q: Or(
+                now.counted_first(p, q), And(p == s, now.counts_in(s, q))
+            ),
             **_dropped(now, s),
             "announced": lambda p, b: Or(now.announced(p, b), And(p == s, floor(b))),
             "recorded": lambda p, b: Or(now.recorded(p, b), And(p == s, floor(b))),
@@ -278,19 +318,51 @@ def begin_later_generation(now: State, s: Any) -> Effect:
     """Rule 9: a process begins a later generation, also one that has not begun this one (`Generations.begin_generation`). Of this one it has
     said what it has said; its cells and fronts are dropped, and what comes of this one is passed over."""
     return Effect(
-        when={"it is in none that is later": Not(now.past(s))},
+        when={"it is in none that is later": And(now.there(s), Not(now.past(s)))},
         then={"past": adds(now.past, s), **_dropped(now, s)},
     )
 
 
-@step()
-def tell_before(now: State, p: Any, b: Any) -> Effect:
-    """Rule 9: a process that has not begun the generation goes on in the one before, and tells someone how far the whole pipeline is
-    (`Reporter.publish`, `Pipeline.min_time`): any place, here."""
+@step(some="place")
+def tell_before(now: State, p: Any, some: Relation) -> Effect:
+    """Rule 9: a process that has not begun the generation goes on in the one before, and announces how far the whole pipeline is
+    (`Reporter.publish`, `Pipeline.min_time`): any places, here, by what it has heard in that generation of all that own slots."""
     return Effect(
-        when={"it is in one before": And(Not(now.began(p)), Not(now.past(p)))},
-        then={"told_before": adds(now.told_before, p, b)},
+        when={
+            "it is in one before": And(Not(now.began(p)), Not(now.past(p))),
+            "it has joined": now.counts_in(p, p),
+            "all counted it in that one": now.every(
+                lambda h: Implies(
+                    now.owns(h),
+                    And(now.counts_in(h, p), Implies(now.began(h), now.counted_first(h, p))),
+                )
+            ),
+            "a whole pipeline is at a slot": now.every(
+                lambda a, b: Implies(And(some(b), now.reaches(a, b)), some(a))
+            ),
+            **_is_first(now, p, some),
+        },
+        then={
+            "told_before": lambda p2, b: Or(now.told_before(p2, b), And(p2 == p, some(b))),
+            **_becomes_known(now, some),
+            "spoke": adds(now.spoke, p),
+        },
     )
+
+
+def _is_first(now: State, p: Any, some: Relation) -> dict[str, Formula]:
+    """Of each place it was known from the beginning who would be the first to have announced it durably: nobody looks at that but the proof."""
+
+    def is_new(b: Any) -> Formula:
+        return And(some(b), Not(now.base(b)), Not(now.known(b)))
+
+    return {
+        "who is the first was known": now.every(lambda b: Implies(is_new(b), now.first(b) == p))
+    }
+
+
+def _becomes_known(now: State, some: Relation) -> dict[str, Relation]:
+    return {"known": lambda b: Or(now.known(b), And(some(b), Not(now.base(b))))}
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -358,6 +430,7 @@ def _comes_of(now: State, i: Any, t: Any) -> Formula:
     )  # fmt: skip
     comes = And(
         Not(now.late(parent)), now.reaches(now.at(parent), now.at(i)), Or(now.consumer(parent) == t, holds),
+        now.labeller(parent) == now.labeller(i),
     )  # fmt: skip
     return Implies(And(now.origin(i) == t, Not(now.labelled(i)), Not(now.late(i))), comes)
 
@@ -376,13 +449,17 @@ def accept(now: State, t: Any) -> Effect:
         when={
             "it was handed over": now.published(t),
             "it is not there": Not(now.accepted(t)),
+            "its home and owners have slots by a table": And(
+                now.owns(now.home(t)),
+                now.every(lambda i: Implies(touches(now, t, i), now.owns(now.owner(i)))),
+            ),
             "its key is the node's newest": Not(now.abandoned(t)),
             "its node's earlier ones are": now.every(
                 lambda u: Implies(_is_earlier(now, u, t), Or(now.accepted(u), now.abandoned(u)))
             ),
             "and everywhere, if they are in another log": now.every(
                 lambda u, s: Implies(
-                    And(_is_earlier(now, u, t), now.home(u) != now.home(t)),
+                    And(_is_earlier(now, u, t), now.home(u) != now.home(t), is_one(now, s)),
                     Or(now.applied(s, u), now.abandoned(u)),
                 )
             ),
@@ -459,7 +536,7 @@ def receive(now: State, s: Any, t: Any, passed_over: Relation) -> Effect:
     appended here and not durable has no effect, and is no step."""
     return Effect(
         when={
-            "it is durable at its home": And(durable(now, t), s != now.home(t)),
+            "it is durable at its home": And(durable(now, t), now.there(s), s != now.home(t)),
             **_may_apply(now, s, t, passed_over),
         },
         then=_applied(now, s, t, passed_over),
@@ -481,15 +558,18 @@ def sweep(now: State, s: Any, p: Any, b: Any) -> Effect:
 
 @step(given="place")
 def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
-    """Rule 8: the home grants a front when every shard is seen to have pinned it: from the largest pin on, and that is durable
-    (`Pipeline.new_grants`, `FrontsGranted`). A larger grant would do, and so would one by another shard: its node may have moved."""
+    """Rule 8: the home grants a front when every shard that counts is seen to have pinned it: from the largest pin on, and that is durable
+    (`Pipeline.new_grants`, `FrontsGranted`). A larger grant would do, and so would one by another shard that owns slots: its node may have moved."""
     return Effect(
         when={
             "it is in the generation": takes_part(now, p),
+            "it is a home": And(now.owns(p), now.granter(f) == p),
             "it is not granted": Not(now.granted(f)),
-            "every shard has pinned it": now.every(lambda s: seen_to_have(now, p, s, f)),
+            "every shard has pinned it": all_counted(now, p, lambda s: seen_to_have(now, p, s, f)),
             "its own pin is durable": now.kept(p, f),
-            "from the largest pin on": now.every(lambda s, a: Implies(now.pin(s, f, a), given(a))),
+            "from the largest pin on": now.every(
+                lambda s, a: Implies(And(counted(now, p, s), now.pin(s, f, a)), given(a))
+            ),
         },
         then={
             "granted": adds(now.granted, f),
@@ -505,7 +585,8 @@ def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
 def report(now: State, s: Any, r: Any, pins: Relation) -> Effect:
     """Rules 5 and 8: a shard says what it is at this moment, and goes by that itself (`Reporter.refresh`, `ShardPipeline.take_report`). What
     its ticks touched since the report before is told along. (Reports of processes that are in a generation before tell nothing of this one.) In the same moment it pins the fronts that it has not pinned: behind
-    all that it has announced (`Pipeline.new_pins`). A larger pin would do."""
+    all that it has announced (`Pipeline.new_pins`), which is behind what it has announced of the segment that the front feeds, since whatever leads to an
+    announced place is announced."""
     fresh = _fresh_pin(now, s)
     return Effect(
         when={
@@ -523,6 +604,9 @@ def report(now: State, s: Any, r: Any, pins: Relation) -> Effect:
             "it tells what was touched": now.every(
                 lambda t: now.says_touched(r, t) == now.untold(s, t)
             ),
+            "it says which shards count": now.every(
+                lambda q: now.says_counted(r, q) == now.counts_in(s, q)
+            ),
             "it says which fronts are pinned": now.every(
                 lambda f: now.says_pinned(r, f) == Or(now.pinned(s, f), fresh(s, f))
             ),
@@ -535,7 +619,7 @@ def report(now: State, s: Any, r: Any, pins: Relation) -> Effect:
                 )
             ),
             "pins are behind what was announced": now.every(
-                lambda f, a, b: Implies(And(now.announced(s, b), leads(now, f, a, b)), pins(f, a))
+                lambda f, a: pins(f, a) == And(now.feeds(f, a), now.announced(s, a))
             ),
         },
         then={
@@ -576,15 +660,24 @@ def _goes_by(now: State, p: Any, r: Any, touched: Relation) -> dict[str, Relatio
         "seen_passed": lambda p2, s2, f, a: mine(
             p2, s2, now.says_passed(r, f, a), now.seen_passed(p2, s2, f, a)
         ),
+        "seen_counted": lambda p2, s2, q: mine(
+            p2, s2, now.says_counted(r, q), now.seen_counted(p2, s2, q)
+        ),
         "touched": lambda p2, s2, t: Or(now.touched(p2, s2, t), And(p2 == p, s2 == s, touched(t))),
     }
 
 
 @step()
 def keep_pin(now: State, s: Any, f: Any) -> Effect:
-    """Rule 8: a pin is durable (`Pinned`), and a crash does not undo it."""
+    """Rule 8: a pin is durable (`Pinned`), and a crash does not undo it. What it is behind was appended before."""
     return Effect(
-        when={"it is pinned": now.pinned(s, f), "it is in the generation": takes_part(now, s)},
+        when={
+            "it is pinned": now.pinned(s, f),
+            "it is in the generation": takes_part(now, s),
+            "what it is behind is durable": now.every(
+                lambda a: Implies(now.pin(s, f, a), now.recorded(s, a))
+            ),
+        },
         then={"kept": adds(now.kept, s, f)},
     )
 
@@ -615,7 +708,7 @@ def send_whole(now: State, w: Any, r: Any) -> Effect:
             "it is new": And(Not(now.posted(w)), now.tells(w) == r),
             **_may_go_out(now, r),
             "what it lets go of is inside M": now.every(
-                lambda t, q: Implies(now.let_go(w, t), Or(now.needed(s, t), now.seen(s, q, t)))
+                lambda t: Implies(now.let_go(w, t), Or(now.needed(s, t), in_cut(now, s, t)))
             ),
             "it says what must be heard first": now.every(
                 lambda t: Implies(now.needed(s, t), now.let_go(w, t))
@@ -632,11 +725,11 @@ def send_whole(now: State, w: Any, r: Any) -> Effect:
 
 @step()
 def hear(now: State, p: Any, r: Any, r0: Any) -> Effect:
-    """Rule 5: a process takes the report that follows the last one which it took, or the first of a generation, which tells all of it
+    """Rule 5: a process takes, of a shard that counts, the report that follows the last one which it took, or the first of a generation, which tells all of it
     (`Reporter.take_report`, `Pipeline.begin_generation`). Others it passes over, and those of a generation that is not its own."""
     return Effect(
         when={
-            "it was sent": And(now.sent(r), now.sender(r) != p),
+            "it was sent": And(now.sent(r), now.counts_in(p, now.sender(r)), now.sender(r) != p),
             "it is in the generation": takes_part(now, p),
             "it is the next": Or(
                 And(now.goes_by(p, r0), now.follows(r0, r)),
@@ -648,18 +741,21 @@ def hear(now: State, p: Any, r: Any, r0: Any) -> Effect:
 
 
 @step()
-def hear_whole(now: State, p: Any, w: Any, r: Any) -> Effect:
+def hear_whole(now: State, p: Any, w: Any, r: Any, r0: Any) -> Effect:
     """Rule 5: a process takes a whole report that is not older than what it goes by, by epoch and number (`Receiver.take_frame`,
     `Reporter.take_report`), and announces nothing until its own M is as far as the sender's was (`StableCut.need`)."""
     return Effect(
         when={
-            "it was sent": And(now.posted(w), now.tells(w) == r, now.sender(r) != p),
+            "it was sent": And(
+                now.posted(w),
+                now.tells(w) == r,
+                now.counts_in(p, now.sender(r)),
+                now.sender(r) != p,
+            ),
             "it is in the generation": takes_part(now, p),
-            "it is not older": now.every(
-                lambda r0: Implies(
-                    And(now.goes_by(p, r0), now.sender(r0) == now.sender(r)),
-                    Or(r0 == r, now.newer(r, r0)),
-                )
+            "it is not older": Or(
+                And(now.goes_by(p, r0), Or(r0 == r, now.newer(r, r0))),
+                Not(now.heard(p, now.sender(r))),
             ),
         },
         then={
@@ -676,13 +772,20 @@ def hear_whole(now: State, p: Any, w: Any, r: Any) -> Effect:
 def announce(now: State, p: Any, news: Relation) -> Effect:
     """Rules 6 to 8: a process announces places (appended, not durable) by the cut rule (`Combiner.allowed_min_times`, `SegmentGraph.min_times`,
     `StableCut.is_reached`): nothing that reaches one of them is open at a shard, or was touched outside of M, or can be
-    labelled by a front."""
+    labelled by a front. It has joined, and M has come as far as the word of that (rule 10, `Rescaling._count_shard`)."""
     return Effect(
         when={
             "it is in the generation": takes_part(now, p),
-            "every shard was heard": now.every(lambda s: now.heard(p, s)),
+            "it has joined": now.counts_in(p, p),
+            "every shard was heard": all_counted(now, p, lambda s: now.heard(p, s)),
+            "and counts it": _is_welcome(now, p),
             "M is as far as others have let go": now.every(
-                lambda t, s: Implies(now.needed(p, t), now.seen(p, s, t))
+                lambda t: Implies(now.needed(p, t), in_cut(now, p, t))
+            ),
+            "what leads there is announced": now.every(
+                lambda a, b: Implies(
+                    And(news(b), now.reaches(a, b)), Or(news(a), now.announced(p, a))
+                )
             ),
             "nothing open reaches it": now.every(
                 lambda b, i: Implies(
@@ -700,7 +803,7 @@ def announce(now: State, p: Any, news: Relation) -> Effect:
             ),
             "fronts that some shard has hold it": now.every(
                 lambda b, f, a, s, q: Implies(
-                    And(news(b), leads(now, f, a, b), seen_to_have(now, p, s, f)),
+                    And(news(b), leads(now, f, a, b), counted(now, p, q), seen_to_have(now, p, s, f)),
                     And(seen_to_have(now, p, q, f), Or(now.pin(q, f, a), now.seen_passed(p, q, f, a))),
                 )
             ),
@@ -711,19 +814,43 @@ def announce(now: State, p: Any, news: Relation) -> Effect:
                 )
             ),
         },
-        then={"announced": lambda p2, b: Or(now.announced(p2, b), And(p2 == p, news(b)))},
+        then={
+            "announced": lambda p2, b: Or(now.announced(p2, b), And(p2 == p, news(b))),
+            "spoke": adds(now.spoke, p),
+        },
     )  # fmt: skip
+
+
+def _is_welcome(now: State, p: Any) -> Formula:
+    """Every shard that counts is known to count p, or was, before further ones counted."""
+    return Or(now.welcome(p), all_counted(now, p, lambda s: now.seen_counted(p, s, p)))
 
 
 @step(some="place")
 def record(now: State, p: Any, some: Relation) -> Effect:
-    """Rule 8: announcements are durable (`Announcement`, `Reporter.publish`)."""
+    """Rule 8: announcements are durable (`Announcement`, `Reporter.publish`), each as a whole. A pin that is not behind what is announced was
+    appended before it, and is durable as well."""
     return Effect(
         when={
             "they were appended": now.every(lambda b: Implies(some(b), now.announced(p, b))),
+            "what leads there is durable": now.every(
+                lambda a, b: Implies(
+                    And(some(b), now.reaches(a, b)), Or(some(a), now.recorded(p, a))
+                )
+            ),
+            "and pins from before": now.every(
+                lambda f, a: Implies(
+                    And(some(a), now.feeds(f, a), now.pinned(p, f), Not(now.pin(p, f, a))),
+                    now.kept(p, f),
+                )
+            ),
             "it is in the generation": takes_part(now, p),
+            **_is_first(now, p, some),
         },
-        then={"recorded": lambda p2, b: Or(now.recorded(p2, b), And(p2 == p, some(b)))},
+        then={
+            "recorded": lambda p2, b: Or(now.recorded(p2, b), And(p2 == p, some(b))),
+            **_becomes_known(now, some),
+        },
     )
 
 
@@ -743,7 +870,7 @@ def snapshot(now: State, p: Any, some: Relation) -> Effect:
     return Effect(
         when={
             "what it lets go of is inside M": now.every(
-                lambda t, q: Implies(some(t), Or(now.needed(p, t), now.seen(p, q, t)))
+                lambda t: Implies(some(t), Or(now.needed(p, t), in_cut(now, p, t)))
             )
         },
         then={"snapped": lambda p2, t: Or(And(p2 == p, some(t)), And(p2 != p, now.snapped(p2, t)))},
@@ -775,6 +902,9 @@ def crash(now: State, p: Any) -> Effect:
             "seen": lambda p2, s, t: And(p2 != p, now.seen(p2, s, t)),
             "seen_open": lambda p2, i: And(p2 != p, now.seen_open(p2, i)),
             "seen_passed": lambda p2, s, f, a: And(p2 != p, now.seen_passed(p2, s, f, a)),
+            "seen_counted": lambda p2, s, q: And(p2 != p, now.seen_counted(p2, s, q)),
+            "inside": lambda p2, t: And(p2 != p, now.inside(p2, t)),
+            "welcome": lambda p2: And(p2 != p, now.welcome(p2)),
             "touched": lambda p2, s, t: And(p2 != p, now.touched(p2, s, t)),
             "needed": lambda p2, t: Or(
                 And(p2 == p, now.snapped(p, t)), And(p2 != p, now.needed(p2, t))
@@ -782,6 +912,115 @@ def crash(now: State, p: Any) -> Effect:
             "pinned": lambda s, f: And(now.pinned(s, f), Or(s != p, now.kept(p, f))),
             "announced": lambda p2, b: Or(
                 And(p2 == p, now.recorded(p, b)), And(p2 != p, now.announced(p2, b))
+            ),
+        },
+    )
+
+
+# --- shards that join -----------------------------------------------------------------------------
+
+
+@step(let_go="tick")
+def bootstrap(now: State, s: Any, q: Any, let_go: Relation) -> Effect:
+    """Rule 10: a shard begins with what some other one knows, all of it durable there, and nothing that is that one's own
+    (`Recovery.bootstrap_snapshot`, `snapshot_pipeline`): what is applied, promises, pins, announcements, the shards. What that one's M has come
+    to is what its own has to come to first."""
+
+    def same(relation: Relation) -> Relation:
+        return lambda p, *all_: Or(relation(p, *all_), And(p == s, relation(q, *all_)))
+
+    return Effect(
+        when={
+            "it is new": Not(now.there(s)),
+            "the other one has joined": now.counts_in(q, q),
+            "its pins are durable": now.every(lambda f: Implies(now.pinned(q, f), now.kept(q, f))),
+            "what is let go of is inside M": now.every(
+                lambda t: Implies(let_go(t), Or(now.needed(q, t), in_cut(now, q, t)))
+            ),
+            "it says what must be heard first": now.every(
+                lambda t: Implies(now.needed(q, t), let_go(t))
+            ),
+        },
+        then={
+            "there": adds(now.there, s),
+            "counts_in": same(now.counts_in),
+            "began": same(now.began),
+            "past": same(now.past),
+            "told_before": same(now.told_before),
+            "applied": same(now.applied),
+            "passed": same(now.passed),
+            "pinned": same(now.pinned),
+            "kept": same(now.kept),
+            "pin": lambda p, f, a: Or(And(p != s, now.pin(p, f, a)), And(p == s, now.pin(q, f, a))),
+            "recorded": same(now.recorded),
+            "announced": lambda p, b: Or(now.announced(p, b), And(p == s, now.recorded(q, b))),
+            "untold": lambda p, t: Or(
+                now.untold(p, t), And(p == s, now.applied(q, t), Not(let_go(t)))
+            ),
+            "needed": lambda p, t: Or(now.needed(p, t), And(p == s, let_go(t))),
+            "snapped": lambda p, t: Or(now.snapped(p, t), And(p == s, let_go(t))),
+        },
+    )
+
+
+@step()
+def join(now: State, s: Any) -> Effect:
+    """Rule 10: the sequencer has heard from a shard that begins, and logs that it has joined (`ShardJoined`)."""
+    return Effect(
+        when={"it has begun": And(now.there(s), Not(now.joined(s)), Not(now.given_up(s)))},
+        then={"joined": adds(now.joined, s)},
+    )
+
+
+@step()
+def give_up(now: State, s: Any) -> Effect:
+    """Rule 10: the sequencer has not heard from a shard that begins, and logs that it does not join (`ShardRemoved`), under that number."""
+    return Effect(
+        when={"it has not joined": Not(now.joined(s))}, then={"given_up": adds(now.given_up, s)}
+    )
+
+
+@step()
+def count_in(now: State, p: Any, s: Any) -> Effect:
+    """Rule 10: a process applies that a shard has joined, itself perhaps, and counts it from here on (`Rescaling._count_shard`). M stays
+    where it is (`Vectors.add_shard`)."""
+    return Effect(
+        when={
+            "it is logged": And(now.joined(s), now.there(p)),
+            "it did not count before": Not(now.counts_in(p, s)),
+        },
+        then={
+            "counts_in": adds(now.counts_in, p, s),
+            "inside": lambda p2, t: Or(now.inside(p2, t), And(p2 == p, in_cut(now, p, t))),
+            "welcome": lambda p2: Or(
+                now.welcome(p2), And(p2 == p, now.counts_in(p, p), _is_welcome(now, p))
+            ),
+        },
+    )
+
+
+def is_one(now: State, s: Any) -> Formula:
+    """A shard that is there, and was not given up before it joined."""
+    return And(now.there(s), Not(now.given_up(s)))
+
+
+@step()
+def give_slots(now: State, h: Any) -> Effect:
+    """Rule 10: a table gives slots and nodes to a shard that had none (`RoutingChanged`, `Rescaling._next_table`). Each shard has logged the highest slot that it
+    knows of (`SlotBounds`), behind the word of all that have joined; and none is about to join. By which table each home goes, and when, is not
+    asked: what any home logs from here on may have parts for the shard."""
+    return Effect(
+        when={
+            "it has none": And(now.joined(h), Not(now.owns(h))),
+            "none is about to join": now.every(lambda s: Implies(is_one(now, s), now.joined(s))),
+            "all count all": now.every(
+                lambda p, s: Implies(And(is_one(now, p), now.joined(s)), now.counts_in(p, s))
+            ),
+        },
+        then={
+            "owns": adds(now.owns, h),
+            "counted_first": lambda p, q: Or(
+                now.counted_first(p, q), And(p == h, now.counts_in(h, q))
             ),
         },
     )

@@ -42,15 +42,20 @@ class Run:
         self.formulas += fixed_facts(self.now).values()
         self.formulas.append(self.now.every(lambda i: goes_on(self.now, i)))
 
-    def begin(self, *, restarted: bool = False, rescaled: bool = False) -> Run:
+    def begin(self, *, restarted: bool = False, rescaled: bool = False, joining: int = 0) -> Run:
         """Out of the beginning: of the first generation, which all have begun, and nothing is announced; or of one that some have
-        still to begin. rescaled: slots and nodes may move."""
+        still to begin. rescaled: slots and nodes may move. joining: so many shards are not there yet."""
         now = self.now
         self.formulas += self.universe.same(now, beginning(self.universe))
         if not restarted:
             self.formulas.append(
-                now.every(lambda s, b: And(now.began(s), Not(now.announced(s, b))))
+                now.every(lambda s, b: And(now.began(s) == now.there(s), Not(now.base(b))))
             )
+        shards = self.universe.things["shard"]
+        there = len(shards) - joining
+        self.formulas += [
+            now.there(s) if k < there else Not(now.there(s)) for k, s in enumerate(shards)
+        ]
         if not rescaled:
             self.formulas.append(now.every(lambda t: Not(now.hands_over(t))))
             stays = lambda t, u: Implies(now.by(t) == now.by(u), now.home(t) == now.home(u))  # noqa: E731

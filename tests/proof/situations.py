@@ -11,7 +11,7 @@ from typing import Any
 import z3
 
 from tests.proof.invariants import PROMISES
-from tests.proof.mutations import BOTH, CAUGHT_UP, JOINED, MUTATIONS, TICK, Mutation
+from tests.proof.mutations import BOTH, CAUGHT_UP, COUNTED, HEARD, JOINED, MUTATIONS, TICK, Mutation
 from tests.proof.protocol import STEPS
 from tests.proof.runs import Run
 from tests.proof.story import Story
@@ -21,9 +21,11 @@ WHOLE_RUN = f"""
 tell_before begin_generation {JOINED} {BOTH} {BOTH} {CAUGHT_UP} record tell sweep snapshot crash report hear_whole announce
 begin_later_generation
 """
-"""Every step that there is: a pipeline is restarted, a front joins, labels an item, a worker consumes it, and a place is announced, recorded and told; a process crashes, comes
+"""Every step that there is but those by which shards come: a pipeline is restarted, a front joins, labels an item, a worker consumes it, and a place is announced, recorded and told; a process crashes, comes
 back, announces again, and hears of the next restart."""
 
+NEWCOMER = f"{COUNTED} give_slots {JOINED} {BOTH} {BOTH} {HEARD} record tell"
+"""A shard begins and joins, and announces what was in its own cells."""
 LATE = f"{JOINED} publish {BOTH} {CAUGHT_UP} record {TICK} sweep"
 
 
@@ -90,6 +92,16 @@ def something_late() -> Run:
     return run
 
 
+def newcomer() -> Run:
+    """A shard that has joined owns an item, which another node consumes, and announces the place behind it."""
+    run = Run({"report": 4, "whole": 2}).begin(rescaled=True, joining=1).follow(NEWCOMER)
+    now, i = run.now, run.universe.things["item"][0]
+    s = run.universe.things["shard"][1]
+    run.formulas += [now.told(s, now.at(i)), now.owner(i) == s, *_was_there(run, i)]
+    run.formulas.append(z3.Not(now.late(i)))
+    return run
+
+
 def promise_alone() -> Run:
     """Nothing is known but the promises."""
     return Run().suppose(PROMISES).follow("announce").breaks(PROMISES[0])
@@ -97,7 +109,9 @@ def promise_alone() -> Run:
 
 def mutated(mutation: Mutation) -> Run:
     run = Run(mutation.sizes, {mutation.step: mutation.plant})
-    run.begin(restarted=mutation.restarted, rescaled=mutation.stage == "d")
+    run.begin(
+        restarted=mutation.restarted, rescaled=mutation.stage == "d", joining=mutation.joining
+    )
     return run.follow(mutation.story).breaks(mutation.breaks)
 
 
@@ -112,6 +126,7 @@ SITUATIONS = [
         for step in STEPS
     ),
     Sought("a whole run", "Something is announced, and told.", whole_run),
+    Sought("a newcomer", "A shard joins, and announces behind what it has kept.", newcomer),
     Sought("something late", "A sweep takes what is late out of its cell.", something_late),
     Sought(
         "a promise alone",

@@ -14,9 +14,9 @@ from tests.proof.protocol import VOCABULARY
 from tests.proof.runs import Moment, Run
 
 HAPPENS = {
-    "begin_generation": "{s} begins the generation, with {floor} announced",
+    "begin_generation": "{s} begins the generation",
     "begin_later_generation": "{s} begins a later generation",
-    "tell_before": "{p}, in the generation before, tells someone that {b} is complete",
+    "tell_before": "{p}, in the generation before, announces {some}",
     "publish": "{by} publishes {t}, which {does}",
     "accept": "{home} accepts {t}",
     "commit": "{t} is durable at its home, {s}, which applies it",
@@ -34,6 +34,11 @@ HAPPENS = {
     "tell": "{p} tells someone that it has announced {b}",
     "snapshot": "{p} takes a snapshot, which lets go of {some}",
     "crash": "{p} crashes, and comes back",
+    "bootstrap": "{s} begins with what {q} knows",
+    "join": "{s} has joined, as the sequencer logs",
+    "give_up": "{s} is given up, as the sequencer logs",
+    "count_in": "{p} hears that {s} has joined",
+    "give_slots": "a table gives slots to {h}",
 }
 _QUICK_MS = 3_000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ import yaml
 
 pytest.importorskip("cryptography", reason="certificates are made by cryptography")
 
+from typer.testing import CliRunner
+
 from tests.chart.cluster_api import ClusterApi
 from tests.chart.rendering import Rendered
 from tests.security.serving import Served, serving, wait_for
+from tracker.cli.app import app
 from tracker.cli.issuing.certificates import Authority, Pair
 from tracker.cli.issuing.credentials import CLIENT_HOST, Wanted, make
 from tracker.cli.issuing.places import Directories, Secrets
@@ -70,6 +74,47 @@ def test_more_hosts_make_a_certificate_anew_and_leave_clients_alone(tmp_path: Pa
     said = made(tmp_path, Wanted((*WANTED.hosts, "tracker.example"), days=300))
     assert said["certificate"] == "made anew: it is for other hosts"
     assert {name for name, what in said.items() if what != "is there"} == {"certificate"}
+
+
+def test_a_server_that_is_no_process_of_the_tracker_has_a_certificate_of_its_own(
+    tmp_path: Path,
+) -> None:
+    relay = replace(WANTED, others={"relay": ("relays.example",)})
+    made(tmp_path)
+    said = made(tmp_path, relay)
+    assert {name: what for name, what in said.items() if what != "is there"} == {
+        "relay-certificate": "made"
+    }
+    authority = Authority(pair(tmp_path, "authority", "ca"))
+    own = pair(tmp_path, "relay-certificate", "tls")
+    assert authority.why_anew(own, ("relays.example",), NOW, serves=True) == ""
+    assert authority.why_anew(own, WANTED.hosts, NOW, serves=True) == "it is for other hosts"
+
+
+@pytest.mark.parametrize("others", [
+    {"client": ("relays.example",)}, {"Relay": ("relays.example",)}, {"relay": ()}, {"relay": ("a b",)},
+])  # fmt: skip
+def test_what_is_no_other_server_is_refused(others: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(ValueError, match=r"NAME=HOST|is no host"):
+        replace(WANTED, others=others)
+
+
+def test_the_command_makes_one_for_each_name_before_hosts(tmp_path: Path) -> None:
+    out = ["credentials", "create", "--out", str(tmp_path), "--no-tokens"]
+    hosts = [
+        "--host",
+        "a.example",
+        "--host",
+        "relay=b.example,c.example",
+        "--host",
+        "relay=d.example",
+    ]
+    assert CliRunner().invoke(app, [*out, *hosts]).exit_code == 0
+    own = pair(tmp_path, "relay-certificate", "tls")
+    authority = Authority(pair(tmp_path, "authority", "ca"))
+    wanted = ("b.example", "c.example", "d.example")
+    assert authority.why_anew(own, wanted, datetime.now(UTC), serves=True) == ""
+    assert CliRunner().invoke(app, [*out, "--host", "a.example", "--host", "relay="]).exit_code == 2
 
 
 class Interrupted(Directories):

@@ -13,7 +13,7 @@ from tests.security.certificates import Authority
 from tests.waits import HANG_S
 from tracker.client import Credentials
 from tracker.client.credentials import _Token
-from tracker.service.rpc.security import Security, add_port
+from tracker.service.rpc.security import Security, listen_at
 
 
 async def _answers(address: str, ca: str) -> bool:
@@ -35,9 +35,8 @@ async def test_a_certificate_that_is_replaced_counts_for_the_next_connection(
     served, fresh = old.server(), new.server()
     server = grpc.aio.server()
     health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
-    port = add_port(server, "127.0.0.1:0", Security(served.cert, served.key))
+    address = listen_at(server, "127.0.0.1:0", Security(served.cert, served.key), who="it")
     await server.start()
-    address = f"127.0.0.1:{port}"
     try:
         assert await _answers(address, old.cert)
         assert not await _answers(address, new.cert)

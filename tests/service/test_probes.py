@@ -89,4 +89,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     member = Member(0, ports, "nowhere.invalid:1", tmp_path)
     member.process.start()
     assert member.process.end() == 1
-    assert "cannot listen for probes on nowhere.invalid:1" in member.process.errors()
+    assert (
+        "the health service for probes cannot listen on nowhere.invalid:1"
+        in member.process.errors()
+    )

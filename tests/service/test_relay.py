@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -17,13 +18,21 @@ import pytest
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from lowmark import history
-from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
+from tests.client.support import (
+    TWO_SEGMENTS,
+    create,
+    delete,
+    done,
+    joined_front,
+    promise,
+    use_again,
+)
 from tests.cluster.children import Running
 from tests.cluster.network import fresh_address
 from tests.cluster.relaying import relay
 from tests.cluster.tracker import Tracker
 from tests.security.serving import Served, serving, wait_for
-from tests.service.scraping import samples_of, text_of, value
+from tests.service.scraping import promtool_finds, samples_of, text_of, text_when, value
 from tests.waits import HANG_S, until
 from tracker import EmbeddedTracker
 from tracker.client import Admin, NodeClient, RefusedError, SecureTarget, Subscriber
@@ -32,8 +41,13 @@ from tracker.client.refusals import refusal_of
 from tracker.client.updates import subscribe_request
 from tracker.core.model import Edge, RefusalCode, Refused
 from tracker.errors import LowmarkError
+<<<<<<< HEAD
 from tracker.service.relaying import Relay, RelayServicer
 from tracker.service.rpc.limits import Quotas
+=======
+from tracker.metrics.names import PROCESS
+from tracker.service.relaying import Relay
+>>>>>>> main
 from tracker.service.rpc.progress import PROGRESS, Hub
 
 
@@ -79,6 +93,56 @@ def test_the_tracker_has_one_subscriber_however_many_listen_here(tmp_path: Path)
             assert value(samples, "lowmark_subscribers", pipeline="two") == 1
 
 
+ANNOUNCED = {
+    "lowmark_pipeline_complete", "lowmark_pipeline_generation", "lowmark_segment_min_time_timestamp_seconds",
+}  # fmt: skip
+TOLD = {
+    *ANNOUNCED, "lowmark_segment_unchanged_seconds", "lowmark_subscriber_streams", "lowmark_subscribers",
+    "lowmark_subscriber_queue_updates", "lowmark_subscriber_queue_age_seconds", "lowmark_notification_duration_seconds",
+    "lowmark_waiting_calls", "lowmark_calls_refused_total", "lowmark_metrics_omitted", "lowmark_process_info",
+}  # fmt: skip
+"""What a relay tells: nothing of what only shards and homes know, and no 0 for a shard that nobody serves."""
+
+
+def test_it_tells_the_metrics_that_the_tracker_has_for_the_same(tmp_path: Path) -> None:
+    metrics, first = fresh_address(), {"pipeline": "two", "segment": "first"}
+    with (
+        Tracker(tmp_path / "tracker", metrics=True) as processes,
+        relay(processes.target, tmp_path, "--metrics-listen", metrics) as address,
+        NodeClient(processes.target, "two", "f", "front") as front,
+        ExitStack() as stack,
+    ):
+        processes.register(TWO_SEGMENTS)
+        with pytest.raises(RefusedError), Subscriber(address, "one") as unknown:
+            unknown.min_time()
+        joined_front(front)
+        updates = [stack.enter_context(Subscriber(address, "two")).updates() for _ in range(3)]
+        for each in updates:
+            next(each)
+        begun = samples_of(text_of(metrics))
+        assert value(begun, "lowmark_segment_unchanged_seconds", **first) is None, (
+            "it may stand for longer than it is heard of here"
+        )
+        done(front.commit(promise(10)))
+        for each in updates:
+            assert any(update.segment is None and update.min_time == 10 for update in each)
+        text = text_when(
+            metrics, lambda s: (value(s, "lowmark_notification_duration_seconds_count") or 0) >= 3
+        )
+        behind = samples_of(text_of(processes.shards[0].metrics))
+    assert promtool_finds(text) == ""
+    here = samples_of(text)
+    names = {re.sub("_(bucket|sum|count)$", "", name) for name, _ in here}
+    assert names - {metric.name for metric in PROCESS} == TOLD
+    for name, labels in here:
+        if name in ANNOUNCED:
+            assert here[name, labels] == behind[name, labels]
+    assert value(here, "lowmark_subscribers", pipeline="two") == 3
+    assert value(here, "lowmark_subscriber_streams") == 3
+    moved_s = value(here, "lowmark_segment_unchanged_seconds", **first)
+    assert moved_s is not None and moved_s >= 0
+
+
 def test_segments_that_come_and_go_are_heard(running: EmbeddedTracker, relayed: str) -> None:
     joined_front(running.node("two", "f", "front"))
     with Subscriber(relayed, "two") as subscriber, running.admin() as admin:
@@ -102,8 +166,7 @@ def test_a_pipeline_that_is_unknown_or_deleted_is_refused_as_by_the_tracker(
     with Subscriber(relayed, "two") as subscriber:
         updates = subscriber.updates()
         next(updates)
-        with running.admin() as admin:
-            _delete(admin)
+        delete(running)
         with pytest.raises(RefusedError) as deleted:
             list(updates)
     assert deleted.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
@@ -112,24 +175,11 @@ def test_a_pipeline_that_is_unknown_or_deleted_is_refused_as_by_the_tracker(
 def test_one_of_the_same_name_begins_anew_here_too(running: EmbeddedTracker, relayed: str) -> None:
     front = joined_front(running.node("two", "f", "front"))
     done(front.commit(promise(50)))
-    with Subscriber(relayed, "two") as subscriber, running.admin() as admin:
+    with Subscriber(relayed, "two") as subscriber:
         assert subscriber.wait_until(50, timeout_s=HANG_S)
-        _delete(admin)
-        until(lambda: _registered(admin))
+        use_again(running)
     with Subscriber(relayed, "two") as another:
         assert another.min_time() == 0
-
-
-def _delete(admin: Admin) -> None:
-    admin.delete("two", admin.pipeline("two").state.generation, drop_open=True)
-
-
-def _registered(admin: Admin) -> bool:
-    try:
-        admin.register(TWO_SEGMENTS)
-    except LowmarkError:
-        return False
-    return True
 
 
 class Told:

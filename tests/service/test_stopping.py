@@ -4,11 +4,13 @@ to start on a store that it cannot believe."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
 import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -21,6 +23,10 @@ from tracker.client.ports import free_ports
 from tracker.core.process import LogLost, Process
 from tracker.service import engine as engine_module
 from tracker.service.config import ServerConfig
+from tracker.service.relaying import RelayServer
+from tracker.service.rpc.probes import Probes
+from tracker.service.rpc.redirect import RedirectServer
+from tracker.service.rpc.security import Security, listen_at
 from tracker.service.server import TrackerServer
 from tracker.store import LogShortened, MemoryStore, StoreDamaged, StoreError
 
@@ -194,6 +200,39 @@ async def test_a_damaged_log_is_refused_at_the_start_and_left_alone(
     with pytest.raises(error, match=says):
         await TrackerServer(config(tmp_path)).start()
     assert (tmp_path / "shard-0.db").stat().st_size == before
+
+
+@pytest.mark.parametrize(
+    ("who", "begun"),
+    [
+        ("shard 0", lambda where: TrackerServer(ServerConfig(0, (where,))).start()),
+        ("the relay", lambda where: RelayServer(ServerConfig(0, (where,), relay=("h:1",))).start()),
+        ("a process that waits for its shard", lambda where: RedirectServer(where).open()),
+        ("the health service for probes", lambda where: Probes(where).open()),
+    ],
+)
+async def test_a_port_in_use_is_named_by_whoever_wants_it(who: str, begun: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        where = f"127.0.0.1:{holder.getsockname()[1]}"
+        with pytest.raises(OSError, match=f"^{who} cannot listen on {where}: another process has"):
+            await begun(where)
+
+
+@pytest.mark.parametrize(
+    ("listen", "address", "found"),
+    [
+        ("127.0.0.1:0", "", "127.0.0.1:PORT"), ("127.0.0.1:0", "tracker.example:0", "tracker.example:PORT"),
+        ("127.0.0.1:0", "tracker.example:7070", "tracker.example:7070"),
+    ],
+)  # fmt: skip
+async def test_port_0_is_any_and_the_address_has_the_one_that_it_is(
+    listen: str, address: str, found: str
+) -> None:
+    server = grpc.aio.server()
+    reached = listen_at(server, listen, Security(), who="it", address=address)
+    port = reached.rpartition(":")[2]
+    assert int(port) > 0 and reached == found.replace("PORT", port)
+    await server.stop(None)
 
 
 async def test_a_port_in_use_is_named_and_the_store_let_go(tmp_path: Path) -> None:

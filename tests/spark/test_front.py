@@ -17,7 +17,7 @@ from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
-from tracker.errors import RefusedError, TrackingError
+from tracker.errors import RefusedError, StateError, TrackingError
 
 SCHEMA = "timestamp timestamp, value long"
 SLACK_NS = 10_000_000
@@ -114,6 +114,8 @@ def test_a_copy_of_a_front_does_not_stop_the_one_that_runs(
         admin.register(PipelineSpec("copied", ("parse",), fronts=("rate",), slack_ns=SLACK_NS))
     front = SparkFront(target, "copied", "rate", "parse", str(tmp_path / "raw"))
     query = front.start(raw(spark, tmp_path / "cp"))
+    with pytest.raises(StateError, match="this SparkFront has been started already"):
+        front.start(raw(spark, tmp_path / "cp-copy"), take_over=True)
     copy = SparkFront(target, "copied", "rate", "parse", str(tmp_path / "raw"))
     with pytest.raises(RefusedError, match=f"runs for {str(query.id)!r}.*take_over=True"):
         copy.start(raw(spark, tmp_path / "cp-copy"))

@@ -36,7 +36,7 @@ Directory = Annotated[
 
 
 TYPED = (
-    "pipeline", "segment", "name", "state", "key", "slot", "reads", "sink", "table",
+    "pipeline", "segment", "name", "state", "key", "reads", "sink",
 )  # fmt: skip
 """The settings that are options as well: what one types by hand."""
 VARIABLES = {"sink": "LOWMARK_BARRIER_SINK"}
@@ -139,7 +139,7 @@ def _sink(s: BarrierSettings) -> OrderedSink:
             from tracker.consumers.barrier.postgres import PostgresSink
 
             if not s.table:
-                raise ValueError("--sink postgresql://... needs --table")
+                raise ValueError("--sink postgresql://... needs a table: --set table=NAME")
             return PostgresSink(s.sink, s.table)
         case "kafka":
             from tracker.consumers.barrier.kafka import KafkaSink

@@ -23,7 +23,8 @@ def create(
         list[str] | None,
         typer.Option(
             "--host",
-            help="by which processes are dialled: a name, *.NAME or an address; several with ,",
+            help="by which processes are dialled: a name, *.NAME or an address; several with ,; NAME=HOST,...: "
+            "another certificate, of a server that is none of them, such as a relay",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="directory in which they are kept")] = None,
@@ -61,9 +62,14 @@ def create(
 
     if (out is None) == (kubernetes is None) or (kubernetes is None) != (not secrets):
         raise typer.BadParameter("give --out DIRECTORY, or --kubernetes DIRECTORY --secrets PREFIX")
-    named = dict.fromkeys(host for given in hosts or [] for host in given.split(",") if host)
+    named: dict[str, tuple[str, ...]] = {"": ()}
+    for given in hosts or []:
+        name, _, some = given.rpartition("=")
+        all_of_it = dict.fromkeys((*named.get(name, ()), *filter(None, some.split(","))))
+        named[name] = tuple(all_of_it)
+    own = named.pop("")
     with wrong_usage():
-        wanted = Wanted(tuple(named), _days(valid_s), certificates, tokens, peer)
+        wanted = Wanted(own, _days(valid_s), certificates, tokens, peer, named)
     try:
         place: Place = (
             Directories(out) if out is not None else Secrets(Path(kubernetes or ""), secrets)

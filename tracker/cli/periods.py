@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -139,8 +139,7 @@ def periods_list(
 
 
 TYPED = (
-    "pipeline", "segment", "record", "every", "since", "mark_partition", "mark_delta", "mark_iceberg",
-    "mark_openlineage", "webhook", "secret_file", "timeout",
+    "pipeline", "segment", "record", "every", "since", "mark", "webhook", "secret_file", "timeout",
 )  # fmt: skip
 """The settings that are options as well: what one types by hand."""
 VARIABLES = {"webhook": "LOWMARK_WEBHOOK_URL", "openlineage_namespace": "OPENLINEAGE_NAMESPACE"}
@@ -156,39 +155,31 @@ class FollowSettings(Settings):
     since: str = Field(
         "", description="where to begin, if the record does not say: a moment, or slot:N"
     )
-    mark_partition: list[str] = Field(
+    mark: list[str] = Field(
         [],
-        description="write a file into each period's folder: LOCATION/dt={start:%Y-%m-%d}/hour={start:%H}",
+        description="where each period is marked; may be repeated. partition:LOCATION/dt={start:%Y-%m-%d}/hour={start:%H}: a "
+        "file in its folder; delta:LOCATION of a table: a commit without rows; iceberg:TABLE, as its catalog knows it: a "
+        "snapshot and a tag; openlineage:URL of a receiver, or a directory for files of events: a run",
     )
-    marker: str = Field(SUCCESS, description="with mark_partition: name of the files")
-    mark_delta: list[str] = Field(
-        [], description="location of a Delta table: a commit without rows for each period"
-    )
-    mark_iceberg: list[str] = Field(
-        [],
-        description="an Iceberg table, as its catalog knows it: a snapshot and a tag for each period",
-    )
+    marker: str = Field(SUCCESS, description="with partition: name of the files")
     iceberg_catalog: str = Field(
-        "", description="its catalog, by pyiceberg's configuration; none: the default one"
+        "",
+        description="with iceberg: its catalog, by pyiceberg's configuration; none: the default one",
     )
     tag: str = Field(
         "",
-        description="template of the tags; none: lowmark- and the period's start, such as 2026-03-01T13",
+        description="with iceberg: template of the tags; none: lowmark- and the period's start, such as 2026-03-01T13",
     )
     keep_tags: str = Field(
-        "30d", description="how long expiring snapshots spares a tag: 30d, or forever"
-    )
-    mark_openlineage: list[str] = Field(
-        [],
-        description="URL of an OpenLineage receiver, or a directory for files of events: a run for each period",
+        "30d", description="with iceberg: how long expiring snapshots spares a tag: 30d, or forever"
     )
     openlineage_namespace: str = Field(
         NAMESPACE,
-        description="with mark_openlineage: namespace of the jobs (OPENLINEAGE_NAMESPACE)",
+        description="with openlineage: namespace of the jobs (OPENLINEAGE_NAMESPACE)",
     )
     openlineage_output: list[str] = Field(
         [],
-        description="with mark_openlineage: location of a data set that a complete period is in, such as s3://lake/orders",
+        description="with openlineage: location of a data set that a complete period is in, such as s3://lake/orders",
     )
     webhook: str = Field(
         "",
@@ -233,10 +224,11 @@ def periods_follow(context: typer.Context, settings: FollowSettings) -> None:
             begin = _slot(s.since, admin.pipeline(pipeline).spec)
     target, segment = Shared.of(context).target, s.segment or None
     with wrong_usage():
+        marks = [_mark(s, text) for text in s.mark]
         periods = Periods(target, pipeline, segment, s.every, s.record, since=begin)
     with periods:
         with wrong_usage():
-            actions = [*_marks(periods.cut, s), *([webhook] if webhook else [])]
+            actions = [*(mark(periods.cut) for mark in marks), *([webhook] if webhook else [])]
         try:
             periods.run(*actions, Call(_print), timeout_s=seconds(s.timeout) if s.timeout else None)
         except UnavailableError as error:
@@ -255,20 +247,26 @@ def _webhook(s: FollowSettings) -> Webhook:
     return Webhook(s.webhook, s.secret_file, ca=s.receiver_ca, patience=patience, plain=s.plain)
 
 
-def _marks(cut: Cut, s: FollowSettings) -> Iterator[Action]:
-    """Those that are asked for. Raises ValueError."""
-    # Forever is said outright, too: else the table's history.expire.max-ref-age-ms decides.
-    keep_ms = FOREVER if s.keep_tags == "forever" else parse_duration_ns(s.keep_tags) // 10**6
-    for template in s.mark_partition:
-        yield PartitionMark(cut, template, s.marker)
-    for table in s.mark_delta:
-        yield DeltaMark(cut, table)
-    for table in s.mark_iceberg:
-        yield IcebergMark(cut, table, s.iceberg_catalog or None, s.tag or None, keep_ms)
-    for place in s.mark_openlineage:
-        yield LineageMark(
-            cut, place, namespace=s.openlineage_namespace, outputs=s.openlineage_output
-        )
+def _mark(s: FollowSettings, text: str) -> Callable[[Cut], Action]:
+    """What makes the one that is asked for. Raises ValueError."""
+    kind, _, place = text.partition(":")
+    match kind if place else "":
+        case "partition":
+            return lambda cut: PartitionMark(cut, place, s.marker)
+        case "delta":
+            return lambda cut: DeltaMark(cut, place)
+        case "iceberg":
+            # Forever is said outright, too: else the table's history.expire.max-ref-age-ms decides.
+            forever = s.keep_tags == "forever"
+            keep_ms = FOREVER if forever else parse_duration_ns(s.keep_tags) // 10**6
+            catalog, tag = s.iceberg_catalog or None, s.tag or None
+            return lambda cut: IcebergMark(cut, place, catalog, tag, keep_ms)
+        case "openlineage":
+            namespace, outputs = s.openlineage_namespace, s.openlineage_output
+            return lambda cut: LineageMark(cut, place, namespace=namespace, outputs=outputs)
+    raise ValueError(
+        f"--mark {text!r} is none of partition:FOLDERS, delta:LOCATION, iceberg:TABLE and openlineage:URL"
+    )
 
 
 def _print(period: Period) -> None:

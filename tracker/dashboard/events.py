@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
-from tracker.client import AsyncSubscriber, LowmarkError, SecureTarget, Update
+from tracker.client import AsyncSubscriber, LowmarkError, RefusedError, SecureTarget, Update
 from tracker.core.model import PipelineSpec
 from tracker.dashboard.answers import Announcement, Error, min_time
+from tracker.dashboard.query import ANSWER_TIMEOUT_S
 from tracker.dashboard.refusing import Refused
 
 MAX_STREAMS = 50
@@ -54,7 +55,7 @@ class Events:
         for followed in self._followed.values():
             followed.stop()
 
-    def open(
+    async def open(
         self,
         spec: PipelineSpec,
         segment: str | None,
@@ -63,7 +64,8 @@ class Events:
         may_go_on: Callable[[], bool],
     ) -> EventStream:
         """A stream of what is beyond a min time. client: who listens; may_go_on: whether the client may still listen. Raises Refused
-        where there are too many."""
+        where there are too many, and LowmarkError where the tracker does not answer."""
+        await self._check_same(spec.name)
         own, name = self._streams[client], spec.name
         is_new = name not in self._followed
         if own >= MAX_STREAMS_OF_A_CLIENT:
@@ -82,13 +84,34 @@ class Events:
             self._streams[client] -= 1
             if not self._streams[client]:
                 del self._streams[client]
-            followed.listeners -= 1
-            if not followed.listeners:
-                followed.stop()
-                if self._followed.get(name) is followed:
-                    del self._followed[name]
+            self._leave(name, followed)
 
         return EventStream(_events(followed, spec, segment, after, may_go_on), closed)
+
+    async def _check_same(self, name: str) -> None:
+        """Whoever comes now is to hear nothing of a pipeline that was deleted before, its name perhaps being another one's: where
+        what is followed is no more, that ends. Raises LowmarkError."""
+        followed = self._followed.get(name)
+        if followed is None:
+            return
+        followed.listeners += 1
+        try:
+            await followed.check_same()
+        except RefusedError as error:
+            await followed.end(error)
+            self._forget(name, followed)
+        finally:
+            self._leave(name, followed)
+
+    def _leave(self, name: str, followed: _Followed) -> None:
+        followed.listeners -= 1
+        if not followed.listeners:
+            followed.stop()
+            self._forget(name, followed)
+
+    def _forget(self, name: str, followed: _Followed) -> None:
+        if self._followed.get(name) is followed:
+            del self._followed[name]
 
 
 def _no_room(why: str) -> None:
@@ -156,6 +179,7 @@ class _Followed:
 
     def __init__(self, subscriber: AsyncSubscriber) -> None:
         self.listeners = 0
+        self._subscriber = subscriber
         self._latest: dict[str | None, Update] = {}
         self._failure: LowmarkError | None = None
         self._news = asyncio.Condition()
@@ -163,6 +187,17 @@ class _Followed:
 
     def stop(self) -> None:
         self._task.cancel()
+
+    async def check_same(self) -> None:
+        """Raises RefusedError where the tracker knows the pipeline no more of which was heard, perhaps another one of its name;
+        LowmarkError where it does not answer."""
+        await self._subscriber.min_time(timeout_s=ANSWER_TIMEOUT_S)
+
+    async def end(self, failure: LowmarkError) -> None:
+        """Nothing more will be heard: who listens hears why."""
+        async with self._news:
+            self._failure = self._failure or failure
+            self._news.notify_all()
 
     async def beyond(self, segment: str | None, slot: int | None) -> Update:
         """The newest of a segment, when it is beyond a slot. Raises LowmarkError when nothing more will be heard."""
@@ -173,6 +208,7 @@ class _Followed:
 
         async with self._news:
             await self._news.wait_for(lambda: is_news() or self._failure)
+        # Also where it is news: what was heard of a pipeline that is gone counts no more.
         if self._failure is not None:
             raise self._failure
         return self._latest[segment]
@@ -185,8 +221,6 @@ class _Followed:
                         self._latest[update.segment] = update
                         self._news.notify_all()
         except LowmarkError as error:
-            async with self._news:
-                self._failure = error
-                self._news.notify_all()
+            await self.end(error)
         finally:
             await subscriber.close()

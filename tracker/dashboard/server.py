@@ -221,7 +221,7 @@ class Dashboard:
             return True
 
         client = viewer.name or request.address
-        stream = self.events.open(info.spec, segment, after, client, may_go_on)
+        stream = await self.events.open(info.spec, segment, after, client, may_go_on)
         headers = [("content-type", route.media), ("x-accel-buffering", "no")]
         return Response(200, headers, parts=stream)
 

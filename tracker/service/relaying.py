@@ -10,7 +10,10 @@ and calls of any other kind are sent there.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -27,6 +30,7 @@ from tracker.client.connection import AsyncConnection, Backoff, describe_failure
 from tracker.client.refusals import refusal_of
 from tracker.client.updates import Heard, subscribe_request
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
+from tracker.core.model.slots import FOREVER
 from tracker.metrics.latencies import Latencies
 from tracker.service.config import ServerConfig
 from tracker.service.rpc.errors import Context
@@ -34,7 +38,7 @@ from tracker.service.rpc.guards import Guards
 from tracker.service.rpc.limits import Quotas
 from tracker.service.rpc.progress import Announcing, Asked, Hub, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE, Elsewhere
-from tracker.service.rpc.security import add_port
+from tracker.service.rpc.security import listen_at
 from tracker.service.tasks import end
 from tracker.wire.grpc_options import SERVER_OPTIONS, connection_age
 
@@ -57,15 +61,36 @@ _ELSEWHERE = Refusal(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class HeardSegment:
+    """`unchanged_ns`: since min time was heard to move; None where that was not heard here: it may stand for long."""
+
+    segment: str
+    min_time: int
+    unchanged_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeardPipeline:
+    """One pipeline as it was heard here: of what a process of the tracker measures (`PipelineMeasures`), what is announced."""
+
+    pipeline: str
+    slack_ns: int
+    complete: bool
+    generation: int
+    segments: tuple[HeardSegment, ...]
+
+
 class _Followed:
     """What one stream of the tracker says of one pipeline. Another stream is another `_Followed`: between the two the pipeline may
     have been deleted, and one of its name may have begun.
 
-    Invariant: `spec` is set once anything was heard."""
+    Invariant: `spec` is set once anything was heard, and `min_times` has the furthest that was heard of each of its segments."""
 
     def __init__(self, pipeline: str) -> None:
         self.pipeline = pipeline
         self.spec: PipelineSpec | None = None
+        self.min_times: tuple[int, ...] = ()
         self.failure: Refusal | None = None
         """Why nothing more is heard."""
         self.is_known = asyncio.Event()
@@ -73,6 +98,8 @@ class _Followed:
         self.asked_for = True
         """Since the last look."""
         self._heard = Heard(pipeline)
+        self._moved_ns: dict[int, int] = {}
+        """By number of a segment when its min time was last heard to move."""
 
     @property
     def generation(self) -> int:
@@ -89,6 +116,10 @@ class _Followed:
             removed=tuple(heard.removed()),
         )  # fmt: skip
         self.spec = self.spec if self.spec == spec else spec
+        before, self.min_times = self.min_times, tuple(map(self.furthest, spec.segments))
+        for number, (was, reached) in enumerate(zip(before, self.min_times, strict=False)):
+            if reached > was:
+                self._moved_ns[number] = time.monotonic_ns()
         self.is_known.set()
 
     def end(self, failure: Refusal) -> None:
@@ -100,6 +131,17 @@ class _Followed:
         found = self._heard.get(segment)
         assert found is not None
         return found
+
+    def measure(self, spec: PipelineSpec, now_ns: int) -> HeardPipeline:
+        moved_ns = map(self._moved_ns.get, range(len(spec.segments)))
+        segments = tuple(
+            HeardSegment(segment, min_time, None if at_ns is None else now_ns - at_ns)
+            for segment, min_time, at_ns in zip(
+                spec.segments, self.min_times, moved_ns, strict=True
+            )
+        )
+        complete = self.furthest(None) == FOREVER
+        return HeardPipeline(self.pipeline, spec.slack_ns, complete, self.generation, segments)
 
 
 class Relay:
@@ -213,14 +255,25 @@ class Relay:
         return self._known(pipeline)[1]
 
     def min_times(self, pipeline: str) -> Sequence[int]:
-        followed, spec = self._known(pipeline)
-        return tuple(map(followed.furthest, spec.segments))
+        return self._known(pipeline)[0].min_times
 
     def pipeline_min_time(self, pipeline: str) -> int:
         return self._known(pipeline)[0].furthest(None)
 
     def generation(self, pipeline: str) -> int:
         return self._known(pipeline)[0].generation
+
+    # --- what is measured of it -----------------------------------------------------------------------
+
+    @property
+    def known(self) -> int:
+        """Pipelines of which anything was heard."""
+        return sum(followed.spec is not None for followed in self._followed.values())
+
+    def measure(self, limit: int, now_ns: int) -> list[HeardPipeline]:
+        """The first of them, up to so many."""
+        known = ((each, spec) for each in self._followed.values() if (spec := each.spec))
+        return [followed.measure(spec, now_ns) for followed, spec in islice(known, limit)]
 
 
 def _cannot_follow(pipeline: str, why: str) -> Refusal:
@@ -232,8 +285,10 @@ def _cannot_follow(pipeline: str, why: str) -> Refusal:
 class RelayServicer(Announcing):
     """Serves ProgressService from what was heard."""
 
-    def __init__(self, relay: Relay, connection: AsyncConnection, hub: Hub, quotas: Quotas) -> None:
-        super().__init__(lambda: relay, Latencies(), hub, quotas)
+    def __init__(
+        self, relay: Relay, connection: AsyncConnection, told: Latencies, hub: Hub, quotas: Quotas
+    ) -> None:
+        super().__init__(lambda: relay, told, hub, quotas)
         self._relay, self._connection = relay, connection
 
     async def _look(self, asked: Asked) -> PipelineSpec:
@@ -280,8 +335,11 @@ class RelayServer:
         self._connection = AsyncConnection(SecureTarget(config.relay, config.security.peer))
         self.hub = Hub(config.limits.max_subscribers)
         self.relay = Relay(self._connection, self.hub)
-        quotas = Quotas(config.limits)
-        self._servicer = RelayServicer(self.relay, self._connection, self.hub, quotas)
+        self.notifications = Latencies()
+        """From hearing of an announcement until it was handed to a subscriber's stream."""
+        self._servicer = RelayServicer(
+            self.relay, self._connection, self.notifications, self.hub, Quotas(config.limits)
+        )
         self._health = health.aio.HealthServicer()
         self._guards: Guards | None = None
         self._server: grpc.aio.Server | None = None
@@ -298,12 +356,13 @@ class RelayServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         server.add_generic_rpc_handlers((Elsewhere(_ELSEWHERE, config.relay[0]),))
         try:
-            port = add_port(server, config.listen or self.address, config.security)
-        except RuntimeError as error:
+            self.address = listen_at(
+                server, config.listen or self.address, config.security,
+                who="the relay", address=self.address,
+            )  # fmt: skip
+        except BaseException:
             await guards.stop()
-            raise OSError(f"the relay cannot listen on {self.address}: {error}") from error
-        if self.address.endswith(":0"):
-            self.address = f"{self.address[:-2]}:{port}"
+            raise
         await server.start()
         self._server = server
         self.relay.start()

@@ -174,7 +174,7 @@ def _dashboard(config: ServerConfig) -> Dashboard | None:
 async def _serve_relay(
     config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryEndpoints
 ) -> int:
-    server = RelayServer(config)
+    server = auxiliary.metrics.relay = RelayServer(config)
     await server.start()
     await auxiliary.probes.serves()
     await stop.wait()

@@ -45,7 +45,7 @@ from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.service.rpc.progress import Hub, ProgressServicer, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE
-from tracker.service.rpc.security import add_port
+from tracker.service.rpc.security import listen_at
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
 from tracker.service.tasks import end
@@ -250,16 +250,11 @@ class TrackerServer:
         reflection.enable_server_reflection(
             (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
-        listen = self.config.listen or self.address
-        try:
-            port = add_port(server, listen, self.config.security)
-        except RuntimeError as error:
-            raise OSError(
-                f"shard {self.config.shard} cannot listen on {listen}: {error}"
-            ) from error
-        if self.address.endswith(":0"):
-            self.address = f"{self.address[:-2]}:{port}"
-            addresses.set(self.config.shard, self.address)
+        self.address = listen_at(
+            server, self.config.listen or self.address, self.config.security,
+            who=f"shard {self.config.shard}", address=self.address,
+        )  # fmt: skip
+        addresses.set(self.config.shard, self.address)
         await server.start()
 
     def _fail(self, error: BaseException) -> None:

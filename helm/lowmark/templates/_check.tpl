@@ -88,6 +88,12 @@
 {{- if and $security.tls $v.tls.clientSecret (eq $v.tls.clientSecret $v.tls.existingSecret) -}}
 {{- fail "tls.clientSecret is tls.existingSecret: clients that have the certificate of the trackers may act as a shard. Give them one of their own." -}}
 {{- end -}}
+{{- if and $security.tls (gt (int $v.relays.replicas) 0) $v.tls.existingSecret (or (not $v.relays.tlsSecret) (eq $v.relays.tlsSecret $v.tls.existingSecret)) -}}
+{{- fail (printf "relays.replicas with tls.existingSecret needs relays.tlsSecret: a secret with tls.crt, tls.key and ca.crt for %s. It must be a certificate of its own, not that of tls.existingSecret: whoever has a certificate with the name of a shard's host may act as a shard." (join ", " (fromJsonArray (include "lowmark.relayHosts" .)))) -}}
+{{- end -}}
+{{- if and $v.relays.tlsSecret (or (not $security.tls) (not $v.tls.existingSecret)) -}}
+{{- fail "relays.tlsSecret without tls.existingSecret: certificates are made here, by an authority that has not signed yours, or TLS is off. Set both, or neither." -}}
+{{- end -}}
 {{- if and $security.auth (not $security.clientToken) -}}
 {{- fail "auth.existingSecret needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark credentials token)." -}}
 {{- end -}}

@@ -168,6 +168,24 @@ elsewhere. No client's certificate is for one of these. */ -}}
   | toJson -}}
 {{- end -}}
 
+{{- define "lowmark.relays" -}}
+{{ include "lowmark.fullname" . }}-relays
+{{- end -}}
+
+{{- /* The components whose pods are asked by clients, and the name of what each has for itself: service, budget, policy. */ -}}
+{{- define "lowmark.served" -}}
+{{- $served := dict "tracker" (include "lowmark.fullname" .) -}}
+{{- if gt (int .Values.relays.replicas) 0 -}}{{- $_ := set $served "relay" (include "lowmark.relays" .) -}}{{- end -}}
+{{- $served | toJson -}}
+{{- end -}}
+
+{{- /* By which relays are dialled: by none of the names of a shard. */ -}}
+{{- define "lowmark.relayHosts" -}}
+{{- $short := printf "%s.%s" (include "lowmark.relays" .) .Release.Namespace -}}
+{{- list (printf "%s.svc.%s" $short .Values.clusterDomain) (printf "%s.svc" $short) $short (include "lowmark.relays" .) "localhost" "127.0.0.1"
+  | toJson -}}
+{{- end -}}
+
 {{- /* What is on, and in which secret each part lies: in one of the values, or in one that is made here. Without
 an own set of tokens each of its secrets is made, so that all of them are known to the file of hashes. */ -}}
 {{- define "lowmark.security" -}}
@@ -186,6 +204,7 @@ an own set of tokens each of its secrets is made, so that all of them are known 
   "makesTokens" $ownTokens
   "certificate" (ternary (printf "%s-certificate" $name) $v.tls.existingSecret $ownTls)
   "clientCertificate" (ternary (printf "%s-client-certificate" $name) $v.tls.clientSecret $ownTls)
+  "relayCertificate" (ternary (printf "%s-relay-certificate" $name) $v.relays.tlsSecret $ownTls)
   "certKey" (ternary "tls.crt" $v.tls.certKey $ownTls)
   "privateKeyKey" (ternary "tls.key" $v.tls.privateKeyKey $ownTls)
   "caKey" (ternary "ca.crt" $v.tls.caKey $ownTls)
@@ -204,6 +223,7 @@ an own set of tokens each of its secrets is made, so that all of them are known 
 {{- $all := list -}}
 {{- if $security.makesCertificates -}}
 {{- $all = concat $all (list "authority" "certificate" "client-certificate") -}}
+{{- if gt (int .Values.relays.replicas) 0 -}}{{- $all = append $all "relay-certificate" -}}{{- end -}}
 {{- end -}}
 {{- if $security.makesTokens -}}
 {{- $all = concat $all (list "tokens" "client-token" "peer-token" "admin-token") -}}
@@ -265,6 +285,23 @@ an own set of tokens each of its secrets is made, so that all of them are known 
         path: ca.crt
 {{- end -}}
 
+{{- /* A volume of one file: its name, the secret, the key there, the file. */ -}}
+{{- define "lowmark.fileVolume" -}}
+- name: {{ index . 0 }}
+  secret:
+    secretName: {{ index . 1 }}
+    defaultMode: 0440
+    items:
+      - key: {{ index . 2 }}
+        path: {{ index . 3 }}
+{{- end -}}
+
+{{- define "lowmark.tmpVolume" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: 64Mi
+{{- end -}}
+
 {{- define "lowmark.clientVolumes" -}}
 {{- $security := fromJson (include "lowmark.security" .) -}}
 {{- /* Never the certificate of the trackers: whoever has that may act as a shard. */}}
@@ -280,15 +317,83 @@ an own set of tokens each of its secrets is made, so that all of them are known 
         path: ca.crt
 {{- end }}
 {{- if $security.clientToken }}
-- name: client
-  secret:
-    secretName: {{ $security.clientToken }}
-    defaultMode: 0440
-    items:
-      - key: {{ $security.tokenKey }}
-        path: token
+{{ include "lowmark.fileVolume" (list "client" $security.clientToken $security.tokenKey "token") }}
 {{- end }}
-- name: tmp
-  emptyDir:
-    sizeLimit: 64Mi
+{{ include "lowmark.tmpVolume" . }}
+{{- end -}}
+
+{{- /* What every process that serves is told, a tracker's and a relay: where it listens, whom it lets in. `settings`: its further
+ones. */ -}}
+{{- define "lowmark.serveArgs" -}}
+{{- $v := .root.Values -}}
+{{- $security := fromJson (include "lowmark.security" .root) -}}
+- --listen=0.0.0.0:{{ $v.tracker.port }}
+- --set=health_listen=0.0.0.0:{{ $v.tracker.healthPort }}
+{{- range $name, $value := .settings }}
+- --set={{ $name }}={{ if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ $value }}{{ end }}
+{{- end }}
+- --json
+{{- if $security.tls }}
+- --tls-cert=/etc/lowmark/tls/tls.crt
+- --tls-key=/etc/lowmark/tls/tls.key
+{{- if $v.tls.requireClientCertificates }}
+- --tls-ca=/etc/lowmark/tls/ca.crt
+{{- end }}
+{{- end }}
+{{- if $security.auth }}
+- --tokens=/etc/lowmark/auth/tokens.yaml
+{{- end }}
+{{- if $v.metrics.enabled }}
+- --metrics-listen=0.0.0.0:{{ $v.metrics.port }}
+{{- end }}
+{{- if $v.dashboard.enabled }}
+- --dashboard-listen=0.0.0.0:{{ $v.dashboard.port }}
+{{- end }}
+{{- end -}}
+
+{{- /* Its ports, probes and end. `live`: the process runs. `ready`: it serves a shard, or waits while all shards are served, so
+that an upgrade goes on behind a standby that has taken a shard over; or it is a relay. */ -}}
+{{- define "lowmark.serveLife" -}}
+{{- $tracker := .Values.tracker -}}
+ports:
+  - name: grpc
+    containerPort: {{ $tracker.port }}
+  - name: health
+    containerPort: {{ $tracker.healthPort }}
+  {{- if .Values.metrics.enabled }}
+  - name: metrics
+    containerPort: {{ .Values.metrics.port }}
+  {{- end }}
+  {{- if .Values.dashboard.enabled }}
+  - name: dashboard
+    containerPort: {{ .Values.dashboard.port }}
+  {{- end }}
+startupProbe:
+  grpc:
+    port: {{ $tracker.healthPort }}
+    service: live
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: {{ max 1 (div (int $tracker.startupTimeoutSeconds) 2) }}
+livenessProbe:
+  grpc:
+    port: {{ $tracker.healthPort }}
+    service: live
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  grpc:
+    port: {{ $tracker.healthPort }}
+    service: ready
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 2
+{{- if gt (int $tracker.preStopSleepSeconds) 0 }}
+lifecycle:
+  # Its address is taken out of the service first; then it gives away what it has, and ends.
+  preStop:
+    sleep:
+      seconds: {{ $tracker.preStopSleepSeconds }}
+{{- end }}
 {{- end -}}

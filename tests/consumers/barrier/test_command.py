@@ -28,7 +28,7 @@ def test_it_runs_to_the_end_of_the_pipeline_and_keeps_late_rows_beside(
     feeder.file("7.json", 7, [row(7, "b", n=1), row(8, "a", n=2), row(1, "late", n=3)])
     feeder.file("6.json", 6, [row(6, "c", n=4)])
     feeder.leave()
-    where = ["--set", f"files={feeder.directory}", "--slot", "slot", "--set", "columns=n"]
+    where = ["--set", f"files={feeder.directory}", "--set", "slot=slot", "--set", "columns=n"]
     where += ["--sink", f"sqlite:{sink}", "--state", state]
     status, said = run(running, *where)
     assert status == 1 and "rows of" in said and "late" in said
@@ -50,7 +50,7 @@ def test_it_runs_to_the_end_of_the_pipeline_and_keeps_late_rows_beside(
     [
         ([], "where rows go"),
         (["--sink", "host=h"], "where rows go"),
-        (["--sink", "postgresql://h/db"], "needs --table"),
+        (["--sink", "postgresql://h/db"], "needs a table: --set table=NAME"),
         (["--sink", "kafka://host:1"], "is not kafka://host:port/TOPIC"),
         (["--sink", "sqlite:s"], "where from"),
         (["--sink", "sqlite:s", "--set", "files=f", "--set", "late=drop"], "'refuse' or 'beside'"),
@@ -67,6 +67,6 @@ def test_what_is_not_installed_is_named(
     running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg.conninfo", None)
-    given = ["--sink", "postgresql://h/db", "--table", "t", "--set", f"files={tmp_path}"]
+    given = ["--sink", "postgresql://h/db", "--set", "table=t", "--set", f"files={tmp_path}"]
     status, said = run(running, *given, "--state", str(tmp_path / "state"))
     assert status == 1 and "pip install 'lowmark[postgres]'" in said

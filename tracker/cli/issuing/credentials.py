@@ -5,6 +5,7 @@
 | `authority` | `ca.crt`, `ca.key` | nobody: it signs what is made later |
 | `certificate` | `tls.crt`, `tls.key`, `ca.crt` | processes of the tracker |
 | `client-certificate` | the same | clients |
+| `NAME-certificate` | the same | other servers that are asked for by name, such as relays |
 | `tokens` | `tokens.yaml` | processes: hashes of all tokens |
 | `client-token`, `peer-token`, `admin-token` | `token` | clients, processes, whoever administers |
 
@@ -15,8 +16,9 @@ have changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -36,21 +38,24 @@ RIGHTS: dict[str, dict[str, list[str]]] = {
     "admin": {"*": ["administer"]},
 }
 """Of the tokens that are made, by name."""
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,29}")
 
 
 @dataclass(frozen=True)
 class Wanted:
     """hosts: by which processes are dialled, later ones too. days: for how long certificates are valid. peer:
-    processes know each other by their token, having no certificates of clients."""
+    processes know each other by their token, having no certificates of clients. others: by name of a certificate the hosts of
+    a server that is no process of the tracker, and must not be able to act as one."""
 
     hosts: tuple[str, ...]
     days: int
     certificates: bool = True
     tokens: bool = True
     peer: bool = False
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for host in self.hosts:
+        for host in (*self.hosts, *(host for hosts in self.others.values() for host in hosts)):
             check_host(host)
             if _covers(host, CLIENT_HOST):
                 raise ValueError(
@@ -58,6 +63,11 @@ class Wanted:
                 )
         if self.certificates and not self.hosts:
             raise ValueError("a certificate needs the hosts of the processes")
+        for name, hosts in self.others.items():
+            if name == "client" or not _NAME.fullmatch(name) or not hosts:
+                raise ValueError(
+                    f"{name}={','.join(hosts)} is not NAME=HOST,...: a name of small letters, but client, and what it is for"
+                )
 
 
 def _covers(host: str, name: str) -> bool:
@@ -72,6 +82,7 @@ def make(place: Place, wanted: Wanted, now: datetime) -> Iterator[tuple[str, str
         yield AUTHORITY, said
         for name, hosts, serves in (
             (CERTIFICATE, wanted.hosts, True), (CLIENT_CERTIFICATE, (CLIENT_HOST,), False),
+            *((f"{name}-{CERTIFICATE}", hosts, True) for name, hosts in wanted.others.items()),
         ):  # fmt: skip
             yield name, _certificate(place, name, authority, hosts, wanted.days, now, serves=serves)
     if wanted.tokens:

@@ -1,4 +1,4 @@
-"""Metrics of a tracker process, gathered when somebody asks for them (`tracker.metrics.names` lists
+"""Metrics of a tracker process or a relay, gathered when somebody asks for them (`tracker.metrics.names` lists
 them).
 
 The process counts little by itself (`tracker.service.stats`); the rest is read off its state, in its
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,14 @@ from tracker.http import HttpServer
 from tracker.metrics.exposition import metrics_server
 from tracker.metrics.families import Families, render
 from tracker.metrics.freshness import gather_freshness
+from tracker.metrics.latencies import Latencies
 from tracker.metrics.names import SERVICE
 from tracker.service.stats import CALLS_REFUSED
 
 if TYPE_CHECKING:
     from tracker.service.engine import Engine
+    from tracker.service.relaying import HeardPipeline, HeardSegment, RelayServer
+    from tracker.service.rpc.progress import Hub
     from tracker.service.server import Parts, TrackerServer
 
 MAX_PIPELINES = 1_000
@@ -37,12 +41,13 @@ MAX_FRONTS = 2_000
 
 
 class ServiceMetrics:
-    """The metrics of one process: of the shard that it serves, while it serves one."""
+    """The metrics of one process: of the shard that it serves, while it serves one, or of the relay that it is."""
 
     def __init__(self, group: int = DIRECTORY_GROUP) -> None:
         """group: the number of the process's group, which every sample has as its label `group`."""
         self._group = str(group)
         self.server: TrackerServer | None = None
+        self.relay: RelayServer | None = None
 
     def listen(self, address: str) -> HttpServer:
         """A server that tells them, to be started in the process's loop."""
@@ -57,20 +62,34 @@ class ServiceMetrics:
         families = Families(SERVICE)
         shard = "" if self.server is None else str(self.server.config.shard)
         families.add_info("lowmark_process_info", version=__version__, shard=shard)
-        families.add("lowmark_serving", self.server is not None)
+        if (
+            self.relay is None
+        ):  # which waits for no shard: a 0 would count as a shard that nobody serves
+            families.add("lowmark_serving", self.server is not None)
         for reason, count in sorted(CALLS_REFUSED.items()):
             families.add("lowmark_calls_refused_total", count, reason)
         if self.server is not None:
             _gather_parts(families, self.server.parts)
+        if self.relay is not None:
+            _gather_relayed(families, self.relay)
         return families
 
 
 def _gather_parts(families: Families, parts: Parts) -> None:
     _gather_store(families, parts.engine)
     _gather_links(families, parts)
-    _gather_subscribers(families, parts)
+    _gather_subscribers(families, parts.hub, parts.engine.stats.notifications)
+    families.add("lowmark_waiting_calls", parts.units.count, "units")
     _gather_pipelines(families, parts)
     gather_freshness(families, parts.sampler.sampled())
+
+
+def _gather_relayed(families: Families, server: RelayServer) -> None:
+    """What a tracker's process tells of what it announces, and nothing of what only shards and homes know."""
+    relay, hub = server.relay, server.hub
+    _gather_subscribers(families, hub, server.notifications)
+    followed = relay.measure(MAX_PIPELINES, time.monotonic_ns())
+    _gather_announced(families, followed, relay.known, hub)
 
 
 def _gather_store(families: Families, engine: Engine) -> None:
@@ -114,16 +133,13 @@ def _gather_links(families: Families, parts: Parts) -> None:
             families.add("lowmark_frames_queued", parts.peers[shard.shard].queued, label)
 
 
-def _gather_subscribers(families: Families, parts: Parts) -> None:
-    unread, oldest_s = parts.hub.unread()
-    families.add("lowmark_subscriber_streams", parts.hub.streams)
+def _gather_subscribers(families: Families, hub: Hub, notifications: Latencies) -> None:
+    unread, oldest_s = hub.unread()
+    families.add("lowmark_subscriber_streams", hub.streams)
     families.add("lowmark_subscriber_queue_updates", unread)
     families.add("lowmark_subscriber_queue_age_seconds", oldest_s)
-    families.add_latencies(
-        "lowmark_notification_duration_seconds", parts.engine.stats.notifications
-    )
-    families.add("lowmark_waiting_calls", parts.hub.waiting.count, "min_time")
-    families.add("lowmark_waiting_calls", parts.units.count, "units")
+    families.add_latencies("lowmark_notification_duration_seconds", notifications)
+    families.add("lowmark_waiting_calls", hub.waiting.count, "min_time")
 
 
 def _gather_pipelines(families: Families, parts: Parts) -> None:
@@ -131,9 +147,10 @@ def _gather_pipelines(families: Families, parts: Parts) -> None:
     specs = process.pipelines()
     families.add("lowmark_pipelines", len(specs))
     pipelines = [process.measure(spec.name, now_ns) for spec in specs[:MAX_PIPELINES]]
+    _gather_announced(families, pipelines, len(specs), parts.hub)
     for pipeline in pipelines:
         _gather_pipeline(families, pipeline, parts)
-    segments = [(p, segment) for p in pipelines for segment in p.segments]
+    segments = ((p, segment) for p in pipelines for segment in p.segments)
     for p, segment in islice(segments, MAX_SEGMENTS):
         _gather_segment(families, p, segment)
     fronts = [(p, front) for p in pipelines for front in p.fronts]
@@ -142,12 +159,45 @@ def _gather_pipelines(families: Families, parts: Parts) -> None:
     now_s = time.time()
     for p, front in islice(fronts, MAX_FRONTS):
         _gather_front(families, p, front, now_s)
-    for what, found, limit in (
-        ("pipelines", len(specs), MAX_PIPELINES),
-        ("segments", len(segments), MAX_SEGMENTS),
-        ("fronts", len(fronts), MAX_FRONTS),
-    ):
-        families.add("lowmark_metrics_omitted", max(0, found - limit), what)
+    _add_omitted(families, "fronts", len(fronts), MAX_FRONTS)
+
+
+def _gather_announced(
+    families: Families,
+    pipelines: Sequence[PipelineMeasures] | Sequence[HeardPipeline],
+    found: int,
+    hub: Hub,
+) -> None:
+    """What is announced here. found: of how many pipelines, also where they are more than are given."""
+    for pipeline in pipelines:
+        name = pipeline.pipeline
+        families.add("lowmark_subscribers", hub.subscribers(name), name)
+        families.add("lowmark_pipeline_complete", pipeline.complete, name)
+        families.add("lowmark_pipeline_generation", pipeline.generation, name)
+    segments = [(p, segment) for p in pipelines for segment in p.segments]
+    for p, segment in segments[:MAX_SEGMENTS]:
+        _gather_min_time(families, p, segment)
+    _add_omitted(families, "pipelines", found, MAX_PIPELINES)
+    _add_omitted(families, "segments", len(segments), MAX_SEGMENTS)
+
+
+def _add_omitted(families: Families, what: str, found: int, limit: int) -> None:
+    families.add("lowmark_metrics_omitted", max(0, found - limit), what)
+
+
+def _gather_min_time(
+    families: Families,
+    pipeline: PipelineMeasures | HeardPipeline,
+    segment: SegmentMeasures | HeardSegment,
+) -> None:
+    labels, unchanged_ns = (pipeline.pipeline, segment.segment), segment.unchanged_ns
+    if segment.min_time == FOREVER:
+        unchanged_ns = 0
+    else:
+        reached_s = _seconds(segment.min_time, pipeline)
+        families.add("lowmark_segment_min_time_timestamp_seconds", reached_s, *labels)
+    if unchanged_ns is not None:
+        families.add("lowmark_segment_unchanged_seconds", unchanged_ns / 1e9, *labels)
 
 
 def _gather_pipeline(families: Families, pipeline: PipelineMeasures, parts: Parts) -> None:
@@ -159,9 +209,6 @@ def _gather_pipeline(families: Families, pipeline: PipelineMeasures, parts: Part
         families.add("lowmark_tick_cells_total", counts.consumed, name, "consumed")
         for reason, count in sorted(counts.refused.items()):
             families.add("lowmark_ticks_refused_total", count, name, reason)
-    families.add("lowmark_subscribers", parts.hub.subscribers(name), name)
-    families.add("lowmark_pipeline_complete", pipeline.complete, name)
-    families.add("lowmark_pipeline_generation", pipeline.generation, name)
     families.add("lowmark_vector_keys", pipeline.keys, name)
     families.add("lowmark_fronts", pipeline.known_fronts, name)
     families.add("lowmark_staged_contributions", pipeline.staged, name)
@@ -174,17 +221,9 @@ def _gather_segment(
 ) -> None:
     labels = (pipeline.pipeline, segment.segment)
     complete = segment.min_time == FOREVER
-    if not complete:
-        families.add(
-            "lowmark_segment_min_time_timestamp_seconds",
-            _seconds(segment.min_time, pipeline),
-            *labels,
-        )
     if complete or segment.lag_slots is not None:
         lag_s = 0.0 if complete else _seconds(segment.lag_slots or 0, pipeline)
         families.add("lowmark_segment_lag_seconds", lag_s, *labels)
-    unchanged_s = 0.0 if complete else segment.unchanged_ns / 1e9
-    families.add("lowmark_segment_unchanged_seconds", unchanged_s, *labels)
     families.add("lowmark_segment_open_slots", segment.open_slots, *labels)
     families.add("lowmark_segment_open_items", segment.open_items, *labels)
     families.add("lowmark_segment_open_units", segment.open_units, *labels)
@@ -205,5 +244,5 @@ def _gather_front(
     families.add("lowmark_front_ahead_seconds", max(0.0, promise_s - now_s), *labels)
 
 
-def _seconds(slots: int, pipeline: PipelineMeasures) -> float:
+def _seconds(slots: int, pipeline: PipelineMeasures | HeardPipeline) -> float:
     return slots * pipeline.slack_ns / 1e9

@@ -9,6 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tracker.service.rpc.redirect import LIVE_SERVICE
+from tracker.service.rpc.security import Security, listen_at
 from tracker.wire.grpc_options import PROBE_OPTIONS
 
 READY_SERVICE = "ready"
@@ -40,11 +41,9 @@ class Probes:
         await self._health.set(LIVE_SERVICE, _SERVING)
         self._server = server = grpc.aio.server(options=PROBE_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        try:
-            port = server.add_insecure_port(self._listen)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen for probes on {self._listen}: {error}") from error
-        self.address = f"{self._listen.rpartition(':')[0]}:{port}"
+        self.address = listen_at(
+            server, self._listen, Security(), who="the health service for probes"
+        )
         await server.start()
 
     async def busy(self) -> None:

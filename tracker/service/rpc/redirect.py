@@ -10,7 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tracker.core.model import Refusal, RefusalCode
 from tracker.service.rpc.errors import abort
-from tracker.service.rpc.security import Security, add_port
+from tracker.service.rpc.security import Security, listen_at
 from tracker.wire.grpc_options import ELSEWHERE_OPTIONS
 
 LIVE_SERVICE = "live"
@@ -60,10 +60,7 @@ class RedirectServer:
         await healths.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(healths, server)
         server.add_generic_rpc_handlers((self._elsewhere,))
-        try:
-            add_port(server, self._listen, self._security)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {self._listen}: {error}") from error
+        listen_at(server, self._listen, self._security, who="a process that waits for its shard")
         await server.start()
         self._server = server
 

@@ -159,9 +159,24 @@ class _Reloading:
         return fresh
 
 
-def add_port(server: grpc.aio.Server, listen: str, security: Security) -> int:
-    """Lets a server listen at host:port, with TLS where that is set up; returns the port. Raises
-    RuntimeError if it cannot, InvalidError."""
+def listen_at(
+    server: grpc.aio.Server, listen: str, security: Security, *, who: str, address: str = ""
+) -> str:
+    """Lets a server listen at host:port, with TLS where that is set up. address: where others reach it, if not there. Returns
+    that, with the port that it got where port 0 stands for any. Raises OSError if it cannot, which names `who` and
+    the place; InvalidError for files that cannot be used."""
+    try:
+        port = _add_port(server, listen, security)
+    except RuntimeError as error:
+        raise OSError(
+            f"{who} cannot listen on {listen}: another process has the port, or the host is no address of this machine; "
+            "name another place, or end that process"
+        ) from error
+    host, _, wanted = (address or listen).rpartition(":")
+    return f"{host}:{port if wanted == '0' else wanted}"
+
+
+def _add_port(server: grpc.aio.Server, listen: str, security: Security) -> int:
     if not security.tls_cert:
         return server.add_insecure_port(listen)
     files = _Reloading(security)
