@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests import inside
-from tests.core.driver import Cluster, HandNode, refused
+from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.log import (
     Announcement,
     Effect,
@@ -18,6 +19,7 @@ from tracker.core.log import (
     JoinNode,
     JoinShard,
     KeyClosed,
+    PeerConnected,
     Pinned,
     ReceivedEntries,
     RegisterPipeline,
@@ -395,6 +397,58 @@ def test_a_peer_hands_out_no_pin_that_it_may_forget() -> None:
         if front.node_id == "joins"
     ]
     assert pins == [granted] == [5]
+
+
+def about_to_leave() -> Lossy:
+    """Shard 2 of three owns nothing any more, and that it is to leave is logged and not durable."""
+    cluster = Lossy(3, config=CONFIG)
+    cluster.register(SPEC)
+    cluster.handle(0, RescaleShards("fewer", 2, True))
+    cluster.settle(lambda: logged(cluster.pending[0], ShardLeaving))
+    assert cluster.routing.owning == (0, 1)
+    return cluster
+
+
+def logged(records: list[tuple[int, Any]], kind: type) -> bool:
+    return any(isinstance(each, HomeEntry) and isinstance(each.entry, kind) for _, each in records)
+
+
+def test_none_joins_before_those_that_leave_have_gone() -> None:
+    """To the newcomer the last word of one that leaves might be of a generation in which nobody is any more: it would say that
+    the pipeline is where a front is granted less meanwhile."""
+    cluster = about_to_leave()
+    others = {shard: cluster.processes.pop(shard) for shard in (1, 2)}
+    process = cluster.restart(0)
+    cluster.handle(0, JoinShard("joins", "host:1"))  # the first that it is asked
+    assert refused(cluster.answers("joins")[0], RefusalCode.NOT_READY)
+    assert 2 in process.membership.members
+    cluster.processes |= others
+    for other in others:
+        cluster.handle(0, PeerConnected(other))
+        cluster.handle(other, PeerConnected(0))
+    cluster.settle()
+    assert 2 not in process.membership.members
+    assert cluster.join_shard(1) in process.membership.members
+
+
+def test_none_begins_with_what_a_shard_knows_that_has_not_heard_the_last_of_one_that_has_left() -> (
+    None
+):
+    cluster = about_to_leave()
+    cluster.lost = {(2, 1, Entries)}
+    cluster.settle()
+    assert [2 in cluster.processes[shard].membership.members for shard in (0, 1)] == [False, True]
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    with pytest.raises(Refused, match="every shard") as refusal:
+        cluster.processes[1].bootstrap_snapshot(shard)
+    assert refusal.value.refusal.code is RefusalCode.NOT_READY
+    cluster.lost = set()
+    cluster.reconnect()
+    cluster.settle()
+    cluster.bootstrap(shard, 1)
+    cluster.settle()
+    assert shard in cluster.processes[0].membership.members
 
 
 def test_a_newcomer_holds_a_front_no_higher_than_it_was_granted_without_it() -> None:

@@ -41,13 +41,10 @@ from tracker.client.refusals import refusal_of
 from tracker.client.updates import subscribe_request
 from tracker.core.model import Edge, RefusalCode, Refused
 from tracker.errors import LowmarkError
-<<<<<<< HEAD
+from tracker.metrics.latencies import Latencies
+from tracker.metrics.names import PROCESS
 from tracker.service.relaying import Relay, RelayServicer
 from tracker.service.rpc.limits import Quotas
-=======
-from tracker.metrics.names import PROCESS
-from tracker.service.relaying import Relay
->>>>>>> main
 from tracker.service.rpc.progress import PROGRESS, Hub
 
 
@@ -255,7 +252,7 @@ def test_who_comes_while_it_lets_go_of_a_pipeline_does_not_wait_for_ever() -> No
         await server.start()
         connection, hub = AsyncConnection(f"127.0.0.1:{port}"), Hub()
         relay = Relay(connection, hub)
-        servicer = RelayServicer(relay, connection, hub, Quotas())
+        servicer = RelayServicer(relay, connection, Latencies(), hub, Quotas())
         await relay.look("two")
 
         comes = asyncio.Event()

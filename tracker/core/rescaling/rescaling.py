@@ -156,7 +156,9 @@ class Rescaling:
                 self._confirmations.answer(event.request, ShardNumber(shard))
                 return
         self._need_no_step("another shard")
-        if not known.is_settled:
+        # Whoever leaves is gone before another one begins: to a newcomer its last word may be of a generation before.
+        leaves = known.draining and known.draining.isdisjoint(known.table.owning)
+        if leaves or not known.is_settled:
             raise Refused(
                 RefusalCode.NOT_READY,
                 "another shard has to wait: the shards are changing; ask again",
