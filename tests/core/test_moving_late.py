@@ -9,7 +9,14 @@ import pytest
 from tests.core.deployment import Deployment, goes_on
 from tests.core.driver import Cluster, HandNode, refused
 from tests.core.test_moving import SPEC, lose, running
-from tracker.core.log import DeletePipeline, EndMove, KeepPart, MovePipeline, PlacePipeline
+from tracker.core.log import (
+    DeletePipeline,
+    EndMove,
+    KeepPart,
+    MovePipeline,
+    PlacePipeline,
+    RegisterPipeline,
+)
 from tracker.core.model import RefusalCode, Unit
 from tracker.core.model.placements import NOWHERE
 from tracker.core.moving import driver
@@ -285,3 +292,28 @@ def test_a_node_of_one_that_was_deleted_is_none_of_another_one_in_another_group(
     front.commit(created=[(0, 23, 1)])
     front.commit(heartbeats={"a": 40})
     assert here.agreed(SPEC) == (23, 25)
+
+
+# --- a shard has not heard yet that there is a pipeline ----------------------------------------------
+
+
+def test_one_that_moves_before_a_shard_has_heard_of_it_moves_when_it_is_asked_again() -> None:
+    made = Deployment(3, 1)
+    here = made.groups[0]
+    registrar = here.routing.registrar("p")
+    late = min({0, 1, 2} - {registrar, here.sequencer})
+    here.held = {(registrar, late)}
+    here.handle(registrar, RegisterPipeline("new", SPEC))
+    here.settle()
+    here.handle(here.sequencer, MovePipeline("move", "p", 0, 1))
+    here.settle()
+    for _ in zip(made.steps(made.drive("p", 0)), range(30), strict=False):
+        pass
+    here.reconnect()
+    here.pass_time(1_000)
+    if made.has("p") != [1] and "p" in here.processes[here.sequencer].membership.moving:
+        made.run(made.drive("p", 0))
+    made.settle()
+    if made.has("p") == [0]:
+        assert made.move("p", 0, 1) == ""
+    assert made.has("p") == [1]
