@@ -317,3 +317,31 @@ def test_one_that_moves_before_a_shard_has_heard_of_it_moves_when_it_is_asked_ag
     if made.has("p") == [0]:
         assert made.move("p", 0, 1) == ""
     assert made.has("p") == [1]
+
+
+def test_one_that_was_to_come_long_ago_keeps_nobody_from_hearing_of_another_one() -> None:
+    """It is asked for late, by a move that was given up, where another one is being registered under its name."""
+    made = Deployment(3, 1)
+    here = made.groups[0]
+    made.register(SPEC, 1)
+    before = made.groups[1].pipeline(0).placed
+    made.place("p", 1, before)
+    made.groups[1].pipeline(0).placed = made.place("p", 1).version
+    made.delete("p", 1)
+    placed = made.place("p", 0).version
+    registrar, sequencer = here.routing.registrar("p"), here.sequencer
+    assert registrar != sequencer
+    here.held = {(registrar, other) for other in range(3)}
+    here.handle(registrar, RegisterPipeline("new", SPEC, placed=placed))
+    here.settle()
+    here.handle(sequencer, MovePipeline("late", "p", before, 1, arrives=True, segments=2))
+    here.settle()
+    here.handle(registrar, PlacePipeline("again", "p", 0))
+    here.settle()
+    here.reconnect()
+    for _ in zip(made.steps(made.drive("p", 0)), range(300), strict=False):
+        pass
+    here.pass_time(1_000)
+    assert here.answers("new") == [SPEC]
+    assert is_settled(here)
+    assert len(here.pipelines()) == 3
