@@ -174,6 +174,13 @@ class Pipelines(dict[str, Pipeline]):
         if known.generation == generation and home not in known.over_at:
             self._keep(replace(known, over_at=tuple(sorted((*known.over_at, home)))))
 
+    def will_join(self, shard: int, shards: Set[int]) -> None:
+        """A shard is to come, beside these. Of what each of them has logged its last of here, it begins with nothing, and logs
+        nothing: whoever hands out what it begins with has heard of the end before, and may have forgotten it."""
+        for each in [*self.ended.values()]:
+            if shards <= {*each.over_at}:
+                self.over(each.pipeline, each.generation, shard)
+
     def will_not_come(self, name: str, generation: int) -> None:
         """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more."""
         known = self.ended.get(name)
