@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 
+from acker.v1 import group_service_pb2 as pb
+from acker.v1 import types_pb2 as types_pb
+from acker.v1.group_service_pb2_grpc import GroupServiceStub
 from tests.cluster.children import paused
 from tests.cluster.tracker import Tracker, lowmark
 from tests.waits import HANG_S, until
@@ -257,3 +261,19 @@ def test_what_was_heard_of_one_that_was_deleted_is_nothing_to_one_in_another_gro
             subscriber.min_time()
         with Subscriber(first.target, "orders") as anew:
             assert anew.min_time() < heard
+
+
+def test_what_is_for_another_group_is_not_taken_by_one_that_is_reached_there_now(
+    groups: list[Tracker],
+) -> None:
+    """The directory knows a group by an address at which a process of another one is by now."""
+    first, second = groups
+    registered_in(groups, 0)
+    with grpc.insecure_channel(first.target) as channel:
+        gone = types_pb.Group(group=2, addresses=[second.target.split(",")[0]])
+        GroupServiceStub(channel).Ask(pb.AskRequest(known=gone), timeout=HANG_S)
+    moved = lowmark("--target", first.target, "pipelines", "move", "-p", "orders", "--to", "2")
+    assert moved.returncode != 0
+    assert where(groups, "orders") == [0]
+    with NodeClient(first.target, "orders", "front") as front:
+        front.join(HANG_S)
