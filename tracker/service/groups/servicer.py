@@ -150,7 +150,7 @@ class GroupServicer:
             deployment.say(group, members, PLACE_TIMEOUT_S),
         )
         _raise(placed, f"pipeline {name!r} does not move")
-        if taken is AWAY:
+        if taken is AWAY or isinstance(taken, Refusal):
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"pipeline {name!r} does not move: group {group} does not answer; ask again when that is back, or name another group",
@@ -250,6 +250,11 @@ class GroupServicer:
 
     async def _answer(self, request: pb.AskRequest) -> pb.AskResponse:
         process = self._engine.process
+        if request.HasField("group") and request.group != self.group:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"this is a process of group {self.group}, and group {request.group} is asked, which is reached elsewhere by now",
+            )
         if request.HasField("shard") and request.shard != process.shard:
             raise Refused(
                 RefusalCode.NOT_HOME, f"this is shard {process.shard}", home=request.shard
