@@ -19,6 +19,7 @@ from tests.cluster.children import paused
 from tests.cluster.tracker import Tracker, lowmark
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, RefusedError, Subscriber, UnavailableError
+from tracker.client.refusals import refusal_of
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
 
 SPEC = PipelineSpec("orders", ("price",), fronts=("clock",), open=True)
@@ -277,3 +278,17 @@ def test_what_is_for_another_group_is_not_taken_by_one_that_is_reached_there_now
     assert where(groups, "orders") == [0]
     with NodeClient(first.target, "orders", "front") as front:
         front.join(HANG_S)
+
+
+def test_who_goes_on_with_a_move_is_told_what_the_group_knows_and_not_sent_on(
+    groups: list[Tracker],
+) -> None:
+    """That a pipeline is here no more is what is asked for: that one of its name is elsewhere is no answer."""
+    first, second = groups
+    registered_in(groups, 0)
+    piece = pb.AskRequest(piece=pb.PieceAsked(pipeline="orders", version=1))
+    with grpc.insecure_channel(second.target.split(",")[0]) as channel:
+        with pytest.raises(grpc.RpcError) as told:
+            GroupServiceStub(channel).Ask(piece, timeout=HANG_S)
+    refused = refusal_of(told.value)
+    assert refused is not None and refused.refusal.code is RefusalCode.UNKNOWN_PIPELINE
