@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from acker.v1 import group_service_pb2 as pb
@@ -244,7 +245,12 @@ class GroupServicer:
     # --- between groups ---------------------------------------------------------------------------
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:
-        answer = await self._peers.serve(context, "Ask", self._answer(request))
+        try:
+            answer = await self._peers.serve(context, "Ask", self._answer(request))
+        except Refused as refused:
+            # What this group knows is asked for: who asks is not to be sent where a pipeline is now.
+            refused.refusal = replace(refused.refusal, pipeline="")
+            raise
         failpoint(f"answer-{request.WhichOneof('what')}")
         return answer
 
