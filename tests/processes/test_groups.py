@@ -284,11 +284,11 @@ def test_who_goes_on_with_a_move_is_told_what_the_group_knows_and_not_sent_on(
     groups: list[Tracker],
 ) -> None:
     """That a pipeline is here no more is what is asked for: that one of its name is elsewhere is no answer."""
-    first, second = groups
+    _, second = groups
     registered_in(groups, 0)
     piece = pb.AskRequest(piece=pb.PieceAsked(pipeline="orders", version=1))
-    with grpc.insecure_channel(second.target.split(",")[0]) as channel:
-        with pytest.raises(grpc.RpcError) as told:
-            GroupServiceStub(channel).Ask(piece, timeout=HANG_S)
+    address = second.target.split(",")[0]
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as told:
+        GroupServiceStub(channel).Ask(piece, timeout=HANG_S)
     refused = refusal_of(told.value)
     assert refused is not None and refused.refusal.code is RefusalCode.UNKNOWN_PIPELINE
