@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from tests import inside
 from tests.core.deployment import Deployment, goes_on
 from tests.core.driver import Cluster, HandNode, refused
 from tests.core.test_moving import SPEC, lose, running
@@ -13,6 +14,7 @@ from tracker.core.log import (
     DeletePipeline,
     EndMove,
     KeepPart,
+    LeaveNode,
     MovePipeline,
     PlacePipeline,
     RegisterPipeline,
@@ -345,3 +347,45 @@ def test_one_that_was_to_come_long_ago_keeps_nobody_from_hearing_of_another_one(
     assert here.answers("new") == [SPEC]
     assert is_settled(here)
     assert len(here.pipelines()) == 3
+
+
+def test_a_shard_says_that_one_is_over_behind_all_that_follows_of_what_it_has_appended() -> None:
+    """A node has left just before its home applies the deletion: that its key is forgotten stands in the home's log, too, and
+    one of the name that was to come meanwhile does not come."""
+    made = Deployment(1, 3)
+    made.register(SPEC, 1)
+    there = made.groups[1]
+    registrar, sequencer = there.routing.registrar("p"), there.sequencer
+    home = min({0, 1, 2} - {sequencer, registrar})
+    late = min({0, 1, 2} - {sequencer, home})
+    node = there.node(SPEC, next(there.ids_at(home)))
+    there.handle(registrar, DeletePipeline("over", "p", 0, True, 0))
+    there.commit(registrar)
+    there.deliver(registrar, home)
+    there.handle(home, LeaveNode("leave", "p", node.key))
+    there.commit(home, 1)
+    there.commit(home)
+    assert "p" not in inside.pipelines(there.processes[home])
+    there.settle(lambda: home in over_at(there, late))
+    there.held = {(home, late)}
+    there.settle()
+    made.place("p", NOWHERE, made.place("p", 1).version)
+    made.register(SPEC, 0)
+    made.begin_move("p", 0, 1)
+    for _ in zip(made.steps(made.drive("p", 0)), range(5), strict=False):
+        pass
+    if "p" in made.groups[0].processes[0].membership.moving:
+        made.place("p", 0, made.groups[0].pipeline(0).placed)
+        made.run(made.drive("p", 0))
+    there.reconnect()
+    there.pass_time(1_000)
+    if "p" in there.processes[sequencer].membership.moving:
+        made.run(made.drive("p", 1))
+    there.pass_time(1_000)
+    assert is_settled(there)
+
+
+def over_at(cluster: Cluster, shard: int) -> tuple[int, ...]:
+    """The homes that have logged their last of the pipeline that was deleted, as far as a shard has heard."""
+    ended = inside.pipelines(cluster.processes[shard]).ended.get("p")
+    return () if ended is None else ended.over_at
