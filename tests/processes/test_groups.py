@@ -292,3 +292,17 @@ def test_who_goes_on_with_a_move_is_told_what_the_group_knows_and_not_sent_on(
         GroupServiceStub(channel).Ask(piece, timeout=HANG_S)
     refused = refusal_of(told.value)
     assert refused is not None and refused.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+
+
+def test_a_name_that_could_not_be_given_back_is_when_it_is_asked_again(
+    groups: list[Tracker],
+) -> None:
+    """The directory did not answer as the pipeline was deleted; else its name belongs to that group for good."""
+    first, second = groups
+    registered_in(groups, 1)
+    with second.admin() as admin:
+        generation = admin.pipeline("orders").state.generation
+        with paused(*first.servers):
+            admin.delete("orders", generation, drop_open=True)
+        admin.delete("orders", generation, drop_open=True)
+    registered_in(groups, 0)
