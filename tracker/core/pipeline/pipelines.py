@@ -17,13 +17,14 @@ MAX_ENDED = 1_024
 class Ended:
     """A pipeline that was deleted, or (moved) has gone to another group: by which generation it ended here, and the homes that
     have logged their last of it. hearsay: homes have said so, and its end was not applied here: it has yet to come, or was forgotten,
-    and a shard that has joined since says so once more."""
+    and a shard that has joined since says so once more. placed: by which placement it was here, where it was deleted."""
 
     pipeline: str
     generation: int
     over_at: tuple[int, ...] = ()
     moved: bool = False
     hearsay: bool = False
+    placed: int = 0
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -147,7 +148,8 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)
-        self._keep(replace(known, moved=moved, hearsay=False))
+        placed = 0 if moved else pipeline.placed
+        self._keep(replace(known, moved=moved, hearsay=False, placed=placed))
         if len(self.ended) > MAX_ENDED:
             over = (
                 each
