@@ -404,3 +404,18 @@ def test_what_a_node_knows_of_one_that_was_deleted_is_not_lost_by_one_in_another
     made.register(SPEC, 0)
     again = here.join("worker", known_incarnation=before.key.incarnation, known_ticks=1)
     assert isinstance(again, Joined), again
+
+
+def test_a_shard_that_had_registered_one_which_has_gone_may_leave_after_a_restart() -> None:
+    made = Deployment(3, 1)
+    here = made.groups[0]
+    made.register(SPEC, 0)
+    registrar = here.routing.registrar("p")
+    assert registrar != here.sequencer
+    made.move("p", 0, 1)
+    made.settle()
+    here.restart(registrar)
+    here.settle()
+    here.rescale(2, evacuate=True, without=(registrar,))
+    here.pass_time(2_000)
+    assert registrar in here.gone
