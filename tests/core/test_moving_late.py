@@ -419,3 +419,14 @@ def test_a_shard_that_had_registered_one_which_has_gone_may_leave_after_a_restar
     here.rescale(2, evacuate=True, without=(registrar,))
     here.pass_time(2_000)
     assert registrar in here.gone
+
+
+def test_one_goes_on_its_way_after_a_restart_though_nothing_else_happens() -> None:
+    made = Deployment(1, 1)
+    made.register(SPEC, 0)
+    here = made.groups[0]
+    here.handle(0, MovePipeline("move", "p", 0, 1))
+    here.store(0)
+    here.restart(0)
+    assert made.run(made.drive("p", 0)) == ""
+    assert made.has("p") == [1]
