@@ -35,6 +35,7 @@ from tracker.core.model.allowance import Allowance
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.process import Process
 
 evict_after_ms = _evict_after_ms
@@ -65,7 +66,7 @@ class JustRecovered(Process):
 # --- pipelines ------------------------------------------------------------------------------------
 
 
-def pipelines(process: Process) -> dict[str, Pipeline]:
+def pipelines(process: Process) -> Pipelines:
     return process._pipelines
 
 

@@ -61,7 +61,7 @@ def test_who_has_heard_of_the_one_before_is_refused(
     "ask",
     [
         lambda subscriber: subscriber.min_time(),
-        lambda subscriber: subscriber.wait_until(HEARD - 1, timeout_s=1),
+        lambda subscriber: subscriber.wait_until(HEARD - 1, timeout_s=HANG_S),
     ],
     ids=["min_time", "what_was_reached"],
 )
@@ -103,7 +103,18 @@ def test_each_restart_and_each_use_of_the_name_is_told_apart(running: EmbeddedTr
     assert [_told(running, generation) for generation in heard] == [None] * 3
 
 
-def _told(running: EmbeddedTracker, generation: int) -> int | None:
+def test_a_process_that_has_not_heard_of_the_next_one_tells_nothing_of_the_one_before(
+    running: EmbeddedTracker, front: NodeClient
+) -> None:
+    """It was replaced, and does not know it yet; who asks has heard of the next one from the one that took its place."""
+    done(front.commit(promise(HEARD)))
+    now = running.admin().pipeline("two").state.generation
+    assert _told(running, now + 2, RefusalCode.NOT_READY) is None
+
+
+def _told(
+    running: EmbeddedTracker, generation: int, refused: RefusalCode = RefusalCode.UNKNOWN_PIPELINE
+) -> int | None:
     """The generation that a stream hears of that has heard of another one; None where it is refused."""
     with grpc.insecure_channel(running.target.split(",")[0]) as channel:
         stub: Any = progress_grpc.ProgressServiceStub(channel)
@@ -113,7 +124,7 @@ def _told(running: EmbeddedTracker, generation: int) -> int | None:
         except grpc.RpcError as error:
             refusal = refusal_of(error)
             assert refusal is not None
-            assert refusal.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+            assert refusal.refusal.code is refused
             return None
         return found
 

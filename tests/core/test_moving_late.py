@@ -6,10 +6,20 @@ from functools import partial
 
 import pytest
 
+from tests import inside
 from tests.core.deployment import Deployment, goes_on
 from tests.core.driver import Cluster, HandNode, refused
 from tests.core.test_moving import SPEC, lose, running
-from tracker.core.log import DeletePipeline, EndMove, KeepPart, MovePipeline, PlacePipeline
+from tracker.core.log import (
+    DeletePipeline,
+    EndMove,
+    Joined,
+    KeepPart,
+    LeaveNode,
+    MovePipeline,
+    PlacePipeline,
+    RegisterPipeline,
+)
 from tracker.core.model import RefusalCode, Unit
 from tracker.core.model.placements import NOWHERE
 from tracker.core.moving import driver
@@ -285,3 +295,138 @@ def test_a_node_of_one_that_was_deleted_is_none_of_another_one_in_another_group(
     front.commit(created=[(0, 23, 1)])
     front.commit(heartbeats={"a": 40})
     assert here.agreed(SPEC) == (23, 25)
+
+
+# --- a shard has not heard yet that there is a pipeline ----------------------------------------------
+
+
+def test_one_that_moves_before_a_shard_has_heard_of_it_moves_when_it_is_asked_again() -> None:
+    made = Deployment(3, 1)
+    here = made.groups[0]
+    registrar = here.routing.registrar("p")
+    late = min({0, 1, 2} - {registrar, here.sequencer})
+    here.held = {(registrar, late)}
+    here.handle(registrar, RegisterPipeline("new", SPEC))
+    here.settle()
+    here.handle(here.sequencer, MovePipeline("move", "p", 0, 1))
+    here.settle()
+    for _ in zip(made.steps(made.drive("p", 0)), range(30), strict=False):
+        pass
+    here.reconnect()
+    here.pass_time(1_000)
+    if made.has("p") != [1] and "p" in here.processes[here.sequencer].membership.moving:
+        made.run(made.drive("p", 0))
+    made.settle()
+    if made.has("p") == [0]:
+        assert made.move("p", 0, 1) == ""
+    assert made.has("p") == [1]
+
+
+def test_one_that_was_to_come_long_ago_keeps_nobody_from_hearing_of_another_one() -> None:
+    """It is asked for late, by a move that was given up, where another one is being registered under its name."""
+    made = Deployment(3, 1)
+    here = made.groups[0]
+    made.register(SPEC, 1)
+    before = made.groups[1].pipeline(0).placed
+    made.place("p", 1, before)
+    made.groups[1].pipeline(0).placed = made.place("p", 1).version
+    made.delete("p", 1)
+    placed = made.place("p", 0).version
+    registrar, sequencer = here.routing.registrar("p"), here.sequencer
+    assert registrar != sequencer
+    here.held = {(registrar, other) for other in range(3)}
+    here.handle(registrar, RegisterPipeline("new", SPEC, placed=placed))
+    here.settle()
+    here.handle(sequencer, MovePipeline("late", "p", before, 1, arrives=True, segments=2))
+    here.settle()
+    here.handle(registrar, PlacePipeline("again", "p", 0))
+    here.settle()
+    here.reconnect()
+    for _ in zip(made.steps(made.drive("p", 0)), range(300), strict=False):
+        pass
+    here.pass_time(1_000)
+    assert here.answers("new") == [SPEC]
+    assert is_settled(here)
+    assert len(here.pipelines()) == 3
+
+
+def test_a_shard_says_that_one_is_over_behind_all_that_follows_of_what_it_has_appended() -> None:
+    """A node has left just before its home applies the deletion: that its key is forgotten stands in the home's log, too, and
+    one of the name that was to come meanwhile does not come."""
+    made = Deployment(1, 3)
+    made.register(SPEC, 1)
+    there = made.groups[1]
+    registrar, sequencer = there.routing.registrar("p"), there.sequencer
+    home = min({0, 1, 2} - {sequencer, registrar})
+    late = min({0, 1, 2} - {sequencer, home})
+    node = there.node(SPEC, next(there.ids_at(home)))
+    there.handle(registrar, DeletePipeline("over", "p", 0, True, 0))
+    there.commit(registrar)
+    there.deliver(registrar, home)
+    there.handle(home, LeaveNode("leave", "p", node.key))
+    there.commit(home, 1)
+    there.commit(home)
+    assert "p" not in inside.pipelines(there.processes[home])
+    there.settle(lambda: home in over_at(there, late))
+    there.held = {(home, late)}
+    there.settle()
+    made.place("p", NOWHERE, made.place("p", 1).version)
+    made.register(SPEC, 0)
+    made.begin_move("p", 0, 1)
+    for _ in zip(made.steps(made.drive("p", 0)), range(5), strict=False):
+        pass
+    if "p" in made.groups[0].processes[0].membership.moving:
+        made.place("p", 0, made.groups[0].pipeline(0).placed)
+        made.run(made.drive("p", 0))
+    there.reconnect()
+    there.pass_time(1_000)
+    if "p" in there.processes[sequencer].membership.moving:
+        made.run(made.drive("p", 1))
+    there.pass_time(1_000)
+    assert is_settled(there)
+
+
+def over_at(cluster: Cluster, shard: int) -> tuple[int, ...]:
+    """The homes that have logged their last of the pipeline that was deleted, as far as a shard has heard."""
+    ended = inside.pipelines(cluster.processes[shard]).ended.get("p")
+    return () if ended is None else ended.over_at
+
+
+def test_what_a_node_knows_of_one_that_was_deleted_is_not_lost_by_one_in_another_group() -> None:
+    made = Deployment(1, 1)
+    here, there = made.groups
+    made.register(SPEC, 1)
+    for _ in range(3):
+        before = there.node(SPEC, "worker")
+    before.commit()
+    made.delete("p", 1)
+    made.place("p", 0)
+    made.register(SPEC, 0)
+    again = here.join("worker", known_incarnation=before.key.incarnation, known_ticks=1)
+    assert isinstance(again, Joined), again
+
+
+def test_a_shard_that_had_registered_one_which_has_gone_may_leave_after_a_restart() -> None:
+    made = Deployment(3, 1)
+    here = made.groups[0]
+    made.register(SPEC, 0)
+    registrar = here.routing.registrar("p")
+    assert registrar != here.sequencer
+    made.move("p", 0, 1)
+    made.settle()
+    here.restart(registrar)
+    here.settle()
+    here.rescale(2, evacuate=True, without=(registrar,))
+    here.pass_time(2_000)
+    assert registrar in here.gone
+
+
+def test_one_goes_on_its_way_after_a_restart_though_nothing_else_happens() -> None:
+    made = Deployment(1, 1)
+    made.register(SPEC, 0)
+    here = made.groups[0]
+    here.handle(0, MovePipeline("move", "p", 0, 1))
+    here.store(0)
+    here.restart(0)
+    assert made.run(made.drive("p", 0)) == ""
+    assert made.has("p") == [1]

@@ -225,3 +225,17 @@ def test_one_that_has_a_name_later_is_of_later_generations_in_whatever_group(
     process = made.groups[after].processes[0]
     assert process.generation("p") > 4, "the last was 3, and 4 has ended it"
     assert not any(process.goes_on_since("p", heard) for heard in range(4))
+
+
+def test_one_that_is_registered_behind_a_placement_that_is_given_back_late_stays_here() -> None:
+    """Who deletes gives the name back by the placement of the one that was deleted."""
+    cluster = Cluster(1)
+    first = placed(cluster, "p", 0)
+    cluster.register(SPEC)
+    cluster.ask(0, partial(DeletePipeline, drop_open=True, at_ms=0), "p", 0)
+    cluster.settle()
+    cluster.register(SPEC)
+    placed(cluster, "p", NOWHERE, first.version)
+    assert placed(cluster, "p", 1).group == 0
+    known = cluster.processes[0].placement("p")
+    assert known is not None and known.version >= cluster.pipeline(0).placed > first.version

@@ -9,12 +9,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 
+from acker.v1 import group_service_pb2 as pb
+from acker.v1 import types_pb2 as types_pb
+from acker.v1.group_service_pb2_grpc import GroupServiceStub
 from tests.cluster.children import paused
 from tests.cluster.tracker import Tracker, lowmark
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, RefusedError, Subscriber, UnavailableError
+from tracker.client.refusals import refusal_of
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
 
 SPEC = PipelineSpec("orders", ("price",), fronts=("clock",), open=True)
@@ -257,3 +262,47 @@ def test_what_was_heard_of_one_that_was_deleted_is_nothing_to_one_in_another_gro
             subscriber.min_time()
         with Subscriber(first.target, "orders") as anew:
             assert anew.min_time() < heard
+
+
+def test_what_is_for_another_group_is_not_taken_by_one_that_is_reached_there_now(
+    groups: list[Tracker],
+) -> None:
+    """The directory knows a group by an address at which a process of another one is by now."""
+    first, second = groups
+    registered_in(groups, 0)
+    with grpc.insecure_channel(first.target) as channel:
+        gone = types_pb.Group(group=2, addresses=[second.target.split(",")[0]])
+        GroupServiceStub(channel).Ask(pb.AskRequest(known=gone), timeout=HANG_S)
+    moved = lowmark("--target", first.target, "pipelines", "move", "-p", "orders", "--to", "2")
+    assert moved.returncode != 0
+    assert where(groups, "orders") == [0]
+    with NodeClient(first.target, "orders", "front") as front:
+        front.join(HANG_S)
+
+
+def test_who_goes_on_with_a_move_is_told_what_the_group_knows_and_not_sent_on(
+    groups: list[Tracker],
+) -> None:
+    """That a pipeline is here no more is what is asked for: that one of its name is elsewhere is no answer."""
+    _, second = groups
+    registered_in(groups, 0)
+    piece = pb.AskRequest(piece=pb.PieceAsked(pipeline="orders", version=1))
+    address = second.target.split(",")[0]
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as told:
+        GroupServiceStub(channel).Ask(piece, timeout=HANG_S)
+    refused = refusal_of(told.value)
+    assert refused is not None and refused.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+
+
+def test_a_name_that_could_not_be_given_back_is_when_it_is_asked_again(
+    groups: list[Tracker],
+) -> None:
+    """The directory did not answer as the pipeline was deleted; else its name belongs to that group for good."""
+    first, second = groups
+    registered_in(groups, 1)
+    with second.admin() as admin:
+        generation = admin.pipeline("orders").state.generation
+        with paused(*first.servers):
+            admin.delete("orders", generation, drop_open=True)
+        admin.delete("orders", generation, drop_open=True)
+    registered_in(groups, 0)

@@ -36,7 +36,13 @@ from tracker.service.config import ServerConfig
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.guards import Guards
 from tracker.service.rpc.limits import Quotas
-from tracker.service.rpc.progress import Announcing, Asked, Hub, add_subscribing
+from tracker.service.rpc.progress import (
+    Announcing,
+    Asked,
+    Hub,
+    add_subscribing,
+    check_not_behind,
+)
 from tracker.service.rpc.redirect import LIVE_SERVICE, Elsewhere
 from tracker.service.rpc.security import listen_at
 from tracker.service.tasks import end
@@ -296,6 +302,7 @@ class RelayServicer(Announcing):
         return await super()._look(asked)
 
     async def _check_same(self, pipeline: str, generation: int) -> None:
+        check_not_behind(pipeline, generation, self._relay.generation(pipeline))
         # Which generations there were, the tracker knows.
         if generation != self._relay.generation(pipeline):
             asked = progress_pb.GetMinTimeRequest(pipeline=pipeline, heard_generation=generation)

@@ -242,8 +242,11 @@ class AskRequest(_message.Message):
     COMING_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     """The shard; not given: the one that decides on it."""
+    group: _builtins.int
+    """The group that is meant: another one may be reached where it was."""
     @_builtins.property
     def where(self) -> Global___PipelineAsked:
         """The directory: where the name of a pipeline belongs."""
@@ -303,15 +306,20 @@ class AskRequest(_message.Message):
         coming: Global___ComingAsked | None = ...,
         keep: _storage_pb2.PartRecord | None = ...,
         end: Global___EndAsked | None = ...,
+        group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_shard", b"_shard", "coming", b"coming", "end", b"end", "groups", b"groups", "keep", b"keep", "known", b"known", "lives", b"lives", "load", b"load", "members", b"members", "piece", b"piece", "place", b"place", "shard", b"shard", "what", b"what", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "_shard", b"_shard", "coming", b"coming", "end", b"end", "group", b"group", "groups", b"groups", "keep", b"keep", "known", b"known", "lives", b"lives", "load", b"load", "members", b"members", "piece", b"piece", "place", b"place", "shard", b"shard", "what", b"what", "where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shard", b"_shard", "coming", b"coming", "end", b"end", "groups", b"groups", "keep", b"keep", "known", b"known", "lives", b"lives", "load", b"load", "members", b"members", "piece", b"piece", "place", b"place", "shard", b"shard", "what", b"what", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "_shard", b"_shard", "coming", b"coming", "end", b"end", "group", b"group", "groups", b"groups", "keep", b"keep", "known", b"known", "lives", b"lives", "load", b"load", "members", b"members", "piece", b"piece", "place", b"place", "shard", b"shard", "what", b"what", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
     _WhichOneofReturnType__shard: _TypeAlias = _typing.Literal["shard"]  # noqa: Y015
     _WhichOneofArgType__shard: _TypeAlias = _typing.Literal["_shard", b"_shard"]  # noqa: Y015
     _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["where", "place", "known", "groups", "lives", "members", "load", "piece", "coming", "keep", "end"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__shard) -> _WhichOneofReturnType__shard | None: ...
     @_typing.overload

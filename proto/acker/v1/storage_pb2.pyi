@@ -456,6 +456,7 @@ class EndedPipeline(_message.Message):
     OVER_AT_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
     HEARSAY_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     generation: _builtins.int
@@ -464,6 +465,8 @@ class EndedPipeline(_message.Message):
     """Whether it has gone to another group."""
     hearsay: _builtins.bool
     """Whether its end was heard of from other shards alone."""
+    placed: _builtins.int
+    """The version of the placement by which it was here, where it was deleted."""
     @_builtins.property
     def over_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The homes that have logged their last of it."""
@@ -476,10 +479,11 @@ class EndedPipeline(_message.Message):
         over_at: _abc.Iterable[_builtins.int] | None = ...,
         moved: _builtins.bool = ...,
         hearsay: _builtins.bool = ...,
+        placed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "hearsay", b"hearsay", "moved", b"moved", "over_at", b"over_at", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "hearsay", b"hearsay", "moved", b"moved", "over_at", b"over_at", "pipeline", b"pipeline", "placed", b"placed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

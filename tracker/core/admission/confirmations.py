@@ -57,8 +57,9 @@ class Confirmations:
                 self.registrations[item.entry.spec.name] = (item.number, [])
             elif isinstance(item.entry, PipelineChanged) and not item.entry.activated:
                 self.registrations[item.entry.pipeline] = (item.number, [])
-            elif isinstance(item.entry, PipelineDeleted):
-                self.registrations.pop(item.entry.pipeline, None)
+        # Of those that have ended since, maybe by the log of another shard, nobody waits for anything.
+        for name in self.registrations.keys() - self._pipelines.keys():
+            del self.registrations[name]
 
     def tell(self, everywhere: int) -> None:
         """Every shard has all entries up to this one: who waits for them is answered."""

@@ -12,6 +12,7 @@ from tracker.core.cut.stable import StableCut
 from tracker.core.log import (
     Announcement,
     Effect,
+    KeyClosed,
     PipelineChanged,
     PipelineEnded,
     PipelineRegistered,
@@ -195,6 +196,11 @@ class Generations:
             if isinstance(entry, PipelinesOver)
             for each in entry.pipelines
         }
+        closing = {
+            entry.pipeline
+            for entry in self._journal.pending_entries()
+            if isinstance(entry, KeyClosed)
+        }
         known = self._pipelines
         over = tuple(
             (each.pipeline, each.generation)
@@ -202,6 +208,7 @@ class Generations:
             if known.has_ended(each)
             and each.pipeline not in self._shards.membership.moving
             and (each.pipeline, each.generation) not in said
+            and each.pipeline not in closing
             and not self._nodes.has_closed_keys(each.pipeline)
         )
         if over:

@@ -66,6 +66,11 @@ class Queries:
         known = self._pipelines.get(pipeline)
         return 0 if known is None else known.placed
 
+    def placed_last(self, pipeline: str) -> int:
+        """The same, of one that was deleted here, too: by that its name is given back."""
+        ended = self._pipelines.ended.get(pipeline)
+        return self.placed(pipeline) or (0 if ended is None else ended.placed)
+
     @property
     def open_cells(self) -> int:
         """Open cells at this shard, of all pipelines."""

@@ -119,7 +119,7 @@ class Directory:
         belongs to another group, and Refused(NOT_READY) where that placement may be void by now."""
         name, before = event.spec.name, self._pipelines.placed_before
         known = self._pending(name) or self.placements.get(name)
-        if known is None or known.group == NOWHERE:
+        if known is None:
             if 0 < event.placed <= before and name not in self._pipelines:
                 raise Refused(
                     RefusalCode.NOT_READY,
@@ -127,11 +127,19 @@ class Directory:
                     "ended since, so that it may belong elsewhere by now; ask again",
                 )
             return replace(event, above=max(event.above, self._given_back_before()))
-        if known.group != DIRECTORY_GROUP:
+        if known.group not in (DIRECTORY_GROUP, NOWHERE):
             raise Refused(
                 RefusalCode.CONFLICT,
                 f"pipeline {known.pipeline!r} belongs to group {known.group}; register it there",
             )
+        is_new = name not in self._pipelines and name not in self._pipelines.registering
+        if is_new and event.placed != known.version and not event.check_only:
+            # Whoever deleted the one before may give the name back by that placement yet.
+            claim = PlacePipeline(event.request, name, DIRECTORY_GROUP)
+            claimed = self._decided(claim, None if known.group == NOWHERE else known)
+            assert claimed is not None, "the name is free, or this group's"
+            known = claimed
+            self._journal.append_home(Placed(known))
         return replace(event, placed=known.version, above=known.above)
 
     # --- what there is ----------------------------------------------------------------------------

@@ -17,13 +17,14 @@ MAX_ENDED = 1_024
 class Ended:
     """A pipeline that was deleted, or (moved) has gone to another group: by which generation it ended here, and the homes that
     have logged their last of it. hearsay: homes have said so, and its end was not applied here: it has yet to come, or was forgotten,
-    and a shard that has joined since says so once more."""
+    and a shard that has joined since says so once more. placed: by which placement it was here, where it was deleted."""
 
     pipeline: str
     generation: int
     over_at: tuple[int, ...] = ()
     moved: bool = False
     hearsay: bool = False
+    placed: int = 0
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -147,7 +148,8 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)
-        self._keep(replace(known, moved=moved, hearsay=False))
+        placed = 0 if moved else pipeline.placed
+        self._keep(replace(known, moved=moved, hearsay=False, placed=placed))
         if len(self.ended) > MAX_ENDED:
             over = (
                 each
@@ -173,6 +175,13 @@ class Pipelines(dict[str, Pipeline]):
             known = Ended(name, generation, hearsay=True)
         if known.generation == generation and home not in known.over_at:
             self._keep(replace(known, over_at=tuple(sorted((*known.over_at, home)))))
+
+    def will_join(self, shard: int, shards: Set[int]) -> None:
+        """A shard is to come, beside these. Of what each of them has logged its last of here, it begins with nothing, and logs
+        nothing: whoever hands out what it begins with has heard of the end before, and may have forgotten it."""
+        for each in [*self.ended.values()]:
+            if shards <= {*each.over_at}:
+                self.over(each.pipeline, each.generation, shard)
 
     def will_not_come(self, name: str, generation: int) -> None:
         """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more."""

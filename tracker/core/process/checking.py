@@ -214,8 +214,9 @@ class EntryJudge:
         if not isinstance(entry, PipelineRegistered):
             return False
         name = entry.spec.name
-        if name in self._known.moving:
-            return True
+        move = self._known.moving.get(name)
+        if move is not None and not move.arrives:
+            return True  # none comes by a placement before that of one that is registered
         if entry.restart is None:
             return False
         known = self._pipelines.get(name)
@@ -381,6 +382,8 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
             return ((entry.pipeline, entry.generation),)
         case PipelineRestarted() | PipelineDeleted():
             return ((entry.pipeline, entry.restart.generation),)
+        case steps.MoveBegun() if not entry.arrives:
+            return ((entry.pipeline, None),)
     name = pipeline_of(entry)
     return () if name is None else ((name, getattr(entry, "generation", None)),)
 

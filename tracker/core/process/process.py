@@ -396,6 +396,10 @@ class Process(Queries):
 
     def _resume(self, now_ns: int) -> None:
         """Does what is due, now that all is there again."""
+        if self._shards.membership.moving:
+            self._moves.go_on()
+        if self._pipelines.unfinished:
+            self._generations.say_over()
         self._reporter.refresh_if_due(now_ns)
         self._progress.committed(now_ns)
         if self._pipelines.unactivated:

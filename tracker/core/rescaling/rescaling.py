@@ -437,6 +437,8 @@ class Rescaling:
                 self._nodes.reserve(entry.next_incarnation)
         known.apply(entry, home, number)
         match entry:
+            case steps.ShardJoining():
+                self._pipelines.will_join(entry.shard, known.with_newcomers - {entry.shard})
             case steps.ShardJoined():
                 self._count_shard(entry.shard, (home, number), now_ns)
             case steps.RoutingChanged():

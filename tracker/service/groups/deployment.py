@@ -157,6 +157,7 @@ class Deployment:
         connection = self._connection(group)
         if connection is None:
             return AWAY
+        request.group = group
         failpoint(f"ask-{request.WhichOneof('what')}")
         try:
             answer, _ = await connection.ask(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from acker.v1 import group_service_pb2 as pb
@@ -150,7 +151,7 @@ class GroupServicer:
             deployment.say(group, members, PLACE_TIMEOUT_S),
         )
         _raise(placed, f"pipeline {name!r} does not move")
-        if taken is AWAY:
+        if taken is AWAY or isinstance(taken, Refusal):
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"pipeline {name!r} does not move: group {group} does not answer; ask again when that is back, or name another group",
@@ -244,12 +245,22 @@ class GroupServicer:
     # --- between groups ---------------------------------------------------------------------------
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:
-        answer = await self._peers.serve(context, "Ask", self._answer(request))
+        try:
+            answer = await self._peers.serve(context, "Ask", self._answer(request))
+        except Refused as refused:
+            # What this group knows is asked for: who asks is not to be sent where a pipeline is now.
+            refused.refusal = replace(refused.refusal, pipeline="")
+            raise
         failpoint(f"answer-{request.WhichOneof('what')}")
         return answer
 
     async def _answer(self, request: pb.AskRequest) -> pb.AskResponse:
         process = self._engine.process
+        if request.HasField("group") and request.group != self.group:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"this is a process of group {self.group}, and group {request.group} is asked, which is reached elsewhere by now",
+            )
         if request.HasField("shard") and request.shard != process.shard:
             raise Refused(
                 RefusalCode.NOT_HOME, f"this is shard {process.shard}", home=request.shard

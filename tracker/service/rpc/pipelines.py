@@ -261,7 +261,7 @@ class PipelineServicer:
         self, request: pipeline_pb.DeletePipelineRequest, context: Context
     ) -> pipeline_pb.DeletePipelineResponse:
         name, at_ms = request.pipeline, time.time_ns() // 1_000_000
-        placed = self._engine.process.placed(name)
+        placed = self._engine.process.placed_last(name)
         ended = await self._engine.ask(
             m.DeletePipeline(object(), name, request.generation, request.drop_open, at_ms)
         )

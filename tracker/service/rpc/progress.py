@@ -354,6 +354,16 @@ class Announcing:
                 await waiter.until(None)
 
 
+def check_not_behind(pipeline: str, heard: int, known: int) -> None:
+    """Raises Refused(NOT_READY) where who asks has heard of a generation that is not known here yet: it may be of another
+    pipeline of that name."""
+    if heard > known:
+        raise Refused(
+            RefusalCode.NOT_READY,
+            f"pipeline {pipeline!r} is in generation {known} here, and you have heard of {heard}; ask another process, or again",
+        )
+
+
 class ProgressServicer(Announcing):
     """Answers from what this process has announced, also for the past."""
 
@@ -363,6 +373,7 @@ class ProgressServicer(Announcing):
         self._engine = engine
 
     async def _check_same(self, pipeline: str, generation: int) -> None:
+        check_not_behind(pipeline, generation, self._engine.process.generation(pipeline))
         if not self._engine.process.goes_on_since(pipeline, generation):
             raise Refused(
                 RefusalCode.UNKNOWN_PIPELINE,
