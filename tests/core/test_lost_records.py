@@ -18,7 +18,7 @@ from tracker.core.log import (
     RetireNode,
     SessionRefused,
 )
-from tracker.core.model import Cells, NodeKey, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model import Cells, NodeKey, PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
 
@@ -155,3 +155,23 @@ def test_one_that_left_joined_elsewhere_and_comes_back_to_its_first_home_has_los
     incarnation = node.key.incarnation
     answer = cluster.join("n", "query", pipeline=name, known_incarnation=incarnation, known_ticks=1)
     assert isinstance(answer, Joined) and answer.key.incarnation > incarnation
+
+
+def test_a_shard_that_has_forgotten_what_it_had_received_is_told_so() -> None:
+    """Nobody keeps that for it any more: both would ask and answer for ever, as fast as they can, and min time would stand."""
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    node = cluster.node(SPEC, next(cluster.ids_at(0)))
+    older = len(cluster.stored[1])
+    for slot in range(3):
+        node.commit(created=[(0, slot, 7)])
+    kept = cluster.stored[1][older:]
+    del cluster.stored[1][older:]
+    with pytest.raises(Refused, match=r"shard 1 .* restore a copy") as refusal:
+        cluster.restart(1)
+        cluster.settle()
+    assert refusal.value.refusal.code is RefusalCode.INVALID
+    cluster.stored[1] += kept
+    cluster.restart(1)
+    node.commit(consumed=[(0, slot, 7) for slot in range(3)])
+    assert not any(sum(pipeline.shard.cells.open_slots) for pipeline in cluster.pipelines())

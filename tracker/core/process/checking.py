@@ -19,6 +19,7 @@ from tracker.core.home.home import MAX_ITEMS_PER_CELL
 from tracker.core.home.registration import MAX_SEGMENTS, check_spec
 from tracker.core.log import (
     Entries,
+    EntriesReceived,
     Entry,
     Frame,
     GroupKnown,
@@ -74,6 +75,14 @@ class FrameCheck:
             self._check_report(frame.body)
         elif isinstance(frame.body, Entries):
             self._check_entries(frame.shard, frame.body, link.accepted + 1)
+        elif isinstance(frame.body, EntriesReceived) and frame.body.number < (
+            owed := link.owed_to(frame.epoch)
+        ):
+            raise Refused(
+                RefusalCode.INVALID,
+                f"shard {frame.shard} has entries up to {frame.body.number} of the log of shard {self._shards.own}, and had "
+                f"confirmed those up to {owed}: acknowledged records are gone from its store; restore a copy that has them",
+            )
 
     def _check_entries(self, sender: int, body: Entries, due: int) -> None:
         for told in body.entries:

@@ -64,7 +64,7 @@ class Receiver:
         if frame.epoch < link.epoch:
             return
         if frame.epoch > link.epoch:
-            link.epoch = frame.epoch
+            link.owed, link.epoch = link.owed_to(frame.epoch), frame.epoch
             link.report_number = -1
             link.need_whole()
             link.forget_release()

@@ -43,6 +43,9 @@ class Link:
     """Up to where the other shard has been told so."""
     epoch: int = d.forgotten(d.HEARD_AGAIN, default=0)
     """The owner of the other shard that was heard last; frames of older owners are ignored."""
+    owed: int = d.forgotten("it is of owners that were heard", default=0)
+    """Up to here an owner before that one had confirmed this shard's home log: its successor has as much, or its store has lost
+    records."""
     report_number: int = d.forgotten(d.HEARD_AGAIN, default=-1)
     """Number of the last report taken of this epoch. It never falls: an older report, however whole,
     would take back what others have gone by."""
@@ -58,6 +61,10 @@ class Link:
     speaks: int = d.forgotten(d.HEARD_AGAIN, default=0)
     """The highest level that the process of that owner speaks; 0 until it has reported that, on each connection anew."""
     connected: bool = d.forgotten("connections end with the process", default=False)
+
+    def owed_to(self, epoch: int) -> int:
+        """What an owner must have of this shard's home log, that is not an older one than was heard."""
+        return self.confirmed if 0 < self.epoch < epoch else self.owed
 
     def forget_release(self) -> None:
         """The process there may be of another release by now, until it has confirmed something."""

@@ -425,10 +425,15 @@ class Reporter:
             self._tell_subscribers(pipeline, *heard)
 
     def adopt_announced(self, pipeline: Pipeline) -> None:
-        """What others have announced is announced here too, as far as it has been heard: this home is about to let items come
-        along new edges, and refuses those that lie below that, also when it comes back and has heard nobody yet."""
+        """What others have announced is announced here too where items may now come along new edges from below it: this home
+        refuses those, also when it comes back and has heard nobody yet."""
         floors = pipeline.floors()
-        news = [(s, slot) for s, slot in enumerate(floors) if slot > pipeline.announced[s]]
+        reached = pipeline.remaining.min_times(floors)
+        news = [
+            (segment, slot)
+            for segment, slot in enumerate(floors)
+            if slot > max(pipeline.announced[segment], reached[segment])
+        ]
         if news and not pipeline.would_complete(news):
             self._append_announcement(pipeline, news)
 
