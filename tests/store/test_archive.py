@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 from tests.cluster.redis_server import RedisServer
 from tracker.cli.app import app
 from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
-from tracker.store import MemoryStore, Store, StoreError, open_store
+from tracker.service.cluster.owning import mark_gone
+from tracker.store import GONE, MemoryStore, Store, StoreError, open_store
 from tracker.store import format as store_format
 from tracker.store.archive import export_stores, import_stores
+from tracker.store.sqlite import read_lease
 
 
 def filled(url: str, shard: int = 2) -> Store:
@@ -44,6 +46,20 @@ def test_from_a_file_into_redis_and_back_nothing_changes(tmp_path: Path) -> None
             store.close()
     finally:
         server.discard()
+
+
+def test_what_a_shard_has_begun_with_before_its_first_record_goes_along(tmp_path: Path) -> None:
+    """A newcomer's store begins with what its peer has handed out; any other, with how many shards there were."""
+    source, target = MemoryStore(), open_store(f"sqlite:{tmp_path / 'b'}", 2)
+    epoch = source.acquire("newcomer")
+    source.write_snapshot(epoch, 0, b"the state of a peer")
+    source.commit(epoch, [(1, b"one"), (2, b"two")])
+    export_stores({2: source}, tmp_path / "out")
+    import_stores({2: target}, tmp_path / "out")
+    stored = target.load(target.acquire("next"))
+    assert stored.snapshot == (0, b"the state of a peer")
+    assert list(stored.records) == [(1, b"one"), (2, b"two")]
+    target.close()
 
 
 @pytest.mark.parametrize(
@@ -174,3 +190,30 @@ def test_the_command_line_exports_all_shards_and_forgets_none(tmp_path: Path) ->
     assert done.exit_code == 0 and "shard 1, a snapshot of 13 bytes" in done.output, done.output
     done = runner.invoke(app, ["store", "copy", "--store", to, "--shards", "2", "--from", out])
     assert done.exit_code == 0 and "2500 records" in done.output, done.output
+
+
+def test_no_shard_is_forgotten_behind_a_number_that_was_never_one(tmp_path: Path) -> None:
+    """A newcomer was given up before it began, and the next one had the next number."""
+    url, out = f"sqlite:{tmp_path / 'a'}", tmp_path / "all"
+    for shard in (0, 1, 3):
+        filled(url, shard).close()
+    copied = CliRunner().invoke(
+        app, ["store", "copy", "--store", url, "--shards", "2", "--to", str(out)]
+    )
+    assert copied.exit_code == 1 and "there is a shard 3 too" in copied.output
+    assert not out.exists()
+
+
+def test_a_shard_that_has_left_is_left_out_and_stays_what_it_is(tmp_path: Path) -> None:
+    """Whoever copied it would be its newest owner, and the next process would serve it again."""
+    url, out = f"sqlite:{tmp_path / 'a'}", str(tmp_path / "all")
+    for shard in range(3):
+        filled(url, shard).close()
+    mark_gone(url, 2)
+    runner = CliRunner()
+    gone = runner.invoke(app, ["store", "copy", "--store", url, "--shards", "3", "--to", out])
+    assert gone.exit_code == 1 and "shard 2 has left the tracker" in gone.output
+    done = runner.invoke(app, ["store", "copy", "--store", url, "--shards", "2", "--to", out])
+    assert done.exit_code == 0, done.output
+    lease = read_lease(tmp_path / "a" / "shard-2.db")
+    assert lease is not None and lease.owner == GONE

@@ -13,16 +13,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b, sha1
 from typing import Any
+from uuid import uuid4
 
 import redis
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
+    ClusterDownError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
 from tracker.core.model.levels import OLDEST_LEVEL
@@ -46,11 +50,12 @@ SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
 PAGE_RECORDS = 2_000
 """Records that one answer brings when a log is read."""
 
-_PASSING = (
-    "LOADING", "BUSY", "OOM", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK",
-    "TRYAGAIN", "NOREPLICAS", "UNKILLABLE",
+_PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "UNKILLABLE")
+"""The first words of errors of a server that cannot now; others have classes, and have lost that word."""
+_PASSING_KINDS = (
+    AskError, ClusterDownError, NoScriptError, OutOfMemoryError, ReadOnlyError, TryAgainError,
 )  # fmt: skip
-"""Errors of a server that cannot now, or is not the right one now."""
+"""... and of one that is not the right one now: also MOVED and MASTERDOWN, which are kinds of these."""
 
 
 class RedisStore:
@@ -101,7 +106,9 @@ class RedisStore:
 
     def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         more = [] if address is None else [address]
-        self._run(scripts.RENEW, [self._meta], [epoch, lease_ms, *more], wait=False)
+        self._run(
+            scripts.RENEW, [self._meta], [epoch, lease_ms, self._known_last, *more], wait=False
+        )
 
     def release(self, epoch: int) -> None:
         try:
@@ -112,7 +119,7 @@ class RedisStore:
     # --- reading ----------------------------------------------------------------------------------
 
     def load(self, epoch: int) -> Stored:
-        self._run(scripts.SNAPSHOT_PIECE, [self._meta, self._spare()], [epoch], wait=False)
+        self._begin_snapshot(epoch)
         with self._errors("read"):
             server = self._server()
             *range_, found = server.hmget(self._meta, ["base", "last", "format"])
@@ -128,10 +135,6 @@ class RedisStore:
     def _current(self) -> str:
         with self._errors("read"):
             return (self._server().hget(self._meta, "snapshot") or b"").decode()
-
-    def _spare(self) -> str:
-        """The list that holds no snapshot that counts."""
-        return self._snapshots["b" if self._current() == "a" else "a"]
 
     def _snapshot(self) -> tuple[int, bytes] | None:
         current = self._current()
@@ -184,17 +187,23 @@ class RedisStore:
         self, epoch: int, position: int, snapshot: bytes, level: int = OLDEST_LEVEL
     ) -> None:
         self._check_promises()
-        current = self._current()
-        name = "b" if current == "a" else "a"
+        name, attempt = self._begin_snapshot(epoch)
         new, old = self._snapshots[name], self._snapshots["a" if name == "b" else "b"]
-        self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], [epoch], wait=False)
         pieces = range(0, len(snapshot), SNAPSHOT_PIECE_BYTES)
         for start in pieces:
             piece = snapshot[start : start + SNAPSHOT_PIECE_BYTES]
-            self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], [epoch, piece], wait=False)
+            arguments = [epoch, name, attempt, piece]
+            self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], arguments, wait=False)
         keys = [self._meta, self._log, new, old]
-        self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces), level])
+        self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces), level, attempt])
         self._known_last = max(self._known_last, position)
+
+    def _begin_snapshot(self, epoch: int) -> tuple[str, str]:
+        """Empties the list that holds no snapshot that counts; returns which it is, and the name of the attempt."""
+        name, attempt = "b" if self._current() == "a" else "a", uuid4().hex
+        keys = [self._meta, self._snapshots[name]]
+        self._run(scripts.SNAPSHOT_PIECE, keys, [epoch, name, attempt], wait=False)
+        return name, attempt
 
     def weakened(self) -> str:
         with self._errors("asked"):
@@ -245,6 +254,8 @@ class RedisStore:
             case "OK":
                 return rest
             case "FENCED":
+                if rest[1] and int(rest[1]) < self._known_last:
+                    raise self._shortened(int(rest[1]))  # whoever came next did not find all
                 raise Fenced(f"{self._where} has a newer owner: epoch {int(rest[0])}")
             case "HELD":
                 owner, address = rest[1].decode(), rest[2].decode()
@@ -255,6 +266,10 @@ class RedisStore:
                 raise LogShortened(rest[0].decode())
             case "GAP":
                 raise StoreError(f"{self._where}: records must continue at {int(rest[0])}")
+            case "LATE":
+                raise StoreUnavailable(
+                    f"{self._where}: another attempt at the snapshot has come between; it is written again"
+                )
             case "FORMAT":
                 check_format(self._where, _format_number(rest[0]))
         raise StoreError(
@@ -309,8 +324,7 @@ class RedisStore:
     def _as_store_error(self, what: str, error: RedisError) -> StoreError:
         if isinstance(error, AuthenticationError | NoPermissionError):
             return StoreError(f"{self._where} cannot be {what}: {error}; check the login")
-        passing = not isinstance(error, ResponseError)
-        passing = passing or isinstance(error, OutOfMemoryError | ReadOnlyError)
+        passing = not isinstance(error, ResponseError) or isinstance(error, _PASSING_KINDS)
         passing = passing or str(error).startswith(_PASSING)
         name = "OOM: " if isinstance(error, OutOfMemoryError) else ""
         kind = StoreUnavailable if passing else StoreError
@@ -383,7 +397,7 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
     try:
         config = {
             name: str(value)
-            for pattern in ("append*", "maxmemory*", "min-*-to-write")
+            for pattern in ("append*", "no-append*", "maxmemory*", "min-*")
             for name, value in server.config_get(pattern).items()
         }
     except (NoPermissionError, ResponseError) as error:
@@ -393,6 +407,8 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
         found["appendonly"] = f"appendonly is {config.get('appendonly')}, not yes"
     if config.get("appendfsync") != "always":
         found["appendfsync"] = f"appendfsync is {config.get('appendfsync')}, not always"
+    if config.get("no-appendfsync-on-rewrite", "no") != "no":
+        found["no-appendfsync-on-rewrite"] = "no-appendfsync-on-rewrite is yes, not no"
     if config.get("maxmemory-policy") != "noeviction":
         found["maxmemory-policy"] = (
             f"maxmemory-policy is {config.get('maxmemory-policy')}, not noeviction"
@@ -401,6 +417,10 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
     if int(least) < url.replicas:
         found["min-replicas-to-write"] = (
             f"min-replicas-to-write is {least}, {url.replicas} replicas are asked for"
+        )
+    elif url.replicas and config.get("min-replicas-max-lag") == "0":
+        found["min-replicas-to-write"] = (
+            f"min-replicas-max-lag is 0, by which min-replicas-to-write of {least} counts for nothing"
         )
     return found
 

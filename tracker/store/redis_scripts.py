@@ -4,10 +4,12 @@ The keys of a shard, all under one hash tag so that a cluster keeps them togethe
 (NAMESPACE and SHARD as given; `lowmark:{production:0}:log`, say):
 
     lowmark:{NAMESPACE:SHARD}:meta        hash: format (`tracker.store.format`); epoch, owner, address, lease_ms and
-                                          lease_until_ms of the newest owner; base and last (the log
-                                          holds the records base+1 to last); commit (of the last
+                                          lease_until_ms of the newest owner, and began (its epoch,
+                                          and the last record when it came); base and last (the
+                                          log holds the records base+1 to last); commit (of the last
                                           one: to know it again); snapshot (a, b or empty) and
-                                          snapshot_position; missing (what was found lost)
+                                          snapshot_position; writing (which attempt at a snapshot is
+                                          under way); missing (what was found lost)
     lowmark:{NAMESPACE:SHARD}:log         list: the records base+1 to last
     lowmark:{NAMESPACE:SHARD}:snapshot:a  list: the newest snapshot in pieces, or the one that is
     lowmark:{NAMESPACE:SHARD}:snapshot:b  being written
@@ -46,7 +48,10 @@ _OWNER = (
     _META
     + """
 local epoch = tonumber(ARGV[1])
-if number('epoch') > epoch then return {'FENCED', get('epoch')} end
+if number('epoch') > epoch then
+  local of, began = string.match(get('began') or '', '^(%d+) (%d+)$')
+  return {'FENCED', get('epoch'), of == get('epoch') and began or ''}
+end
 """
     + _FORMAT
     + """
@@ -64,7 +69,8 @@ return {'OK'}
 """
 
 # ARGV: owner, lease_ms, an epoch whose lease does not count, the least epoch to give. Answers OK, epoch,
-# last.
+# last. An epoch is larger than the one before, and not smaller than the time: a server that has forgotten who acquired the
+# shard last, since it has failed over to a replica that lacked that, gives none again.
 ACQUIRE = (
     _META
     + _FORMAT
@@ -75,9 +81,9 @@ if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1]
     and number('epoch') ~= tonumber(ARGV[3]) then
   return {'HELD', get('epoch'), get('owner'), get('address'), tostring(left)}
 end
-local epoch = string.format('%.0f', math.max(number('epoch') + 1, tonumber(ARGV[4])))
+local epoch = string.format('%.0f', math.max(number('epoch') + 1, tonumber(ARGV[4]), now_ms))
 redis.call('HSET', meta, 'format', tostring(format), 'epoch', epoch, 'owner', ARGV[1], 'address', '',
-  'lease_ms', ARGV[2], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
+  'began', epoch .. ' ' .. (get('last') or '0'), 'lease_ms', ARGV[2], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
 return {'OK', epoch, get('last') or '0'}
 """
 )
@@ -93,13 +99,14 @@ return {'OK', get('epoch') or '0', get('owner') or '', get('address') or '',
 """
 )
 
-# ARGV: epoch, lease_ms, and an address, if there is another one.
+# ARGV: epoch, lease_ms, the last position that the owner knows to be there, and an address, if there is another one.
 RENEW = (
     _OWNER
     + """
+if number('last') < tonumber(ARGV[3]) then return {'SHORT', get('last') or '0'} end
 redis.call('HSET', meta, 'lease_ms', ARGV[2],
   'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
-if ARGV[3] then redis.call('HSET', meta, 'address', ARGV[3]) end
+if ARGV[4] then redis.call('HSET', meta, 'address', ARGV[4]) end
 return {'OK'}
 """
 )
@@ -128,22 +135,31 @@ redis.call('HSET', meta, 'commit', digest, 'last', string.format('%.0f', last + 
     + _RAISE_FORMAT
 )
 
-# KEYS: meta, the list. ARGV: epoch, then a piece of the snapshot, or nothing to begin anew.
+# KEYS: meta, the list. ARGV: epoch, a or b, the name of the attempt, then a piece of the snapshot, or nothing to begin
+# anew. What is sent may come late, when its owner has given it up and written another one.
 SNAPSHOT_PIECE = (
     _OWNER
     + """
-if #ARGV == 1 then redis.call('UNLINK', KEYS[2]) else redis.call('RPUSH', KEYS[2], ARGV[2]) end
+local attempt, piece = ARGV[3], ARGV[4]
+if get('snapshot') == ARGV[2] or (piece and get('writing') ~= attempt) then return {'LATE'} end
+if piece then
+  redis.call('RPUSH', KEYS[2], piece)
+else
+  redis.call('UNLINK', KEYS[2])
+  redis.call('HSET', meta, 'writing', attempt)
+end
 return {'OK'}
 """
 )
 
-# KEYS: meta, log, the new list, the old list. ARGV: epoch, position, a or b, number of pieces, feature level.
+# KEYS: meta, log, the new list, the old list. ARGV: epoch, position, a or b, number of pieces, feature level, the name of
+# the attempt.
 SNAPSHOT_DONE = (
     _OWNER
     + """
-if redis.call('LLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'SHORT', get('last') or '0'} end
-local position, level = tonumber(ARGV[2]), ARGV[5]
-redis.call('HSET', meta, 'snapshot', ARGV[3], 'snapshot_position', ARGV[2])
+local position, level, attempt = tonumber(ARGV[2]), ARGV[5], ARGV[6]
+if get('writing') ~= attempt or redis.call('LLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'LATE'} end
+redis.call('HSET', meta, 'snapshot', ARGV[3], 'snapshot_position', ARGV[2], 'writing', '')
 redis.call('UNLINK', KEYS[4])
 if position > number('base') then
   redis.call('LTRIM', KEYS[2], string.format('%.0f', position - number('base')), -1)
