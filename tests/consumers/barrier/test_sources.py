@@ -78,10 +78,13 @@ def test_files_in_a_directory_are_told_once_but_for_hidden_ones(tmp_path: Path) 
         (tmp_path / name).touch()
     (found,) = source.after({})
     assert found.names == tuple(unit_name(str(tmp_path / name)) for name in "ab")
-    assert list(source.after({})) == []
+    known = {found.scope: found.number}
+    assert list(source.after(known)) == []
     (tmp_path / "c").touch()
-    (found,) = source.after({})
+    (found,) = source.after(known)
     assert found.names == (unit_name(str(tmp_path / "c")),)
+    (found,) = source.after({})  # whoever knows nothing is told all
+    assert len(found.names) == 3
 
 
 def test_rows_of_parquet_and_json_files_come_in_the_files_order(tmp_path: Path) -> None:
