@@ -217,7 +217,8 @@ class PartitionGroup(_Group):
         self._partitions, self._ends = partitions, ends
         self._options = options
         self._fronts: dict[str, RangeFront] = {}
-        self._troubles: dict[str, str] = {}  # what was reported last of a partition
+        self._troubles: dict[str, str] = {}
+        """What keeps a partition whose ends were not published since."""
 
     @property
     def held(self) -> list[str]:
@@ -261,16 +262,19 @@ class PartitionGroup(_Group):
                 return
             self._take(partition)
 
+    def _options_of(self, partition: str) -> FrontOptions:
+        """Of a partition's front."""
+        return self._options
+
     def _take(self, partition: str) -> None:
         """Starts the next run of a partition's front, unless its last one has not ended yet."""
         name = quote(partition, safe="")
         front = RangeFront(
             self._target, self._pipeline, f"{self.group}/{partition}", self._segment,
-            text_of(child(self.location, f"{name}.ranges")), options=self._options,
+            text_of(child(self.location, f"{name}.ranges")), options=self._options_of(partition),
         )  # fmt: skip
         try:
             self._fronts[partition] = front.start(lock_timeout_s=0.0)
-            self._troubles.pop(partition, None)
         except FencedError:
             front.close()  # the member that had it looks again soon
         except (LowmarkError, OSError) as error:
@@ -285,6 +289,7 @@ class PartitionGroup(_Group):
                 continue
             try:
                 front.publish({partition: end})
+                self._troubles.pop(partition, None)
             except TrackingError as error:
                 self._trouble(partition, f"is started again: {error}")
                 self._fronts.pop(partition).close()

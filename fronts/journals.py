@@ -185,11 +185,10 @@ class StoredJournal(Journal):
             log.warning("front %r: %s is not pruned: %s", self._front, self.where, error)
 
     def _complete(self, min_time: int) -> list[int]:
-        """The numbers of the records before the first batch that is not complete, or is the last one."""
-        batches = [number for number, slot in self._kept if slot is not None]
-        open_ = (number for number, slot in self._kept if slot is not None and slot >= min_time)
-        first = min([*batches[-1:], *open_], default=0)
-        return [number for number, _ in self._kept if number < first]
+        """The numbers of the records before the last batch that is complete. The tracker has that batch, so nobody asks
+        any more where the front had left before it."""
+        complete = [n for n, slot in self._kept if slot is not None and slot < min_time]
+        return [number for number, _ in self._kept if number < max(complete, default=0)]
 
 
 def _ends(batches: Iterable[NotedRanges]) -> dict[str, int]:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 from urllib.parse import quote
@@ -146,6 +147,8 @@ class KafkaFront(Starting):
         self._owner, self._segment, self._begin = f"front {front}", segment, options.begin
         self._clock: Clock = options.clock
         self._looked_ns = NO_READING_NS
+        self._found: deque[tuple[int, Mapping[str, int]]] = deque()
+        """Ends that are not labelled yet, in order, each with the moment of its label."""
         labelling = replace(options, clock=lambda: self._looked_ns)
         self._make_front: Callable[[TopicClaim], RangeFront] = lambda claim: RangeFront(
             target, pipeline, front, segment,
@@ -203,7 +206,7 @@ class KafkaFront(Starting):
             slack_ns = self._front.front.slack_ns
             self._times = TimedTopic(self._records, slack_ns, self._idle_s)
         try:
-            self._label(found)
+            self._label(self._looked_ns, found)
         except BaseException:
             self._front.close()
             raise
@@ -213,11 +216,9 @@ class KafkaFront(Starting):
         """Asks the brokers now, and labels what is new. Raises UnavailableError, StateError, and as
         `Front.publish`."""
         with self._looking:
+            self._publish_found()  # before anything later is promised
             asked_ns = self._clock()
-            found = self.topic.ends()
-            if self._times is None:
-                self._looked_ns = max(self._looked_ns, asked_ns)
-            self._label(found)
+            self._label(asked_ns, self.topic.ends())
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """As `Front.wait_durable`."""
@@ -231,9 +232,8 @@ class KafkaFront(Starting):
             self.look()
             if self._times is not None:
                 ends = self.topic.ends().ends
-                self._publish_timed(
-                    self._times, self._times.rest(ends, self._begin_of, DRAIN_TIMEOUT_S)
-                )
+                self._take(self._times.rest(ends, self._begin_of, DRAIN_TIMEOUT_S))
+                self._publish_found()
             self._running.leave()
         self.close()
 
@@ -257,27 +257,35 @@ class KafkaFront(Starting):
             )
         return self._front
 
-    def _label(self, found: TopicEnds) -> None:
+    def _label(self, asked_ns: int, found: TopicEnds) -> None:
         assert self._claim is not None and self._front is not None
         self._place.check_id(self._claim, found.topic_id)
         check_ends(self.topic.name, {**self._claim.begins, **self._front.ends}, found.ends)
         if self._times is None:
-            self._front.publish(found.ends)
+            self._found.append((asked_ns, found.ends))
         else:
-            self._publish_timed(self._times, self._times.ready(found.ends, self._begin_of))
+            self._take(self._times.ready(found.ends, self._begin_of))
+        self._publish_found()
 
     def _begin_of(self, partition: str) -> int:
         assert self._claim is not None
         return self._running.ends.get(partition, self._claim.begin(partition))
 
-    def _publish_timed(self, times: TimedTopic, ready: list[TimedEnds]) -> None:
-        """Each slot by a batch of its own; then the promise is where the records have come to."""
-        slack_ns = self._running.front.slack_ns
-        for each in ready:
-            self._looked_ns = max(self._looked_ns, slot_start_ns(each.slot, slack_ns))
-            self._running.publish(each.ends)
-        if times.merge.floor > LOWEST_SLOT:
-            self._looked_ns = max(self._looked_ns, slot_start_ns(times.merge.floor, slack_ns))
+    def _take(self, ready: list[TimedEnds]) -> None:
+        """Each slot is a batch of its own; then the promise is where the records have come to."""
+        assert self._times is not None
+        slack_ns, floor = self._running.front.slack_ns, self._times.merge.floor
+        self._found += [(slot_start_ns(each.slot, slack_ns), each.ends) for each in ready]
+        if floor > LOWEST_SLOT:
+            self._found.append((slot_start_ns(floor, slack_ns), {}))
+
+    def _publish_found(self) -> None:
+        """What cannot be published is the first again: until it is, nothing beyond its moment is promised."""
+        while self._found:
+            moment_ns, ends = self._found[0]
+            self._looked_ns = max(self._looked_ns, moment_ns)
+            self._running.publish(ends)
+            self._found.popleft()
 
     def _try(self) -> None:
         """One look; what passes is said once, and tried again."""
@@ -313,7 +321,8 @@ class KafkaGroup(PartitionGroup):
         UnavailableError, StateError."""
         self._topic, self._clock = _topic(topic, brokers), options.clock
         self._place = TopicPlace(os.fspath(topics), pipeline, self._topic.name)
-        self._looked_ns, self._is_away = options.clock(), False
+        self._looked_ns: dict[str, int] = {}
+        self._is_away = False
         found = self._topic.ends()
         begins = self._topic.earliest().ends if options.begin == "earliest" else found.ends
         wanted = TopicClaim(f"group {group}", found.topic_id, begins, (segment,))
@@ -321,15 +330,20 @@ class KafkaGroup(PartitionGroup):
         super().__init__(
             target, pipeline, group, segment, self._place.front(segment),
             partitions=lambda: self._topic.ends().ends, ends=self._ends_of,
-            options=replace(options, first=self._claim.begins, clock=lambda: self._looked_ns),
+            options=replace(options, first=self._claim.begins),
         )  # fmt: skip
+
+    def _options_of(self, partition: str) -> FrontOptions:
+        """Its front promises the moment of the last look whose records it has labelled."""
+        return replace(self._options, clock=lambda: self._looked_ns.get(partition, NO_READING_NS))
 
     def _ends_of(self, partitions: Sequence[str]) -> dict[str, int]:
         asked_ns = self._clock()
         found = self._topic.ends()
         self._place.check_id(self._claim, found.topic_id)
         check_ends(self._topic.name, self._claim.begins, found.ends)
-        self._looked_ns = max(self._looked_ns, asked_ns)
+        for name in set(partitions) - set(self._troubles):
+            self._looked_ns[name] = max(self._looked_ns.get(name, asked_ns), asked_ns)
         return {name: found.ends[name] for name in partitions if name in found.ends}
 
     def _work(self) -> None:

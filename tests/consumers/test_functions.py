@@ -18,7 +18,7 @@ from tracker.consumers.periods import functions as callbacks
 from tracker.consumers.periods.functions import Notificator
 from tracker.core.model import TickContent
 from tracker.core.model.slots import FOREVER
-from tracker.errors import RefusedError
+from tracker.errors import RefusedError, UnavailableError
 
 
 def test_functions_run_in_the_order_of_times(running: EmbeddedTracker, node: NodeClient) -> None:
@@ -156,6 +156,72 @@ def test_what_fails_holds_its_time_on_and_so_does_what_a_dead_process_waited_for
                 times.at(slot, lambda slot: None)
             assert times.run(HANG_S) == 2
     assert subscriber.wait_until(100, "second", HANG_S)
+
+
+def test_what_several_functions_emit_at_one_time_counts_once_whoever_dies_between_them(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient
+) -> None:
+    """The next process finds the time held, and asks for all of its functions again. Had the first one's item been
+    committed, it would be created twice, and so be none: min time would pass it."""
+
+    def fails(slot: int) -> None:
+        raise OSError("disk full")
+
+    with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
+        times.at(20, lambda slot: create(slot, 7, SECOND))
+        times.at(20, fails)
+        done(node.commit(promise(100)))
+        with pytest.raises(OSError, match="disk full"):
+            times.run(HANG_S)
+    with NodeClient(running.target, "two", "timers") as again:
+        again.join(HANG_S)
+        with Notificator(running.target, "two", "first", node=again, holds=["second"]) as times:
+            assert times.unfinished == [20]
+            times.at(20, lambda slot: create(slot, 7, SECOND))
+            times.at(20, lambda slot: create(slot, 8, SECOND))
+            assert times.run(HANG_S) == 2 and times.unfinished == []
+    subscriber = running.subscriber("two")
+    done(node.commit(consume(20, 8, SECOND)))
+    done(node.commit(promise(101)))
+    assert subscriber.wait_until(101, "first", HANG_S)
+    assert subscriber.min_time("second") == 20, "what the first one emitted is open"
+    done(node.commit(consume(20, 7, SECOND)))
+    assert subscriber.wait_until(101, "second", HANG_S)
+
+
+def test_what_is_not_durable_in_time_is_not_emitted_again(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tick is under way, and becomes durable when the tracker is back. A second one with the same item would take
+    it back: min time would pass it."""
+    subscriber, commit = running.subscriber("two"), timers.commit
+    answered, called = list[tuple[Future[int], Future[int]]](), list[int]()
+
+    def unanswered(content: TickContent, *more: Any, **options: Any) -> Future[int]:
+        future = commit(content, *more, **options)
+        if not len(content.created):
+            return future
+        answered.append((Future(), future))
+        return answered[-1][0]
+
+    def emit(slot: int) -> TickContent:
+        called.append(slot)
+        return create(slot, 7, SECOND)
+
+    monkeypatch.setattr(timers, "commit", unanswered)
+    monkeypatch.setattr(callbacks, "_DURABLE_S", 0.01)
+    with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
+        times.at(20, emit)
+        done(node.commit(promise(100)))
+        for _ in range(2):
+            with pytest.raises((UnavailableError, TimeoutError)):
+                times.run(HANG_S)
+        for future, durable in answered:  # the tracker is back
+            future.set_result(done(durable))
+        assert times.run(HANG_S) == 1
+    assert called == [20]
+    done(node.commit(promise(101)))
+    assert subscriber.wait_until(101, "first", HANG_S) and subscriber.min_time("second") == 20
 
 
 def test_a_function_may_ask_for_a_later_time_where_its_own_is_held(

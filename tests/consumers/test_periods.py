@@ -68,6 +68,28 @@ def take(following: Periods, count: int, *, note: bool = True) -> list[Period]:
     return taken
 
 
+def test_a_period_has_one_key_whether_it_is_met_before_the_pipeline_is_complete_or_after(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """One that is done, and whose follower dies before it is recorded, is met again, when the pipeline has become
+    complete meanwhile. Its end was announced on the way: it is that period, and not one that goes on to forever."""
+    record = tmp_path / "record.json"
+
+    def next_key() -> str:
+        with Periods(running.target, "two", "first", "10s", record, since=TEN) as following:
+            return take(following, 1, note=False)[0].key
+
+    node = joined_front(running.node("two", "n"))
+    done(node.commit(promise(TEN)))
+    assert running.subscriber("two").wait_until(TEN, "first", HANG_S)
+    done(node.commit(promise(TEN + 15)))
+    first = next_key()
+    assert first.endswith(f"/{TEN}..{TEN + 10}")
+    done(node.leave_front("front"))
+    assert running.subscriber("two").wait_until(FOREVER, "first", HANG_S)
+    assert next_key() == first
+
+
 def test_time_is_cut_into_whole_slots() -> None:
     assert [HOURS.first(slot) for slot in (TEN - HOUR, TEN - 1, TEN, TEN + 1)] == [
         TEN - HOUR, TEN, TEN, TEN + HOUR,

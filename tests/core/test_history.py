@@ -83,6 +83,21 @@ def test_each_full_step_has_the_first_announcement_beyond_it(
             assert told.exact
 
 
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=60))
+def test_up_to_where_min_time_had_come_when_all_was_complete_is_known(jumps: list[int]) -> None:
+    history, newest = History(0, SECOND_NS), 0
+    for at_ms, jump in enumerate(jumps, 1):
+        newest += jump
+        history.record(newest, at_ms)
+    history.record(FOREVER, 1_000)
+    for asked in range(1, newest + 2):
+        told = history.when(asked)
+        assert told.reached and (told.min_time == FOREVER) == (asked > newest)
+    # Since when is known of what was kept; of the last one that it was by then.
+    last = history.when(newest)
+    assert last.at_ms in (len(jumps), 1_000) and last.exact == (last.at_ms != 1_000)
+
+
 def test_a_moment_between_two_steps_is_exact_where_nothing_can_lie_before_it() -> None:
     history = History(0, SECOND_NS)
     for at_ms, slot in enumerate((10, 70, 90, 300), 1):

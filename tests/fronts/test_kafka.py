@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fronts.kafka import KafkaFront
+from fronts.journals import JournalFile
+from fronts.kafka import KafkaFront, KafkaGroup
 from local_tracker.spark.formats.kafka import TopicLabels
 from local_tracker.spark.formats.ranges import OffsetRanges, RangesError, range_cells, ranges
 from tests.files.s3 import s3_bucket
@@ -18,7 +21,8 @@ from tests.fronts.support import of_a_front
 from tests.waits import HANG_S, until
 from tracker.client.topics import TopicPlace
 from tracker.core.model.ack_values import range_value
-from tracker.errors import LowmarkError, StateError, UnavailableError
+from tracker.core.model.ranges import NotedRanges
+from tracker.errors import LowmarkError, NotPublishedError, StateError, UnavailableError
 
 NEVER_MS = 3_600_000
 """So rarely a front looks by itself where the test says when."""
@@ -70,6 +74,27 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
     made = Kafka(tmp_path)
     yield made
     made.close()
+
+
+class Disk:
+    """The one that the journals are on: while it is full, no batch is recorded."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.is_full, self.refused = False, 0
+        append = JournalFile.append
+
+        def appended(journal: JournalFile, batch: NotedRanges, timeout_s: float) -> None:
+            if self.is_full:
+                self.refused += 1
+                raise NotPublishedError("full") from OSError(errno.ENOSPC, "no space left")
+            append(journal, batch, timeout_s)
+
+        patch.setattr(JournalFile, "append", appended)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
 
 
 def test_what_is_new_is_labelled_with_the_moment_of_the_question(kafka: Kafka) -> None:
@@ -281,3 +306,59 @@ def test_the_labels_of_a_topic_may_be_in_a_store(kafka: Kafka) -> None:
         assert [piece[:2] for piece in read] == [(0, 3), (3, 5)]
         kafka.close()
         kafka.fronts.clear()
+
+
+# --- what was found and cannot be recorded --------------------------------------------------------
+
+
+def test_what_it_has_found_and_cannot_record_holds_min_time(kafka: Kafka, disk: Disk) -> None:
+    """It had found the records by 50, so its promise stays there until they are labelled, however often it has looked
+    since; a later promise would say that they are processed."""
+    front = kafka.start()
+    kafka.topic.now, disk.is_full = {0: 3}, True
+    for moment in (50, 90):
+        kafka.now_ns = moment
+        with pytest.raises(OSError, match="no space left"):
+            front.look()
+    kafka.topic.now, disk.is_full, kafka.now_ns = {0: 7}, False, 200
+    front.look()
+    assert front.wait_durable(HANG_S)
+    assert list(kafka.reader().slots("orders/0", 0, 7)) == [(0, 3, 5), (3, 7, 20)]
+
+
+def test_timestamps_that_cannot_be_recorded_are_not_forgotten(kafka: Kafka, disk: Disk) -> None:
+    """Each record has the slot of its timestamp, whatever came in between."""
+    records = FakeRecords(kafka.topic)
+    records.put(0, 10, 20, 30, 40)
+    front = kafka.start(timestamps=records)
+    disk.is_full = True
+    with pytest.raises(OSError, match="no space left"):
+        front.look()
+    disk.is_full = False
+    front.leave()
+    found = list(kafka.reader().slots("orders/0", 0, 4))
+    assert found == [(0, 1, 1), (1, 2, 2), (2, 3, 3), (3, 4, 4)]
+
+
+def test_a_group_holds_min_time_of_a_partition_that_it_cannot_record(
+    kafka: Kafka, disk: Disk
+) -> None:
+    group = KafkaGroup(
+        "unused:1", "p", "g", "in", kafka.topic, kafka.topics,
+        **of_a_front(
+            {}, node=kafka.tracker.connect(), clock=lambda: kafka.now_ns, heartbeat_interval_ms=1,
+            poll_interval_ms=1, member="m",
+        ),
+    )  # fmt: skip
+    with closing(group.start(HANG_S)):
+        kafka.tracker.wait(lambda: kafka.tracker.heartbeat == 1)
+        disk.is_full, kafka.now_ns = True, 50
+        kafka.topic.now = {0: 3}
+        for moment in (90, 130):
+            refused = disk.refused
+            until(lambda before=refused: disk.refused > before + 2)  # type: ignore[misc]
+            kafka.now_ns = moment
+        disk.is_full = False
+        kafka.tracker.wait(lambda: kafka.tracker.created)
+    ((slot, *_),) = kafka.tracker.created
+    assert slot == 5

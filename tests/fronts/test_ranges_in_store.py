@@ -112,3 +112,25 @@ def test_pruning_whose_answer_is_lost_loses_nothing(
     assert front.wait_durable(HANG_S)
     log.kill()
     assert log.start().ends == {"quiet": 1, "a": 9}
+
+
+def test_where_it_had_left_is_known_until_the_tracker_knows_more(
+    make: Callable[[], RangeRuns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracker forgets a front that leaves, so the record that says where is the only word of it. A run that begins
+    behind it lets go of old records with its first batch, and may die before the tracker has that."""
+    monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 2)
+    log = make()
+    front = log.start()
+    for end in (1, 2):
+        front.publish({"a": end})
+    front.leave()
+    log.tracker.last, log.tracker.left = None, False
+    log.min_time = 1
+    log.now_ns, log.tracker.holding = 50, True
+    log.start().publish({"a": 3})
+    log.kill()
+    front = log.start()
+    assert front.ends == {"a": 3}
+    assert front.wait_durable(HANG_S)
+    assert log.tracker.created[2:] == [(5, range_value("a", 2, 3), 1)]

@@ -72,7 +72,8 @@ def _earlier(one: Reached, other: Reached) -> Reached:
     if timed:
         first = min(timed, key=lambda each: each.at_ms or 0)
         # Of what one does not remember, something may have been earlier than all that the others do.
-        return replace(first, exact=all(each.exact for each in timed))
+        min_time = min(each.min_time for each in known)
+        return replace(first, min_time=min_time, exact=all(each.exact for each in timed))
     return known[0] if known else one
 
 

@@ -19,7 +19,8 @@ class CommittedFiles:
     """The files that queries have committed to a directory; whatever else lies there counts for nothing.
 
     The file sink's log is purged behind its compactions: whoever was away so long is told all files of the
-    newest one, so whoever asks knows what it has taken.
+    newest one, so whoever asks knows what it has taken. Of manifests the last KEPT_MANIFESTS are kept: who was away
+    longer is told all files that are there.
     """
 
     def __init__(self, location: str, stores: Stores = STORES) -> None:
@@ -34,8 +35,11 @@ class CommittedFiles:
             if batch > known:
                 yield Found(SINK, batch, self._created(batch))
         for scope in self._batches.scopes():
-            for batch in self._batches.numbers(scope):
-                if batch > cursors.get(scope, -1):
+            numbers, known = self._batches.numbers(scope), cursors.get(scope, -1)
+            if numbers and numbers[0] > known + 1:
+                yield Found(scope, numbers[0] - 1, self._batches.all_units())
+            for batch in numbers:
+                if batch > known:
                     yield Found(scope, batch, self._batches.units(scope, batch))
 
     def _created(self, batch: int) -> tuple[str, ...]:

@@ -101,6 +101,11 @@ class PublishedBatches:
             return ()
         return tuple(unit_name(child(self.directory, placed)) for _, placed in manifest.files)
 
+    def all_units(self) -> tuple[str, ...]:
+        """The names of all files that are in their places, whoever has put them there."""
+        there = self._data_files(self.directory)
+        return tuple(unit_name(child(self.directory, name)) for name in there)
+
     def written_units(self, address: str) -> list[str]:
         """The unit names of the files in a folder that is about to be published, as they are there.
         address: what `write` was called with."""

@@ -336,3 +336,28 @@ def test_another_state_than_the_trackers_or_the_sinks_is_refused(
         first = barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state")
         with first:
             barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state").__enter__()
+
+
+def test_a_pipeline_that_was_restarted_is_told_again_what_was_taken_before(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    """Who feeds it creates in the new generation all from its first slot on, so the barrier has to consume that again,
+    though the rows are in its buffer or in the sink; else min time stands at them for ever."""
+    feed(feeder)
+    feeder.promise(4)
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        until(lambda: one.run(0.02) or (one.counts.units == 6 and len(out(tmp_path)) > 0))
+    running.admin().restart(SPEC.name, 0)
+    with NodeClient(running.target, SPEC.name, "feeder") as feeder.node:
+        from_slot = feeder.node.join(HANG_S).replay_from
+        feeder.node.join_front("front", SEGMENT, HANG_S)
+        for slot in range(from_slot, 7):
+            feeder.created(f"part-{slot}.json", slot)
+        feeder.file("more.json", 8, [row(8, "more")])
+        feeder.leave()
+        with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+            until(lambda: one.run(0.02) or one.min_time > 8)
+            assert one.run(HANG_S)
+    assert out(tmp_path) == in_order(feeder.rows)
+    with Admin(running.target) as admin:
+        assert admin.pipeline(SPEC.name).state.late_items == 0

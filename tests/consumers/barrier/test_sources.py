@@ -72,16 +72,42 @@ def test_published_batches_are_told_by_query(tmp_path: Path) -> None:
     ]
 
 
+def test_who_was_away_while_manifests_were_forgotten_is_told_all_files_that_are_there(
+    tmp_path: Path,
+) -> None:
+    """A query keeps the manifests of its last batches, whoever reads them; the files of the others are still to be
+    consumed."""
+    batches = PublishedBatches(str(tmp_path))
+
+    def write(folder: str) -> None:
+        Path(folder).mkdir(parents=True)
+        (Path(folder) / "part.json").write_text("{}")
+
+    for batch in range(4):
+        batches.publish("q", batch, "o", "r", write, lambda name, _, b=batch: f"{b}.json")  # type: ignore[misc]
+    for batch in range(3):
+        batches.forget("q", batch)
+    found = list(CommittedFiles(str(tmp_path)).after({"q": 0}))
+    assert [each.number for each in found] == [2, 3]
+    names = {name.rpartition("/")[2] for each in found for name in each.names}
+    assert names >= {"1.json", "2.json", "3.json"}
+    known = {each.scope: each.number for each in found}
+    assert list(CommittedFiles(str(tmp_path)).after(known)) == []
+
+
 def test_files_in_a_directory_are_told_once_but_for_hidden_ones(tmp_path: Path) -> None:
     source = FilesIn(str(tmp_path))
     for name in ("b", "a", ".hidden", "_log"):
         (tmp_path / name).touch()
     (found,) = source.after({})
     assert found.names == tuple(unit_name(str(tmp_path / name)) for name in "ab")
-    assert list(source.after({})) == []
+    known = {found.scope: found.number}
+    assert list(source.after(known)) == []
     (tmp_path / "c").touch()
-    (found,) = source.after({})
+    (found,) = source.after(known)
     assert found.names == (unit_name(str(tmp_path / "c")),)
+    (found,) = source.after({})  # whoever knows nothing is told all
+    assert len(found.names) == 3
 
 
 def test_rows_of_parquet_and_json_files_come_in_the_files_order(tmp_path: Path) -> None:

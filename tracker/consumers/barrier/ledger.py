@@ -4,7 +4,8 @@ A unit is written down when it is found, then with each part of its rows that go
 number with the last: by that number the tracker knows the tick that consumes it. Whoever is killed anywhere in
 between goes on behind the last part, and commits again, in order, what has a number; the tracker drops what it
 has. So no row is ever nowhere, and none is in the buffer twice. Of a unit that was taken its ack value is kept for
-good, as Spark's own log keeps the file's name: whoever lists it again is told nothing new.
+good, as Spark's own log keeps the file's name: whoever lists it again is told nothing new. Unless the pipeline was
+restarted since: then it is created again, and is consumed again, without its rows.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ MAX_FOUND_UNITS = 1_000_000
 MAX_LATE_ROWS = 100_000
 """Late rows that are kept beside, at most."""
 _LOWEST = -(2**63)
+_ALL_ROWS = -1
+"""Of a unit's rows: all of them were taken in an earlier generation of the pipeline."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS whose (barrier TEXT, pipeline TEXT, segment TEXT);
 CREATE TABLE IF NOT EXISTS units (value INTEGER PRIMARY KEY, name TEXT, slot INTEGER, rows INTEGER, number INTEGER);
 CREATE INDEX IF NOT EXISTS units_by_slot ON units (slot, value) WHERE number IS NULL;
 CREATE TABLE IF NOT EXISTS taken (value INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS taken_before (value INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS cursors (source TEXT, scope TEXT, number INTEGER, PRIMARY KEY (source, scope));
 CREATE TABLE IF NOT EXISTS late (value INTEGER, ordinal INTEGER, unit TEXT, slot INTEGER, key TEXT, payload BLOB,
     PRIMARY KEY (value, ordinal));
@@ -43,6 +47,11 @@ class Unit:
     name: str
     slot: int
     rows: int
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether all of its rows were taken in an earlier generation."""
+        return self.rows == _ALL_ROWS
 
     @property
     def origin(self) -> int:
@@ -66,7 +75,7 @@ class Ledger:
 
     def __init__(self, buffer: ReorderBuffer, barrier: str, pipeline: str, segment: str) -> None:
         """Raises StateError if the file is another barrier's."""
-        self._buffer = buffer
+        self._buffer, self._from_slot = buffer, _LOWEST
         with buffer.transaction() as database:
             for statement in _TABLES.split(";"):
                 database.execute(statement)
@@ -79,6 +88,30 @@ class Ledger:
                     f"{buffer.path} is the buffer of barrier {whose[0]!r} of segment {whose[2]!r} of pipeline "
                     f"{whose[1]!r}, not of {barrier!r} of {segment!r} of {pipeline!r}; give this one its own"
                 )
+
+    def begin_generation(self, generation: int, from_slot: int, durable: int) -> None:
+        """The pipeline is in this generation, which begins at a slot. What was taken in an earlier one is created
+        again from there on: it is looked for anew. durable: how many units the tracker has as taken in this one."""
+        with self._buffer.transaction() as database:
+            self._from_slot = from_slot
+            (known,) = database.execute(
+                "SELECT MAX(count) FROM counts WHERE name = 'generation'"
+            ).fetchone()
+            if known == generation:
+                return
+            database.execute(
+                "INSERT OR REPLACE INTO counts VALUES ('generation', ?)", (generation,)
+            )
+            if not generation or (known is None and durable):
+                return  # what was taken, was in this one
+            database.execute(
+                "INSERT OR IGNORE INTO taken_before SELECT value FROM taken "
+                "UNION SELECT value FROM units WHERE number IS NOT NULL"
+            )
+            database.execute("DELETE FROM taken")
+            database.execute("DELETE FROM units WHERE number IS NOT NULL")
+            database.execute("UPDATE units SET slot = NULL")
+            database.execute("DELETE FROM cursors")
 
     def cursors(self, source: str) -> dict[str, int]:
         """How far a source was read, by scope."""
@@ -95,7 +128,11 @@ class Ledger:
                 "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
                 (source, found.scope, found.number),
             )
-            waiting = database.execute("SELECT COUNT(*) FROM units").fetchone()[0] if new else 0
+            waiting = (
+                database.execute("SELECT COUNT(*) FROM units WHERE rows >= 0").fetchone()[0]
+                if new
+                else 0
+            )
             if waiting > MAX_FOUND_UNITS:
                 raise StateError(
                     f"{self._buffer.path}: {waiting} units would wait to be taken, the limit is "
@@ -108,8 +145,10 @@ class Ledger:
         value = (_signed(name),)
         if database.execute("SELECT 1 FROM taken WHERE value = ?", value).fetchone():
             return 0
+        before = database.execute("DELETE FROM taken_before WHERE value = ?", value).rowcount
         done = database.execute(
-            "INSERT OR IGNORE INTO units VALUES (?, ?, ?, 0, NULL)", (*value, name, slot)
+            "INSERT OR IGNORE INTO units VALUES (?, ?, ?, ?, NULL)",
+            (*value, name, slot, _ALL_ROWS if before else 0),
         )
         return done.rowcount
 
@@ -131,12 +170,13 @@ class Ledger:
             ).fetchone()
         return Unit(*found)
 
-    def unresolved(self, most: int, after: int = _LOWEST) -> list[tuple[int, str]]:
-        """Units whose slot is not known, by ack value (as SQLite's) and name; those behind one ack value, so
-        that all get their turn."""
+    def unresolved(self, most: int, after: int = _LOWEST) -> list[tuple[int, str, bool]]:
+        """Units whose slot is not known, by ack value (as SQLite's) and name, and whether they are missed: not those
+        that were taken in an earlier generation, and may never come again. Those behind one ack value, so that all get
+        their turn."""
         with self._buffer.transaction() as database:
             return database.execute(
-                "SELECT value, name FROM units WHERE slot IS NULL AND value > ? ORDER BY value LIMIT ?",
+                "SELECT value, name, rows >= 0 FROM units WHERE slot IS NULL AND value > ? ORDER BY value LIMIT ?",
                 (after, most),
             ).fetchall()
 
@@ -149,6 +189,10 @@ class Ledger:
                     "UPDATE units SET slot = ? WHERE value = ? AND slot IS NULL",
                     (slot, _signed(name)),
                 )
+            # What lies below the generation's beginning is complete, and nobody creates it again.
+            over = "FROM units WHERE rows < 0 AND number IS NULL AND slot < ?"
+            database.execute(f"INSERT INTO taken SELECT value {over}", (self._from_slot,))
+            database.execute(f"DELETE {over}", (self._from_slot,))
 
     def lowest(self) -> Unit | None:
         """The unit to take first: of the lowest slot."""

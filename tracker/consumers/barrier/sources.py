@@ -42,6 +42,8 @@ class FilesIn:
         self._told: set[str] = set()
 
     def after(self, cursors: Mapping[str, int]) -> Iterator[Found]:
+        if not cursors:
+            self._told = set()  # to another reader, or to one that begins anew
         there = {name for name in self._files.names(self.name) if name[0] not in "._"}
         new = sorted(there - self._told)
         if new:

@@ -78,7 +78,9 @@ class Taker:
     def begin(self) -> None:
         """Goes on where an earlier process was. The node has joined. Raises StateError if the tracker has more
         of this barrier than the buffer."""
-        durable = taken_durably(self._node.joined, self._node.node_id, self._ledger, self._buffer)
+        joined = self._node.joined
+        durable = taken_durably(joined, self._node.node_id, self._ledger, self._buffer)
+        self._ledger.begin_generation(joined.generation, joined.replay_from, durable)
         self._ledger.consumed(durable)
         for number, unit in self._ledger.due(durable):
             self._consume(number, unit)
@@ -100,7 +102,7 @@ class Taker:
 
     def add(self, name: str, items: Iterable[Item]) -> bool:
         """Takes one unit whose rows are at hand. It must be open in the segment, which the tick that creates
-        it says; returns False, and does nothing, if it was taken before."""
+        it says; returns False, and takes no row, if it was taken before."""
         if self._ledger.is_taken(name):
             return False
         slots = self._slots_of([name])
@@ -111,11 +113,12 @@ class Taker:
             )
         self._ledger.resolved(slots.items())
         unit = self._ledger.unit(name)
-        for chunk in chunks(skipped(items, unit.rows), name):
+        is_new = not unit.was_taken
+        for chunk in chunks(skipped(items, unit.rows), name) if is_new else ():
             self._put(unit, chunk)
             unit = self._ledger.unit(name)
         self._consume(self._ledger.whole(unit), unit)
-        return True
+        return is_new
 
     def waits(self) -> list[WaitCause]:
         """What it waits for, for people."""
@@ -155,13 +158,13 @@ class Taker:
         if not asked:
             self._unresolved, self._unresolved_since_s = [], None
             return 0
-        names = [name for _, name in asked]
+        names = [name for _, name, _ in asked]
         try:
             slots = self._slots_of(names)
         except UnavailableError:
             return 0
         self._ledger.resolved(slots.items())
-        self._unresolved = [name for name in names if name not in slots]
+        self._unresolved = [name for _, name, is_missed in asked if is_missed and name not in slots]
         if not self._unresolved or slots:
             self._unresolved_since_s = None
         if self._unresolved and self._unresolved_since_s is None:
@@ -178,9 +181,13 @@ class Taker:
         """Puts the next part of the lowest unit into the buffer."""
         unit = self._ledger.lowest()
         # What min time waits for is taken in any case: nothing would be released otherwise.
-        self.is_full = unit is not None and not self._has_room() and unit.slot > min_time
+        needs_room = unit is not None and not unit.was_taken and unit.slot > min_time
+        self.is_full = needs_room and not self._has_room()
         if unit is None or self.is_full or len(self._ticks) >= MAX_TICKS_UNDER_WAY:
             return False
+        if unit.was_taken:
+            self._consume(self._ledger.whole(unit), unit)
+            return True
         if self._open is None or self._open[0] != unit.name:
             self._open = (unit.name, self._chunks(unit))
         chunk = self._next_chunk(unit)

@@ -12,8 +12,8 @@ Where it is to emit items at its time, a node holds that time for it, in the seg
     with Notificator(target, "orders", "load", node=node, holds=["reports"]) as times:
         times.at(slot, lambda slot: TickContent(created=report_of(slot)))
 
-From `at` on, min time of those segments does not pass the slot, until the function has returned and what it has
-returned is durable, in one tick with the end of the hold.
+From `at` on, min time of those segments does not pass the slot, until all functions of the time have returned and what
+they have returned is durable, in one tick with the end of the hold.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from datetime import datetime
 
 from tracker.client.closing import Closing
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
-from tracker.core.model import TickContent
+from tracker.core.model import Cells, TickContent
 from tracker.core.model.slots import FOREVER
-from tracker.errors import ClosedError, Code, LowmarkError, StateError
+from tracker.errors import ClosedError, Code, LowmarkError, StateError, UnavailableError
 
 MAX_CALLBACKS = 100_000
 """Functions that may wait in one notificator."""
@@ -38,11 +40,13 @@ _WAIT_S = 1.0
 
 Callback = Callable[[int], object]
 """Is given the time, a slot: everything below it is complete. Where that is held, it may return a TickContent, to
-be committed by the node."""
+be committed by the node, with those of the time's other functions; one of them may have a batch."""
 
 HOLD_PREFIX = "at/"
 """How the holds of notificators are named: `at/<slot>/<segment>`."""
 _DURABLE_S = 60.0
+_Entry = tuple[int, int, Callback]
+"""A function that waits: its time, how many were asked for before, and itself."""
 
 
 class Notificator(Closing):
@@ -66,12 +70,17 @@ class Notificator(Closing):
         self._node, self._segments = node, tuple(holds)
         self.pipeline, self.segment = pipeline, segment
         self._subscriber = Subscriber(target, pipeline)
-        self._heap: list[tuple[int, int, Callback]] = []
+        self._heap: list[_Entry] = []
         self._asked = 0
         self._changed = threading.Condition()
         self._running = threading.Lock()
         self._holding = threading.RLock()
         """A time is taken and let go of by one at a time: else a hold might end that another thread has just found there."""
+        self._returned: dict[int, TickContent] = {}
+        """By time what functions have returned of which others still wait: committed with theirs, since a process
+        that comes back asks for all of them again."""
+        self._under_way: dict[_Entry, Future[int]] = {}
+        """By the last function of a time the tick that lets go of it, until that is durable or refused."""
         self._closed = False
         self._thread: threading.Thread | None = None
         self.failure: Exception | None = None
@@ -154,30 +163,49 @@ class Notificator(Closing):
             if self._closed or not self._heap or self._heap[0][0] > complete:
                 return 0
             entry = self._heap[0]
-        result = entry[2](entry[0])
         if self._node is None:
-            self._remove(entry)
+            entry[2](entry[0])
         else:
-            with self._holding:
-                self._commit(self._node, entry[0], result)
-                self._remove(entry)
+            self._emit(self._node, entry)
+        self._remove(entry)
         return 1
 
-    def _commit(self, node: NodeClient, slot: int, result: object) -> None:
-        """What a function has returned becomes durable, and with the last one of its time the time is let go of."""
-        content = result if isinstance(result, TickContent) else TickContent()
-        with self._changed:
-            is_last = sum(waiting == slot for waiting, _, _ in self._heap) == 1
-        names = self._names(slot) if is_last else []
-        held = [hold for name, hold in node.holds.items() if name in names]
-        moves = tuple(hold.at(FOREVER) for hold in held)
-        content = replace(content, holds=(*content.holds, *moves))
-        node.commit(content).result(_DURABLE_S)
+    def _emit(self, node: NodeClient, entry: _Entry) -> None:
+        """What the functions of a time return becomes durable with the last of them, in the tick that lets go of it.
+        Raises UnavailableError where that takes too long: then it is waited for again, and nothing is called."""
+        if entry not in self._under_way:
+            result = entry[2](entry[0])
+            content = result if isinstance(result, TickContent) else TickContent()
+            with self._holding:
+                together = _together(self._returned.get(entry[0]), content)
+                with self._changed:
+                    if sum(slot == entry[0] for slot, _, _ in self._heap) > 1:
+                        self._returned[entry[0]] = together
+                        return
+                self._under_way[entry] = self._let_go(node, entry[0], together)
+        future = self._under_way[entry]
+        try:
+            future.result(_DURABLE_S)
+        except FutureTimeout:
+            raise UnavailableError(
+                f"pipeline {self.pipeline!r}: what was emitted at slot {entry[0]} was not durable within "
+                f"{_DURABLE_S:g} s; run again, which waits for it"
+            ) from None
+        except LowmarkError:
+            del self._under_way[entry]
+            raise
+        del self._under_way[entry]
+        self._returned.pop(entry[0], None)
+
+    def _let_go(self, node: NodeClient, slot: int, content: TickContent) -> Future[int]:
+        names = self._names(slot)
+        moves = tuple(hold.at(FOREVER) for name, hold in node.holds.items() if name in names)
+        return node.commit(replace(content, holds=(*content.holds, *moves)))
 
     def _names(self, slot: int) -> list[str]:
         return [_name(slot, segment) for segment in self._segments]
 
-    def _remove(self, entry: tuple[int, int, Callback]) -> None:
+    def _remove(self, entry: _Entry) -> None:
         with self._changed:
             self._heap.remove(entry)
             heapq.heapify(self._heap)
@@ -206,6 +234,29 @@ class Notificator(Closing):
         self._subscriber.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+
+
+def _together(before: TickContent | None, content: TickContent) -> TickContent:
+    """What functions of one time have returned, as one tick. Raises StateError where two have a batch."""
+    if before is None:
+        return content
+    if before.batch is not None and content.batch is not None:
+        raise StateError(
+            f"two functions of one time return the batches {before.batch.id} of {before.batch.scope!r} and "
+            f"{content.batch.id} of {content.batch.scope!r}: they are one tick, which has one",
+            Code.STATE_ORDER,
+        )
+    return TickContent(
+        Cells.concatenate((before.created, content.created)),
+        Cells.concatenate((before.consumed, content.consumed)),
+        before.heartbeats + content.heartbeats,
+        before.joins + content.joins,
+        before.leaves + content.leaves,
+        before.batch or content.batch,
+        before.units_created + content.units_created,
+        before.units_consumed + content.units_consumed,
+        before.holds + content.holds,
+    )
 
 
 def _name(slot: int, segment: str) -> str:

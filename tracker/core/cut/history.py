@@ -3,6 +3,7 @@
 Of the announcements that pass a multiple of a step, the first is kept: exact for every multiple of the
 step, wherever min time jumped, and the first one after it for slots in between. There are two steps, a
 fine one for the recent past and a coarse one for the rest; each forgets its oldest entries beyond a limit.
+The last one before a segment is complete is kept in any case: up to there it was known where the data went.
 """
 
 from __future__ import annotations
@@ -45,10 +46,14 @@ class Steps:
         self.step, self.most, self.since = step, most, since
         self.slots, self.at_ms = array("q"), array("q")
 
-    def record(self, slot: int, at_ms: int) -> None:
+    def record(self, slot: int, at_ms: int, before: int) -> None:
+        """before: the last one that was announced, kept or not."""
         last = self.slots[-1] if self.slots else self.since
         if slot // self.step <= last // self.step and slot != FOREVER:
             return
+        if slot == FOREVER and before > last:
+            self.slots.append(before)
+            self.at_ms.append(0)  # it was not kept until now
         self.slots.append(slot)
         self.at_ms.append(at_ms)
         if len(self.slots) > self.most:
@@ -66,8 +71,9 @@ class Steps:
         # What was announced between two entries is below the next multiple of the step.
         passed = slot >= (before // self.step + 1) * self.step
         exact = passed or self.slots[index] == slot
-        at_ms = self.at_ms[index] or None
-        return Reached(slot, True, at_ms, self.slots[index], exact and at_ms is not None)
+        at_ms = self.at_ms[index]
+        by_ms = self.at_ms[-1] if self.slots[-1] == FOREVER else 0
+        return Reached(slot, True, at_ms or by_ms or None, self.slots[index], exact and at_ms != 0)
 
 
 class History:
@@ -83,9 +89,9 @@ class History:
 
     def record(self, slot: int, at_ms: int) -> None:
         """Min time `slot` was announced at `at_ms`, 0 if that is not known; slots grow."""
-        self.newest = slot
         for tier in self.tiers:
-            tier.record(slot, at_ms)
+            tier.record(slot, at_ms, self.newest)
+        self.newest = slot
 
     @property
     def remembered(self) -> set[int]:
