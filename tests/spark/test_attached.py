@@ -638,3 +638,14 @@ def test_state_is_held_only_where_it_is_given_how_far_event_times_run_ahead(
     with NodeClient(running.target, "p", "parse") as node:
         (held,) = node.check_join(HANG_S).holds
     assert bound_of(held.name) == 1_700_000_000_000 + 60_000 + 10_001  # when its batch was planned
+
+
+def test_all_that_is_over_when_it_is_closed_is_committed(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """Not the next batch alone: a query that ends, and leaves, has nothing left behind."""
+    for number in range(4):
+        logs.batch(number, number + 1)
+    query = attached(running, logs).start()
+    assert query.close()
+    assert query.last_durable_batch == 3
