@@ -311,10 +311,9 @@ class Follower:
             return answer
 
     def _next_batches(self, listing: bool) -> list[int]:
-        if self._checkpoint.is_committed(self._last_read + 1):
-            return [self._last_read + 1]
         if not listing:
-            return []
+            is_next = self._checkpoint.is_committed(self._last_read + 1)
+            return [self._last_read + 1] if is_next else []
         return [batch for batch in self._checkpoint.committed() if batch > self._last_read]
 
     def _check_behind(self) -> None:
