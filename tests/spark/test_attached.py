@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,7 @@ from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.errors import FilesError, RefusedError, TrackingError
+from tracker.files import Files
 
 
 @pytest.fixture
@@ -441,6 +443,48 @@ def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
     assert follower.close(HANG_S)
 
 
+def test_no_batch_is_passed_over_that_a_listing_does_not_show_yet(logs: Logs) -> None:
+    """A store may lag, and a listing of several pages is not of one moment: of batches 1 and 2 it shows 2."""
+    node, ticks, checkpoint = FullNode(refusals=0), ReadTicks(), CheckpointLog(str(logs.checkpoint))
+    files = LaggingFiles(checkpoint.files, str(logs.checkpoint / "commits/1"))
+    checkpoint.files = files  # type: ignore[assignment]
+    for number in range(3):
+        logs.batch(number, number + 1)
+    follower = Follower(
+        "parse", node, checkpoint, ticks,  # type: ignore[arg-type]
+        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+        is_active=lambda: True, on_end=lambda: None,
+    )  # fmt: skip
+    follower.start()
+    assert files.listed.wait(HANG_S)
+    files.unseen = None
+    assert follower.wait_durable(HANG_S)
+    follower.close(HANG_S)
+    assert ticks.batches == [0, 1, 2]
+
+
+class LaggingFiles:
+    """Files of which one cannot be seen yet."""
+
+    def __init__(self, files: Files, unseen: str | None) -> None:
+        self._files, self.unseen = files, unseen
+        self.listed = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def names(self, directory: str) -> list[str]:
+        found = self._files.names(directory)
+        lagging = None if self.unseen is None else Path(self.unseen)
+        if lagging is None or str(lagging.parent) != directory or "2" not in found:
+            return found
+        self.listed.set()
+        return [name for name in found if name != lagging.name]
+
+    def size(self, path: str) -> int | None:
+        return None if path == self.unseen else self._files.size(path)
+
+
 class FullNode:
     """Refuses the first ticks, for want of room or as it is told to."""
 
@@ -483,6 +527,17 @@ class AnyTicks:
 
     def hear(self) -> None:
         return None
+
+
+class ReadTicks(AnyTicks):
+    """Notes which batches were read."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def read(self, batch: int) -> int:
+        self.batches.append(batch)
+        return batch
 
 
 class HearingTicks(AnyTicks):
