@@ -314,7 +314,17 @@ class Follower:
         if not listing:
             is_next = self._checkpoint.is_committed(self._last_read + 1)
             return [self._last_read + 1] if is_next else []
-        return [batch for batch in self._checkpoint.committed() if batch > self._last_read]
+        over = [batch for batch in self._checkpoint.committed() if batch > self._last_read]
+        if not over or over[-1] - self._last_read == len(over):
+            return over
+        # Numbers may skip. But whatever was planned is over too: a listing may lag, and one of several pages is not of
+        # one moment.
+        planned = (b for b in self._checkpoint.planned() if self._last_read < b < over[-1])
+        if unseen := [batch for batch in planned if batch not in over]:
+            raise AwayError(
+                f"{self._checkpoint.root}/commits/{unseen[0]} is not seen yet, though {over[-1]} is"
+            )
+        return over
 
     def _check_behind(self) -> None:
         behind = self._records.qsize()
