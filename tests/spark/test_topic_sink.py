@@ -369,6 +369,24 @@ def test_manifests_that_no_reader_needs_are_deleted(query: Query) -> None:
     query.run()
 
 
+def test_a_reader_passes_what_was_nobodys_and_whose_manifest_is_deleted(query: Query) -> None:
+    """It had read batch 0 when it stopped, and has what a lost run left behind it still before it."""
+    query.slots = {offset: offset for offset in range(400)}
+    run = query.run()
+    query.over(0, 1, 1)
+    run.tick(0)
+    run.ticks.durable(0)
+    query.write(5)
+    assert run.sink.sweep(0)
+    query.min_times[OUT] = 1
+    for batch in range(1, 300):
+        query.over(batch, batch + 1, 1)
+        run.tick(batch)
+        run.ticks.durable(batch)
+    assert not (query.directory / f"topics/p/orders/writer/{1:020d}.json").exists()
+    assert query.pieces(P0, 1, 8) == [(1, 6, None), (6, 7, 1), (7, 8, 2)]
+
+
 # --- what is only in the query's state ------------------------------------------------------------
 
 
