@@ -23,7 +23,7 @@ from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tests.fronts.fake_topic import FakeTopic
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client.topics import TopicPlace
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.ack_values import range_value
@@ -377,6 +377,8 @@ def test_a_reader_passes_what_was_nobodys_and_whose_manifest_is_deleted(query: Q
     run.tick(0)
     run.ticks.durable(0)
     query.write(5)
+    runs_on = query.labels()
+    assert list(runs_on.slots(P0, 0, 1)) == [(0, 1, 0)]
     assert run.sink.sweep(0)
     query.min_times[OUT] = 1
     for batch in range(1, 300):
@@ -384,7 +386,19 @@ def test_a_reader_passes_what_was_nobodys_and_whose_manifest_is_deleted(query: Q
         run.tick(batch)
         run.ticks.durable(batch)
     assert not (query.directory / f"topics/p/orders/writer/{1:020d}.json").exists()
-    assert query.pieces(P0, 1, 8) == [(1, 6, None), (6, 7, 1), (7, 8, 2)]
+    expected = [(1, 6, None), (6, 7, 1), (7, 8, 2)]
+    assert query.pieces(P0, 1, 8) == expected
+    until(
+        lambda: is_labelled(runs_on, P0, 8), lambda: "it does not look for the next that is there"
+    )
+    assert list(runs_on.slots(P0, 1, 8)) == expected
+
+
+def is_labelled(labels: TopicLabels, partition: str, end: int) -> bool:
+    try:
+        return bool(labels.slots(partition, end - 1, end))
+    except UnavailableError:
+        return False
 
 
 # --- what is only in the query's state ------------------------------------------------------------
