@@ -247,7 +247,7 @@ class CheckpointLog:
         after = offsets.sources.get(source)
         before = previous.sources.get(source) if previous else None
         if before is None and after is not None:
-            before = self._initial_offset(source)
+            before = self.initial_offset(source)
         return before, after
 
     def is_first_of(self, batch: int, source: str) -> bool:
@@ -255,7 +255,7 @@ class CheckpointLog:
         previous = self.previous_offsets(batch)
         return previous is None or previous.sources.get(source) is None
 
-    def _initial_offset(self, source: str) -> str | None:
+    def initial_offset(self, source: str) -> str | None:
         """Where a source began, as it wrote down before its first batch: Kafka's `v1` and the offset,
         behind a byte that old versions looked for; Iceberg's the offset alone, in `offsets/0`."""
         path = f"{self.root}/sources/{source}/0"
