@@ -169,6 +169,58 @@ def test_what_was_told_may_be_purged(running: EmbeddedTracker, logs: Logs) -> No
     await_open_slots(running, 0, 4)
 
 
+def test_what_was_told_of_a_table_may_be_expired(
+    running: EmbeddedTracker, logs: Logs, tmp_path: Path
+) -> None:
+    """Spark goes on from the last snapshot that it has read, which stays; the one before is needed no more."""
+    table = tmp_path / "table"
+    units = [Unit(0, f"iceberg:an-id/{snapshot}", 3) for snapshot in (10, 11, 12)]
+    with running.node("p", "writer") as writer:
+        writer.join()
+        cells = Cells.of((0, 3, unit_value(unit.name), 1) for unit in units)
+        writer.commit(TickContent(created=cells, units_created=tuple(units))).result(HANG_S)
+
+    def read(batch: int, *snapshots: int) -> None:
+        lay_table(table, *snapshots)
+        offset = {"version": 1, "snapshot_id": snapshots[-1], "position": 1, "scan_all_files": False}
+        header = {"batchWatermarkMs": 0, "batchTimestampMs": batch}
+        text = "\n".join(["v1", json.dumps(header), json.dumps(offset)])
+        logs.write("cp/offsets", batch, text)
+        logs.write("cp/commits", batch, "v1\n{}")
+
+    def follow(last: int) -> None:
+        query = attached(running, logs, reads={str(table): "parse"}, creates=[], sink=None).start()
+        assert query.wait_durable(HANG_S)
+        assert query.last_durable_batch == last
+        assert query.close()
+
+    read(0, 10)
+    read(1, 10, 11)
+    follow(1)
+    lay_table(table, 11)
+    follow(1)
+    read(2, 11, 12)
+    follow(2)
+    await_open_slots(running, 4, 0)
+
+
+def lay_table(directory: Path, *snapshots: int) -> None:
+    """An Iceberg table in a file system, with snapshots that streaming queries have appended to it one after the other;
+    those before the first were expired."""
+    appended = {"operation": "append", "added-data-files": "1", "spark.sql.streaming.queryId": "w"}
+    metadata = {
+        "table-uuid": "an-id",
+        "current-snapshot-id": snapshots[-1],
+        "snapshots": [
+            {"snapshot-id": each, "parent-snapshot-id": each - 1, "summary": appended}
+            for each in snapshots
+        ],
+    }
+    (directory / "metadata").mkdir(parents=True, exist_ok=True)
+    (directory / "metadata/v1.metadata.json").write_text(json.dumps(metadata))
+    (directory / "metadata/version-hint.text").write_text("1")
+
+
 def test_what_was_purged_and_not_told_is_an_error(running: EmbeddedTracker, logs: Logs) -> None:
     logs.batch(0, 1)
     query = attached(running, logs).start()
