@@ -208,7 +208,7 @@ class Follower:
                 f"{self._checkpoint.root}/commits ends at {max(committed, default=None)}: {advice}"
             )
         if last.id in self._checkpoint.readable():
-            if not same_input(self._ticks.read(last.id).fingerprint, last.fingerprint):
+            if not self._is_same(last):
                 raise TrackingError(
                     f"{self._about()}: batch {last.id} in {self._checkpoint.root} is not the one "
                     f"that the tracker has: {advice}"
@@ -220,6 +220,21 @@ class Follower:
                 f"cannot be told any more; raise spark.sql.streaming.minBatchesToRetain"
             )
         return last.id
+
+    def _is_same(self, last: Batch) -> bool:
+        """Whether a batch in the checkpoint is the one that the tracker has, as far as it can be told."""
+        try:
+            return same_input(self._ticks.read(last.id).fingerprint, last.fingerprint)
+        except AwayError:
+            raise
+        except (
+            FilesError
+        ) as error:  # what it read is in its tables' logs, which are kept for as long as they are
+            log.warning(
+                "%s: whether batch %d is the one that the tracker has cannot be told any more: %s",
+                self._about(), last.id, error,
+            )  # fmt: skip
+            return True
 
     def _restarted(self) -> str:
         """What is to be known where the pipeline was restarted; empty where it never was."""
