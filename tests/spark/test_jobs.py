@@ -131,7 +131,7 @@ def test_what_was_published_and_not_put_into_place_is_so_before_it_is_told(
 ) -> None:
     """Killed behind the manifest: nobody would ever see the files, and all would wait for who reads them."""
     with monkeypatch.context() as patched:
-        patched.setattr(PublishedBatches, "_place", killed)
+        patched.setattr(PublishedBatches, "place", killed)
         with pytest.raises(KeyboardInterrupt):
             node().run([source_file(1)], write, "monday")
     assert not list(tmp_path.glob("b*"))

@@ -143,7 +143,7 @@ class PublishedBatches:
                 f"rolled back; restore the newer one, or start over with an empty checkpoint and sink",
                 Code.FILES_LOG,
             )
-        self._place(manifest)
+        self.place(manifest)
         return manifest
 
     def forget(self, scope: str, batch: int) -> None:
@@ -171,7 +171,7 @@ class PublishedBatches:
             )
         return first
 
-    def _place(self, manifest: Manifest) -> None:
+    def place(self, manifest: Manifest) -> None:
         """Puts the files of a manifest where they belong, unless that is done; then removes what all
         attempts at the batch have left."""
         scope = self._folder(manifest.scope)
