@@ -182,7 +182,12 @@ def test_what_was_told_of_a_table_may_be_expired(
 
     def read(batch: int, *snapshots: int) -> None:
         lay_table(table, *snapshots)
-        offset = {"version": 1, "snapshot_id": snapshots[-1], "position": 1, "scan_all_files": False}
+        offset = {
+            "version": 1,
+            "snapshot_id": snapshots[-1],
+            "position": 1,
+            "scan_all_files": False,
+        }
         header = {"batchWatermarkMs": 0, "batchTimestampMs": batch}
         text = "\n".join(["v1", json.dumps(header), json.dumps(offset)])
         logs.write("cp/offsets", batch, text)

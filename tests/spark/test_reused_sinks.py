@@ -20,7 +20,7 @@ from tracker.errors import FilesError
 
 __all__ = ["logs", "running"]
 
-AHEAD = r"_spark_metadata has batches up to 1, and .*/offsets ends at "
+AHEAD = r"_spark_metadata has batches up to 1, and the query's checkpoint ends at "
 
 
 def test_a_query_is_refused_over_a_sink_that_is_ahead_of_its_checkpoint(

@@ -351,6 +351,19 @@ class SinkLog:
         names = self._files.names(self.directory)
         return sorted({*_numbers(names), *_numbers(names, compact=True)})
 
+    def check_is_of(self, checkpoint: CheckpointLog | None) -> None:
+        """Raises FilesError where the log is ahead of a query's, so that it is another one's: Spark writes no batch whose
+        number it has. checkpoint: None where the query begins anew."""
+        newest = max(self.batches(), default=-1)
+        planned = max(checkpoint.planned() if checkpoint else (), default=-1)
+        if newest > planned:
+            raise FilesError(
+                f"{self.directory} has batches up to {newest}, and the query's checkpoint ends at {planned}: they are "
+                f"another query's, or the checkpoint has been rolled back, and Spark leaves out what is written under "
+                f"their numbers; restore the checkpoint that goes with them, or write to an empty directory",
+                Code.FILES_LOG,
+            )
+
     def created_until(self, batch: int) -> tuple[str, ...]:
         """The names of all files that the sink has committed up to a batch that is logged, and a compaction
         that was at least as far. Raises FilesError if there is neither."""
