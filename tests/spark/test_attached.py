@@ -401,6 +401,36 @@ def test_it_says_that_it_waits_for_a_stray_file(running: EmbeddedTracker, logs: 
     assert query.close()
 
 
+def test_what_nobody_created_in_a_complete_segment_ends_nothing_of_the_others(logs: Logs) -> None:
+    """The query reads two segments, of which one has ended. A file that came there all the same is not counted, and
+    what it reads in the other one is."""
+    with tracker.embedded() as embedded:
+        edges = Edge("ended", "after"), Edge("parse", "after")
+        spec = PipelineSpec("p", ("ended", "parse", "after"), edges, fronts=("front", "gone"))
+        embedded.register(spec)
+        for name, segment in (("front", "parse"), ("gone", "ended")):
+            node = embedded.node("p", name)
+            node.join()
+            node.join_front(name, segment)
+            if name == "gone":
+                node.leave_front(name).result(HANG_S)
+            else:
+                cells = Cells.of((1, slot, unit_value(source_file(slot)), 1) for slot in (1, 2))
+                node.commit(TickContent(created=cells)).result(HANG_S)
+        with embedded.subscriber("p") as subscriber:
+            assert subscriber.wait_until(FOREVER, "ended", timeout_s=HANG_S)
+        logs.windowed(0, ["file:///data/old/stray.csv", source_file(1)], at_ms=0, next_ms=0)
+        logs.windowed(1, ["file:///data/old/another.csv"], at_ms=0, next_ms=0)
+        logs.batch(2, 2)
+        reads = {"/data/old": "ended", "/data/in": "parse"}
+        query = attached(embedded, logs, reads=reads).start()
+        assert query.wait_durable(HANG_S)
+        assert query.rest is None
+        assert query.last_durable_batch == 2
+        assert query.close()
+        await_open_slots(embedded, 0, 0, 2)
+
+
 def test_it_says_that_a_writer_is_behind(running: EmbeddedTracker, logs: Logs) -> None:
     written = logs.sink / "part-before.parquet"
     logs.batch(0, 1, source=f"file://{written}")
