@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,7 @@ from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.errors import FilesError, RefusedError, TrackingError
+from tracker.files import Files
 
 
 @pytest.fixture
@@ -165,6 +167,63 @@ def test_what_was_told_may_be_purged(running: EmbeddedTracker, logs: Logs) -> No
     assert query.close()
     assert query.last_durable_batch == 3
     await_open_slots(running, 0, 4)
+
+
+def test_what_was_told_of_a_table_may_be_expired(
+    running: EmbeddedTracker, logs: Logs, tmp_path: Path
+) -> None:
+    """Spark goes on from the last snapshot that it has read, which stays; the one before is needed no more."""
+    table = tmp_path / "table"
+    units = [Unit(0, f"iceberg:an-id/{snapshot}", 3) for snapshot in (10, 11, 12)]
+    with running.node("p", "writer") as writer:
+        writer.join()
+        cells = Cells.of((0, 3, unit_value(unit.name), 1) for unit in units)
+        writer.commit(TickContent(created=cells, units_created=tuple(units))).result(HANG_S)
+
+    def read(batch: int, *snapshots: int) -> None:
+        lay_table(table, *snapshots)
+        offset = {
+            "version": 1,
+            "snapshot_id": snapshots[-1],
+            "position": 1,
+            "scan_all_files": False,
+        }
+        header = {"batchWatermarkMs": 0, "batchTimestampMs": batch}
+        text = "\n".join(["v1", json.dumps(header), json.dumps(offset)])
+        logs.write("cp/offsets", batch, text)
+        logs.write("cp/commits", batch, "v1\n{}")
+
+    def follow(last: int) -> None:
+        query = attached(running, logs, reads={str(table): "parse"}, creates=[], sink=None).start()
+        assert query.wait_durable(HANG_S)
+        assert query.last_durable_batch == last
+        assert query.close()
+
+    read(0, 10)
+    read(1, 10, 11)
+    follow(1)
+    lay_table(table, 11)
+    follow(1)
+    read(2, 11, 12)
+    follow(2)
+    await_open_slots(running, 4, 0)
+
+
+def lay_table(directory: Path, *snapshots: int) -> None:
+    """An Iceberg table in a file system, with snapshots that streaming queries have appended to it one after the other;
+    those before the first were expired."""
+    appended = {"operation": "append", "added-data-files": "1", "spark.sql.streaming.queryId": "w"}
+    metadata = {
+        "table-uuid": "an-id",
+        "current-snapshot-id": snapshots[-1],
+        "snapshots": [
+            {"snapshot-id": each, "parent-snapshot-id": each - 1, "summary": appended}
+            for each in snapshots
+        ],
+    }
+    (directory / "metadata").mkdir(parents=True, exist_ok=True)
+    (directory / "metadata/v1.metadata.json").write_text(json.dumps(metadata))
+    (directory / "metadata/version-hint.text").write_text("1")
 
 
 def test_what_was_purged_and_not_told_is_an_error(running: EmbeddedTracker, logs: Logs) -> None:
@@ -342,6 +401,37 @@ def test_it_says_that_it_waits_for_a_stray_file(running: EmbeddedTracker, logs: 
     assert query.close()
 
 
+def test_what_nobody_created_in_a_complete_segment_ends_nothing_of_the_others(logs: Logs) -> None:
+    """The query reads two segments, of which one has ended. A file that came there all the same is not counted, and
+    what it reads in the other one is."""
+    with tracker.embedded() as embedded:
+        edges = Edge("ended", "after"), Edge("parse", "after")
+        spec = PipelineSpec("p", ("ended", "parse", "after"), edges, fronts=("front", "gone"))
+        embedded.register(spec)
+        for name, segment in (("front", "parse"), ("gone", "ended")):
+            node = embedded.node("p", name)
+            node.join()
+            node.join_front(name, segment)
+            if name == "gone":
+                node.leave_front(name).result(HANG_S)
+            else:
+                cells = Cells.of((1, slot, unit_value(source_file(slot)), 1) for slot in (1, 2))
+                node.commit(TickContent(created=cells)).result(HANG_S)
+        with embedded.subscriber("p") as subscriber:
+            assert subscriber.wait_until(FOREVER, "ended", timeout_s=HANG_S)
+        logs.windowed(0, ["file:///data/old/stray.csv", source_file(1)], at_ms=0, next_ms=0)
+        logs.windowed(1, ["file:///data/old/another.csv"], at_ms=0, next_ms=0)
+        logs.batch(2, 2)
+        reads = {"/data/old": "ended", "/data/in": "parse"}
+        query = attached(embedded, logs, reads=reads).start()
+        assert query.wait_durable(HANG_S)
+        assert query.rest is None
+        assert query.last_durable_batch == 2
+        assert query.close()
+        parse = lambda: embedded.admin().pipeline("p").state.segments[1]  # noqa: E731
+        until(lambda: parse().open_slots == 0, lambda: str(parse()))
+
+
 def test_it_says_that_a_writer_is_behind(running: EmbeddedTracker, logs: Logs) -> None:
     written = logs.sink / "part-before.parquet"
     logs.batch(0, 1, source=f"file://{written}")
@@ -441,6 +531,48 @@ def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
     assert follower.close(HANG_S)
 
 
+def test_no_batch_is_passed_over_that_a_listing_does_not_show_yet(logs: Logs) -> None:
+    """A store may lag, and a listing of several pages is not of one moment: of batches 1 and 2 it shows 2."""
+    node, ticks, checkpoint = FullNode(refusals=0), ReadTicks(), CheckpointLog(str(logs.checkpoint))
+    files = LaggingFiles(checkpoint.files, str(logs.checkpoint / "commits/1"))
+    checkpoint.files = files  # type: ignore[assignment]
+    for number in range(3):
+        logs.batch(number, number + 1)
+    follower = Follower(
+        "parse", node, checkpoint, ticks,  # type: ignore[arg-type]
+        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+        is_active=lambda: True, on_end=lambda: None,
+    )  # fmt: skip
+    follower.start()
+    assert files.listed.wait(HANG_S)
+    files.unseen = None
+    assert follower.wait_durable(HANG_S)
+    follower.close(HANG_S)
+    assert ticks.batches == [0, 1, 2]
+
+
+class LaggingFiles:
+    """Files of which one cannot be seen yet."""
+
+    def __init__(self, files: Files, unseen: str | None) -> None:
+        self._files, self.unseen = files, unseen
+        self.listed = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def names(self, directory: str) -> list[str]:
+        found = self._files.names(directory)
+        lagging = None if self.unseen is None else Path(self.unseen)
+        if lagging is None or str(lagging.parent) != directory or "2" not in found:
+            return found
+        self.listed.set()
+        return [name for name in found if name != lagging.name]
+
+    def size(self, path: str) -> int | None:
+        return None if path == self.unseen else self._files.size(path)
+
+
 class FullNode:
     """Refuses the first ticks, for want of room or as it is told to."""
 
@@ -483,6 +615,17 @@ class AnyTicks:
 
     def hear(self) -> None:
         return None
+
+
+class ReadTicks(AnyTicks):
+    """Notes which batches were read."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def read(self, batch: int) -> int:
+        self.batches.append(batch)
+        return batch
 
 
 class HearingTicks(AnyTicks):
@@ -638,3 +781,14 @@ def test_state_is_held_only_where_it_is_given_how_far_event_times_run_ahead(
     with NodeClient(running.target, "p", "parse") as node:
         (held,) = node.check_join(HANG_S).holds
     assert bound_of(held.name) == 1_700_000_000_000 + 60_000 + 10_001  # when its batch was planned
+
+
+def test_all_that_is_over_when_it_is_closed_is_committed(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """Not the next batch alone: a query that ends, and leaves, has nothing left behind."""
+    for number in range(4):
+        logs.batch(number, number + 1)
+    query = attached(running, logs).start()
+    assert query.close()
+    assert query.last_durable_batch == 3

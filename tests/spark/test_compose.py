@@ -147,6 +147,18 @@ def test_a_partial_evaluation_is_ignored_beside_a_complete_one() -> None:
     assert counted(again, ack(0, 3), ack(1, 9), tasks={8: 1, 4: 2}) == [(AUDIT, 5, 10, 2)]
 
 
+@pytest.mark.parametrize("tasks", [{2: 1, 4: 4}, {}])
+def test_an_operator_that_was_read_in_part_is_refused(tasks: dict[int, int]) -> None:
+    """By `take(n)`: Spark looks at one partition, then at four more, each time in a stage of as many tasks."""
+    first, more = ack(0, 3, execution=0, stage=2), [ack(p, 1 << p) for p in range(1, 5)]
+    with pytest.raises(
+        ComposeError, match=r"'parse' in batch 7 .*stage 4: .*don't stop reading it"
+    ):
+        counted(first, *more, tasks=tasks)
+    with pytest.raises(ComposeError, match="don't stop reading it"):
+        counted(*more, tasks=tasks)
+
+
 def test_operators_count_apart() -> None:
     rows = counted(ack(0, 3), ack(0, 9, operator="enrich"), tasks={4: 1})
     assert rows == [(AUDIT, 5, 3 ^ 9, 2)]

@@ -170,7 +170,7 @@ def test_an_expired_snapshot_is_named(log: Log) -> None:
     del log.snapshots[0]
     log.table.refresh()
     with pytest.raises(
-        TableRefused, match=r"snapshot 11, up to which .* is not among those before"
+        FilesError, match=r"snapshot 11, up to which .* snapshots have been expired"
     ):
         log.reader().taken(offset(11), offset(12, 1))
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tracker
+from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.session import jobs
 from local_tracker.spark.session.jobs import JobNode
 from tests.waits import HANG_S
@@ -123,6 +124,19 @@ def test_what_was_published_and_not_told_is_told_by_the_next(
 
 
 # --- runs that have a name ------------------------------------------------------------------------
+
+
+def test_what_was_published_and_not_put_into_place_is_so_before_it_is_told(
+    node: Callable[..., JobNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed behind the manifest: nobody would ever see the files, and all would wait for who reads them."""
+    with monkeypatch.context() as patched:
+        patched.setattr(PublishedBatches, "place", killed)
+        with pytest.raises(KeyboardInterrupt):
+            node().run([source_file(1)], write, "monday")
+    assert not list(tmp_path.glob("b*"))
+    assert node().run([source_file(1)], write, "monday") == 0
+    assert [path.name for path in tmp_path.glob("b*")] == ["b00000000-job-part-0.json"]
 
 
 def test_a_job_that_has_published_is_not_run_again(node: Callable[..., JobNode]) -> None:

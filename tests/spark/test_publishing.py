@@ -155,6 +155,18 @@ def test_whoever_is_killed_at_any_step_another_finishes(store: Store, after: boo
     assert step > 4  # the manifest, two files, and what is cleared away
 
 
+def test_what_a_reader_has_read_and_removed_meanwhile_is_not_missed(store: Store) -> None:
+    """Killed between two files, of which a reader has taken the first away (cleanSource): the other one is still to be
+    put into its place."""
+    mortal = Mortal(store.files, 2, after=False)  # behind the manifest and one file
+    with pytest.raises(Killed):
+        publish(PublishedBatches(store.root, Fixed(mortal)), store, 0, "first")
+    (placed,) = shown(store)
+    store.files.delete(store.at(placed))
+    publish(PublishedBatches(store.root, Fixed(store.files)), store, 0, "again")
+    assert shown(store) == [name for name in of("first") if name != placed] and left(store) == []
+
+
 def test_a_loser_that_comes_late_shows_nothing(store: Store, batches: PublishedBatches) -> None:
     """It has looked for a manifest before there was one, and publishes when another has long done so."""
     looked, done = threading.Event(), threading.Event()

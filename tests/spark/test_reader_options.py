@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local_tracker.spark.formats.interface import Source, TableSource
+from local_tracker.spark.formats.interface import Source, TableSource, TopicsSource
 from local_tracker.spark.formats.reader_options import ReaderOptions
 from local_tracker.spark.query.logs import CheckpointLog
 from tracker.core.model import Batch
@@ -131,6 +131,29 @@ def test_sources_of_anything_else_are_left_as_they_are(query: Query) -> None:
     assert read.sources == tuple(sources)
     assert ReaderOptions("read", QUERY, checkpoint, None, ()).sources is None
     assert not (query.directory / "_lowmark").exists()
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_whether_a_source_of_topics_began_at_the_earliest_counts_from_its_first_batch_on(
+    query: Query, noted: bool
+) -> None:
+    """Spark takes startingOffsets once. Records between the labels' beginning and the source's were removed before, if
+    it began at the earliest; else it has left them out, whatever it is told when it is started again."""
+
+    def start(**options: str) -> dict[str, str]:
+        source = Source("0", "kafka", topics=TopicsSource(("orders",), None, options))
+        read = ReaderOptions("read", QUERY, CheckpointLog(str(query.directory)), [source], [])
+        read.note()
+        assert read.sources is not None and read.sources[0].topics is not None
+        return dict(read.sources[0].topics.options)
+
+    if noted:
+        assert start(startingOffsets="earliest") == {"startingOffsets": "earliest"}
+        assert start() == {}
+    (query.directory / "sources/0").mkdir(parents=True)  # before the first batch is planned
+    (query.directory / "sources/0/0").write_text('\0v1\n{"orders":{"0":7}}')
+    assert start(startingoffsets="earliest", subscribe="orders") == {"subscribe": "orders"}
+    assert start(startingOffsets="earliest") == {}
 
 
 def test_a_note_that_is_none_is_named(query: Query) -> None:

@@ -23,7 +23,7 @@ from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tests.fronts.fake_topic import FakeTopic
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client.topics import TopicPlace
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.ack_values import range_value
@@ -367,6 +367,38 @@ def test_manifests_that_no_reader_needs_are_deleted(query: Query) -> None:
     assert len(numbers) == 180
     assert query.pieces(P0, 120, 122) == [(120, 121, 120), (121, 122, 121)]
     query.run()
+
+
+def test_a_reader_passes_what_was_nobodys_and_whose_manifest_is_deleted(query: Query) -> None:
+    """It had read batch 0 when it stopped, and has what a lost run left behind it still before it."""
+    query.slots = {offset: offset for offset in range(400)}
+    run = query.run()
+    query.over(0, 1, 1)
+    run.tick(0)
+    run.ticks.durable(0)
+    query.write(5)
+    runs_on = query.labels()
+    assert list(runs_on.slots(P0, 0, 1)) == [(0, 1, 0)]
+    assert run.sink.sweep(0)
+    query.min_times[OUT] = 1
+    for batch in range(1, 300):
+        query.over(batch, batch + 1, 1)
+        run.tick(batch)
+        run.ticks.durable(batch)
+    assert not (query.directory / f"topics/p/orders/writer/{1:020d}.json").exists()
+    expected = [(1, 6, None), (6, 7, 1), (7, 8, 2)]
+    assert query.pieces(P0, 1, 8) == expected
+    until(
+        lambda: is_labelled(runs_on, P0, 8), lambda: "it does not look for the next that is there"
+    )
+    assert list(runs_on.slots(P0, 1, 8)) == expected
+
+
+def is_labelled(labels: TopicLabels, partition: str, end: int) -> bool:
+    try:
+        return bool(labels.slots(partition, end - 1, end))
+    except UnavailableError:
+        return False
 
 
 # --- what is only in the query's state ------------------------------------------------------------

@@ -26,6 +26,12 @@ class FileSink(Sink):
         super().__init__(plan)
         self.leaves = plan.to_table is not None
 
+    def open(self) -> None:
+        """Raises FilesError where the directory has another query's log."""
+        plan = self.plan
+        if plan.routes.creates and plan.planned.path is not None:
+            SinkLog(plan.planned.path, plan.stores).check_is_of(plan.checkpoint)
+
     def has(self, batch: int) -> bool:
         path = self.plan.planned.path
         return path is None or SinkLog(path, self.plan.stores).has(batch)

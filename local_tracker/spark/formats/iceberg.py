@@ -220,11 +220,18 @@ class IcebergReader:
                 return chain[::-1]
         if start is None or start.snapshot == _NO_SNAPSHOT:
             return chain[::-1]
-        raise TableRefused(
+        what = (
             f"table {self._table.location}: snapshot {start.snapshot}, up to which the query had read, is not "
-            f"among those before {end.snapshot}: the table was rolled back, or snapshots have been expired "
-            f"that the query had not been followed over; keep them longer (history.expire), or start over "
-            f"with an empty checkpoint and another node id"
+            f"among those before {end.snapshot}"
+        )
+        if start.snapshot in self._table.snapshots:
+            raise TableRefused(
+                f"{what}: the table was rolled back; start over with an empty checkpoint and another node id"
+            )
+        raise FilesError(
+            f"{what}: snapshots have been expired that the query had not been followed over; keep them longer "
+            f"(history.expire), or start over with an empty checkpoint and another node id",
+            Code.FILES_LOG,
         )
 
     def _unknown(self, snapshot: int) -> FilesError:

@@ -25,7 +25,7 @@ from local_tracker.spark.formats.interface import (
     SourcePlan,
     TopicsSource,
 )
-from local_tracker.spark.formats.manifests import ManifestLog
+from local_tracker.spark.formats.manifests import Manifest, ManifestLog
 from local_tracker.spark.formats.ranges import (
     Journal,
     OffsetRanges,
@@ -75,26 +75,34 @@ class TopicLabels:
             return self._stands()[0].begin(partition)
 
     def slots(self, partition: str, begin: int, end: int) -> Pieces:
-        """The pieces of a range. What lies before the labels began is nobody's. Raises as `begin`, and as
-        `PublishedRanges.slots`."""
+        """The pieces of a range. What lies before the labels began, or those that are kept, is nobody's. Raises as
+        `begin`, and as `PublishedRanges.slots`."""
         with self._lock:
             claim, noted = self._stands()
-            labelled = min(max(begin, claim.begin(partition)), end)
-            before = [(begin, labelled, None)] if begin < labelled else []
-            if before and not self._reported:
-                self._reported = True
-                log.warning(
-                    "topic %r: offsets %d to %d of partition %r were there before %s began to label it: "
-                    "they are not tracked, as others before its beginning",
-                    self._place.topic, begin, labelled - 1, partition, claim.owner,
-                )  # fmt: skip
-            if labelled == end:
-                return before
             try:
-                return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
+                return self._pieces(claim, noted, partition, begin, end)
             except UnavailableError:
                 self._look(noted)
-            return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
+            return self._pieces(claim, noted, partition, begin, end)
+
+    def _pieces(
+        self, claim: TopicClaim, noted: _Noted, partition: str, begin: int, end: int
+    ) -> list[tuple[int, int, int | None]]:
+        kept = max(claim.begin(partition), noted.begin(partition))
+        labelled = min(max(begin, kept), end)
+        before: list[tuple[int, int, int | None]] = (
+            [(begin, labelled, None)] if begin < labelled else []
+        )
+        if before and not self._reported:
+            self._reported = True
+            log.warning(
+                "topic %r: offsets %d to %d of partition %r were there before %s began to label it, or what was noted "
+                "of them is complete and deleted: they are not tracked, as others before its beginning",
+                self._place.topic, begin, labelled - 1, partition, claim.owner,
+            )  # fmt: skip
+        if labelled == end:
+            return before
+        return [*before, *published_pieces(noted.of(partition), partition, labelled, end)]
 
     def _look(self, noted: _Noted) -> None:
         """Reads what has been noted since; not more often than its store is to be asked."""
@@ -156,6 +164,10 @@ class _Noted(ABC):
     @abstractmethod
     def of(self, partition: str) -> Sequence[PublishedPieces]: ...
 
+    def begin(self, partition: str) -> int:
+        """From which offset on all of a partition is noted still: before it nothing waits to be read."""
+        return 0
+
 
 class _Journals(_Noted):
     """The journals of a topic's fronts: of one for all partitions, or of a group for each."""
@@ -183,15 +195,21 @@ class _Manifests(_Noted):
     def __init__(self, place: TopicPlace, segment: str) -> None:
         self._log, self._segment = ManifestLog(place), segment
         self._next: int | None = None
+        self._first: Manifest | None = None
+        """The oldest that is kept, where some before it were deleted."""
         self._looks_in_vain = 0
         self._published: dict[str, PublishedPieces] = {}
 
+    def begin(self, partition: str) -> int:
+        """One is deleted when all that it created is consumed; so what a reader finds before is nobody's."""
+        if self._first is None:
+            return 0
+        begins = (begin for p, begin, _ in self._first.ranges if p == partition)
+        return next(begins, self._first.ends.get(partition, 0))
+
     def read_on(self) -> None:
         if self._next is None or self._looks_in_vain >= _LISTED_AFTER_LOOKS:
-            # Those that were complete may have been deleted: it goes on with the next that is there.
-            self._next = min(
-                (n for n in self._log.numbers() if n >= (self._next or 0)), default=self._next
-            )
+            self._find_next()
             self._looks_in_vain = 0
         self._looks_in_vain += 1
         while self._next is not None and (manifest := self._log.read(self._next)) is not None:
@@ -199,6 +217,18 @@ class _Manifests(_Noted):
             slot = manifest.slots.get(self._segment)
             for partition, begin, end in manifest.ranges:
                 self._published.setdefault(partition, PublishedPieces()).add(begin, end, slot)
+
+    def _find_next(self) -> None:
+        """Those that were complete may have been deleted: it goes on with the next that is there."""
+        after = self._next or 0
+        found = min((number for number in self._log.numbers() if number >= after), default=None)
+        if found is None:
+            return
+        while found > after and self._log.read(found - 1) is not None:
+            found -= 1  # a listing may lag
+        if found > after:
+            self._first = self._log.read(found)
+        self._next = found
 
     def of(self, partition: str) -> Sequence[PublishedPieces]:
         found = self._published.get(partition)

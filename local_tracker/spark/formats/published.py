@@ -13,6 +13,7 @@ Nothing rests on a rename. Where a store has one, a file is placed by it; elsewh
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from uuid import uuid4
 
 from tracker.core.model.units import unit_name
 from tracker.errors import Code, FilesError
-from tracker.files import STORES, Stores, child
+from tracker.files import STORES, AwayError, Stores, child
+
+log = logging.getLogger("lowmark.spark")
 
 KEPT_MANIFESTS = 1_000
 """Manifests of this many batches stay for inspection; a checkpoint is never that far behind."""
@@ -148,7 +151,7 @@ class PublishedBatches:
                 f"rolled back; restore the newer one, or start over with an empty checkpoint and sink",
                 Code.FILES_LOG,
             )
-        self._place(manifest)
+        self.place(manifest)
         return manifest
 
     def forget(self, scope: str, batch: int) -> None:
@@ -176,7 +179,7 @@ class PublishedBatches:
             )
         return first
 
-    def _place(self, manifest: Manifest) -> None:
+    def place(self, manifest: Manifest) -> None:
         """Puts the files of a manifest where they belong, unless that is done; then removes what all
         attempts at the batch have left."""
         scope = self._folder(manifest.scope)
@@ -184,11 +187,22 @@ class PublishedBatches:
         if not self._files.is_directory(folder):
             return
         for written, placed in manifest.files:
-            self._files.move(child(folder, written), child(self.directory, placed))
+            self._move(child(folder, written), child(self.directory, placed))
         number = _number(manifest.batch)
         for name in self._files.names(scope):
             if name.startswith(f"{number}-"):
                 self._files.delete_all(child(scope, name))
+
+    def _move(self, written: str, placed: str) -> None:
+        try:
+            self._files.move(written, placed)
+        except AwayError:
+            raise
+        except FilesError:
+            if self._files.size(written) is not None:
+                raise
+            # Nobody else moves it: an earlier attempt has placed it, and a reader has removed it (cleanSource).
+            log.warning("%s was put into its place before, and is there no more", placed)
 
     def _data_files(self, folder: str) -> list[str]:
         """The files that a reader of a written folder would read, relative to it, in order."""

@@ -231,8 +231,10 @@ def _one_evaluation(
                 f"different items; make the operator deterministic (no random, clock or order)"
             )
     sizes = {key: stage_tasks(key[1]) or len(by_stage[key]) for key in by_stage}
-    complete = [key for key in by_stage if len(by_stage[key]) >= sizes[key]]
-    if not complete:
+    # Of what `take` looks at, only the first stage begins with partition 0, and is of that alone.
+    complete = [key for key in by_stage if by_stage[key].keys() >= {*range(sizes[key])}]
+    most = max((sizes[key] for key in complete), default=0)
+    if not complete or (most == 1 and any(by_stage[key].keys() - {0} for key in by_stage)):
         seen = ", ".join(
             f"stage {stage}: {len(by_stage[execution, stage])} of {sizes[execution, stage]}"
             for execution, stage in sorted(by_stage)
@@ -241,7 +243,6 @@ def _one_evaluation(
             f"{what}: no evaluation handed over all of its partitions ({seen}), so its acks do not "
             f"cover the batch; don't stop reading it early (limit, first, isEmpty alone)"
         )
-    most = max(sizes[key] for key in complete)
     totals = {key: _total(by_stage[key].values()) for key in complete if sizes[key] == most}
     first = min(totals)
     for key, total in sorted(totals.items()):

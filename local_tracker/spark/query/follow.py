@@ -208,7 +208,7 @@ class Follower:
                 f"{self._checkpoint.root}/commits ends at {max(committed, default=None)}: {advice}"
             )
         if last.id in self._checkpoint.readable():
-            if not same_input(self._ticks.read(last.id).fingerprint, last.fingerprint):
+            if not self._is_same(last):
                 raise TrackingError(
                     f"{self._about()}: batch {last.id} in {self._checkpoint.root} is not the one "
                     f"that the tracker has: {advice}"
@@ -220,6 +220,21 @@ class Follower:
                 f"cannot be told any more; raise spark.sql.streaming.minBatchesToRetain"
             )
         return last.id
+
+    def _is_same(self, last: Batch) -> bool:
+        """Whether a batch in the checkpoint is the one that the tracker has, as far as it can be told."""
+        try:
+            return same_input(self._ticks.read(last.id).fingerprint, last.fingerprint)
+        except AwayError:
+            raise
+        except (
+            FilesError
+        ) as error:  # what it read is in its tables' logs, which are kept for as long as they are
+            log.warning(
+                "%s: whether batch %d is the one that the tracker has cannot be told any more: %s",
+                self._about(), last.id, error,
+            )  # fmt: skip
+            return True
 
     def _restarted(self) -> str:
         """What is to be known where the pipeline was restarted; empty where it never was."""
@@ -311,11 +326,20 @@ class Follower:
             return answer
 
     def _next_batches(self, listing: bool) -> list[int]:
-        if self._checkpoint.is_committed(self._last_read + 1):
-            return [self._last_read + 1]
         if not listing:
-            return []
-        return [batch for batch in self._checkpoint.committed() if batch > self._last_read]
+            is_next = self._checkpoint.is_committed(self._last_read + 1)
+            return [self._last_read + 1] if is_next else []
+        over = [batch for batch in self._checkpoint.committed() if batch > self._last_read]
+        if not over or over[-1] - self._last_read == len(over):
+            return over
+        # Numbers may skip. But whatever was planned is over too: a listing may lag, and one of several pages is not of
+        # one moment.
+        planned = (b for b in self._checkpoint.planned() if self._last_read < b < over[-1])
+        if unseen := [batch for batch in planned if batch not in over]:
+            raise AwayError(
+                f"{self._checkpoint.root}/commits/{unseen[0]} is not seen yet, though {over[-1]} is"
+            )
+        return over
 
     def _check_behind(self) -> None:
         behind = self._records.qsize()

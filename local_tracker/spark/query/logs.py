@@ -247,7 +247,7 @@ class CheckpointLog:
         after = offsets.sources.get(source)
         before = previous.sources.get(source) if previous else None
         if before is None and after is not None:
-            before = self._initial_offset(source)
+            before = self.initial_offset(source)
         return before, after
 
     def is_first_of(self, batch: int, source: str) -> bool:
@@ -255,7 +255,7 @@ class CheckpointLog:
         previous = self.previous_offsets(batch)
         return previous is None or previous.sources.get(source) is None
 
-    def _initial_offset(self, source: str) -> str | None:
+    def initial_offset(self, source: str) -> str | None:
         """Where a source began, as it wrote down before its first batch: Kafka's `v1` and the offset,
         behind a byte that old versions looked for; Iceberg's the offset alone, in `offsets/0`."""
         path = f"{self.root}/sources/{source}/0"
@@ -350,6 +350,19 @@ class SinkLog:
         """The batches that have an entry, as far as they are still logged, in order."""
         names = self._files.names(self.directory)
         return sorted({*_numbers(names), *_numbers(names, compact=True)})
+
+    def check_is_of(self, checkpoint: CheckpointLog | None) -> None:
+        """Raises FilesError where the log is ahead of a query's, so that it is another one's: Spark writes no batch whose
+        number it has. checkpoint: None where the query begins anew."""
+        newest = max(self.batches(), default=-1)
+        planned = max(checkpoint.planned() if checkpoint else (), default=-1)
+        if newest > planned:
+            raise FilesError(
+                f"{self.directory} has batches up to {newest}, and the query's checkpoint ends at {planned}: they are "
+                f"another query's, or the checkpoint has been rolled back, and Spark leaves out what is written under "
+                f"their numbers; restore the checkpoint that goes with them, or write to an empty directory",
+                Code.FILES_LOG,
+            )
 
     def created_until(self, batch: int) -> tuple[str, ...]:
         """The names of all files that the sink has committed up to a batch that is logged, and a compaction

@@ -129,9 +129,7 @@ class QueryTicks:
         self._last: tuple[int, _Input, Cells] | None = None
         """Of the newest tick: its batch and input, and what it has created of numbered records."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
-        self._units = UnitSlots(
-            node, routes, self._stores, lambda segment: self._min_times()[segment] == FOREVER
-        )
+        self._units = UnitSlots(node, routes, self._stores, self._are_complete)
 
     @property
     def checkpoint(self) -> CheckpointLog:
@@ -573,7 +571,7 @@ class QueryTicks:
 
     def _without_complete(self, record: QueryRecord, slots: Mapping[int, int]) -> QueryRecord:
         """A batch without what it has written into segments that are complete, where nothing can be created any more.
-        Raises AtRest where it has read nothing, and nothing else. slots: of what it has written, by segment number."""
+        Raises AtRest where it has read nothing, and nothing else, nor will any more. slots: of what it has written, by segment number."""
         over = {s for unit in record.created for s in unit.segments if slots.get(s) == FOREVER}
         if not over:
             return record
@@ -584,10 +582,16 @@ class QueryTicks:
             f"segments {names} of pipeline {self._spec.name!r} are complete, and batch {record.batch} has written "
             f"{len(record.created)} units there, such as {record.created[0].name}: they are not counted"
         )
-        if not created and not record.had_input and self._evaluations is None:
+        reads = map(self._routes.number, self._routes.read_segments())
+        is_nothing = not created and not record.had_input and self._evaluations is None
+        if is_nothing and self._are_complete(reads):
             raise AtRest(what)
         log.warning("query %s: %s", self._query_id, what)
         return replace(record, created=created)
+
+    def _are_complete(self, segments: Iterable[int]) -> bool:
+        now = self._min_times()
+        return all(now[segment] == FOREVER for segment in segments)
 
     def _min_times(self) -> dict[int, int]:
         state = self._admin.pipeline(self._spec.name).state

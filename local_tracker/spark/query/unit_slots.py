@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from local_tracker.spark.query.follow import AtRest, Stopping
 from local_tracker.spark.query.plans import Routes
@@ -26,9 +26,13 @@ class UnitSlots:
     """Finds the slots of what a query's batches consume, and says what it waits for."""
 
     def __init__(
-        self, node: NodeClient, routes: Routes, stores: Stores, is_complete: Callable[[int], bool]
+        self,
+        node: NodeClient,
+        routes: Routes,
+        stores: Stores,
+        is_complete: Callable[[Iterable[int]], bool],
     ) -> None:
-        """is_complete: whether a segment is, by its number. Raises LowmarkError."""
+        """is_complete: whether segments all are, by their numbers. Raises LowmarkError."""
         self._node, self._routes, self._stores = node, routes, stores
         self._is_complete = is_complete
         self._spec = routes.spec
@@ -49,7 +53,7 @@ class UnitSlots:
             slots = {name: slot for name in names if (slot := slot_in_name(name)) is not None}
             unknown = [name for name in names if name not in slots]
             slots |= self._resolve(query_id, batch, segment, unknown, stopping)
-            units += [Unit(segment, name, slots[name]) for name in names]
+            units += [Unit(segment, name, slots[name]) for name in names if name in slots]
         return tuple(units)
 
     def _resolve(
@@ -60,7 +64,8 @@ class UnitSlots:
         names: Sequence[str],
         stopping: threading.Event,
     ) -> dict[str, int]:
-        """The slots of units that another query created; waits until its ticks have arrived."""
+        """The slots of units that another query created; waits until its ticks have arrived. Without those that none
+        will create any more."""
         found: dict[str, int] = {}
         waits = 0
         while missing := [name for name in names if name not in found]:
@@ -73,7 +78,9 @@ class UnitSlots:
             if len(found) < len(names):
                 unknown = [name for name in names if name not in found]
                 self._wait_for_units(batch, segment, unknown)
-                self._check_open(batch, segment, unknown)
+                if self._is_complete([segment]):
+                    self._leave_out(query_id, batch, segment, unknown)
+                    return found
             if waits % 10 == 0 and len(found) < len(names):
                 log.warning(
                     "batch %d of query %s waits for %d units that no tick has created in segment "
@@ -83,14 +90,17 @@ class UnitSlots:
                 )  # fmt: skip
         return found
 
-    def _check_open(self, batch: int, segment: int, missing: Sequence[str]) -> None:
-        """Raises AtRest where no tick will create what is missing. Had one done so, it would be open: this query reads it."""
-        if self._is_complete(segment):
-            shown = self._routes.tables.shown(missing[0]) or missing[0]
-            raise AtRest(
-                f"segment {self._spec.segments[segment]!r} of pipeline {self._spec.name!r} is complete, and batch {batch} "
-                f"has read {len(missing)} units there that no tick has created before, such as {shown}: they are not counted"
-            )
+    def _leave_out(self, query_id: str, batch: int, segment: int, missing: Sequence[str]) -> None:
+        """What no tick will create. Had one done so, it would be open: this query reads it. Raises AtRest where the query
+        reads nothing else that is not complete."""
+        shown = self._routes.tables.shown(missing[0]) or missing[0]
+        what = (
+            f"segment {self._spec.segments[segment]!r} of pipeline {self._spec.name!r} is complete, and batch {batch} "
+            f"has read {len(missing)} units there that no tick has created before, such as {shown}: they are not counted"
+        )
+        if self._is_complete(map(self._routes.number, self._routes.read_segments())):
+            raise AtRest(what)
+        log.warning("query %s: %s", query_id, what)
 
     def _wait_for_units(self, batch: int, segment: int, missing: Sequence[str]) -> None:
         """Reports that the query waits for the slots of files. Where one lies beside a log of what a writer

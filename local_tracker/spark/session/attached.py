@@ -133,6 +133,7 @@ class AttachedQuery(Followed):
                 chosen_plan(self._name, self._state, None, "Append", self._creates, None, asked)
             ticks = self._ticks(asked)
             ticks.check_sources(self._name)
+            self._outputs(ticks.routes.creates)
             self._follow(ticks, asked)  # as it will be: nothing is begun
             joined = self._node.join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
             if (plan := self._plan()) is not None:
@@ -169,7 +170,9 @@ class AttachedQuery(Followed):
         stores, query = self._checkpoint.stores, self._checkpoint.query_id
         if (table := table_at(self._sink, stores)) is not None:
             return (table_output(table_writer(table, stores, query), creates),)
-        return (sink_output(SinkLog(self._sink), creates),)
+        log = SinkLog(self._sink)
+        log.check_is_of(self._checkpoint)
+        return (sink_output(log, creates),)
 
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:
         return Follower(

@@ -156,7 +156,11 @@ class FlowQuery(AttachedQuery):
 
     def _outputs(self, creates: tuple[int, ...]) -> tuple[Output, ...]:
         """The table's log, unless a newer version may be the one that writes it."""
-        return tuple(self._guarded(output) for output in super()._outputs(creates))
+        try:
+            return tuple(self._guarded(output) for output in super()._outputs(creates))
+        except FilesError:
+            self._check_newest()
+            raise
 
     def _guarded(self, output: Output) -> Output:
         def names(batch: int) -> Iterable[str]:

@@ -149,12 +149,13 @@ class JobNode:
         self._admin.close()
 
     def _commit_earlier(self, last_batches: Sequence[Batch]) -> None:
-        """Commit what an earlier run published and could not commit."""
+        """Commit what an earlier run published and could not commit, when all its files are in their places."""
         durable = max((b.id for b in last_batches if b.scope == self._scope), default=-1)
         published = self._published()
         self._next = max([durable, *published]) + 1
         for number in published:
             if number > durable:
+                self._batches.place(self._manifest(number))
                 self._commit_run(number)
 
     def _commit_run(self, number: int) -> None:
