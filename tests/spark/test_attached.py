@@ -428,8 +428,7 @@ def test_what_nobody_created_in_a_complete_segment_ends_nothing_of_the_others(lo
         assert query.rest is None
         assert query.last_durable_batch == 2
         assert query.close()
-        parse = lambda: embedded.admin().pipeline("p").state.segments[1]  # noqa: E731
-        until(lambda: parse().open_slots == 0, lambda: str(parse()))
+        until(lambda: embedded.admin().pipeline("p").state.segments[1].open_slots == 0)
 
 
 def test_it_says_that_a_writer_is_behind(running: EmbeddedTracker, logs: Logs) -> None:
