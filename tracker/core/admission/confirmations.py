@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tracker.core.log import (
     Answer,
@@ -13,6 +14,7 @@ from tracker.core.log import (
     PipelineChanged,
     PipelineDeleted,
     PipelineRegistered,
+    Placed,
     Restart,
     ShardNumber,
 )
@@ -73,6 +75,13 @@ class Confirmations:
             self._effects.append(Answer(request, result))
         else:
             self._requests.append((self._journal.home_appended, request, result))
+
+    def is_being_placed(self, name: str) -> bool:
+        """Whether some shard has not confirmed where a name belongs: were this one lost, it might belong elsewhere."""
+        everywhere = self._replication.confirmed_everywhere()
+        told = takewhile(lambda item: item.number > everywhere, reversed(self._replication.outbox))
+        placed = (item.entry.placement for item in told if isinstance(item.entry, Placed))
+        return any(placement.pipeline == name for placement in placed)
 
     def forget_pipeline(self, name: str, refusal: Refusal) -> None:
         """A pipeline was deleted: whoever waits for its registration hears that instead."""

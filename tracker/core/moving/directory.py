@@ -132,8 +132,14 @@ class Directory:
     # --- what there is ----------------------------------------------------------------------------
 
     def placement(self, pipeline: str) -> Placement | None:
-        """Where a name belongs, durably; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it."""
+        """Where a name belongs, at every shard; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it, and
+        while some shard has not heard it."""
         self._homes.need_registrar(pipeline, "placed by", moves=True)
+        if self._confirmations.is_being_placed(pipeline):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {pipeline!r} is being placed, and not every shard of the directory has heard where; ask again",
+            )
         known, here = self.placements.get(pipeline), self._pipelines.get(pipeline)
         if known is None and here is not None:
             return Placement(pipeline, DIRECTORY_GROUP, here.placed)
