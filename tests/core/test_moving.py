@@ -13,6 +13,7 @@ from tests.core.driver import Cluster, HandNode, plain, refused
 from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
+    EndMove,
     Frame,
     FrameArrived,
     JoinShard,
@@ -501,3 +502,29 @@ def test_a_shard_that_hears_by_a_loss_alone_that_a_move_was_given_up_lets_the_pi
     front = source.front(SPEC, "front")
     front.commit(heartbeats={"a": 90})
     assert source.agreed(SPEC) == (90, 92)
+
+
+def test_no_pipeline_is_in_two_groups_since_the_shard_that_placed_it_was_lost() -> None:
+    """It told both groups where the pipeline belongs, and nobody else of the directory has heard that."""
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    registrar = source.routing.registrar("p")
+    assert registrar == 2, "else the sequencer is lost, too"
+    made.begin_move("p", 0, 1)
+    drive = made.drive("p", 0)
+    for asked, _ in made.steps(drive):
+        if isinstance(asked, Ask) and isinstance(asked.what, KeepPart):
+            break
+    source.held = {(registrar, 0), (registrar, 1)}
+    for asked, _ in zip(made.steps(drive), range(10), strict=False):
+        if isinstance(asked[0], Ask) and isinstance(asked[0].what, EndMove):
+            break  # the group that the pipeline goes to has been told
+    source.crash(registrar)
+    for other in source.processes:
+        source.handle(other, PeerDisconnected(registrar))
+    source.held.clear()
+    source.ask(0, DeclareLost, (registrar,), True, 1)
+    source.settle()
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert len(made.has("p")) == 1

@@ -211,8 +211,8 @@ class Process(Queries):
         self._moves.need_at_rest(pipeline, version)
 
     def placement(self, pipeline: str) -> Placement | None:
-        """The directory: where a name belongs, durably, as far as this shard has heard; None where it is free. Raises Refused where
-        another shard decides on that."""
+        """The directory: where a name belongs, as every shard has heard; None where it is free. Raises Refused where another shard
+        decides on that, or not all have heard it."""
         return self._directory.placement(pipeline)
 
     @property
