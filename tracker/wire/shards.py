@@ -16,6 +16,7 @@ from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, bare, choice, derived
 from tracker.wire.pipelines import SPEC
+from tracker.wire.placements import PLACEMENT
 from tracker.wire.refusals import invalid
 from tracker.wire.ticks import BATCH, CONTRIBUTION, HELD, KEY, UNIT
 
@@ -135,8 +136,8 @@ STEP = choice(
     sequencer_begun=derived(r.SequencerBegun, pb.SequencerBegun),
     level_raised=derived(r.FeatureLevelRaised, pb.FeatureLevelRaised),
     loss_declared=_DECLARED,
-    loss_heard=derived(x.LossHeard, pb.LossHeard, _KNOWN, _SHARDS_KNOWN),
-    lost=derived(x.ShardLost, pb.ShardLost, _KNOWN, _WITHOUT_LOST),
+    loss_heard=derived(x.LossHeard, pb.LossHeard, _KNOWN, _SHARDS_KNOWN, PLACEMENT),
+    lost=derived(x.ShardLost, pb.ShardLost, _KNOWN, _WITHOUT_LOST, PLACEMENT),
     move_begun=derived(r.MoveBegun, pb.MoveBegun),
     move_ready=derived(r.MoveReady, pb.MoveReady),
     move_ended=derived(r.MoveEnded, pb.MoveEnded),
@@ -151,6 +152,7 @@ def _loss_to_pb(loss: Loss) -> pb.Loss:
         leader=loss.leader,
         number=loss.number,
         pipelines=map(_KNOWN.to_pb, loss.pipelines),
+        placed=map(PLACEMENT.to_pb, loss.placed.values()),
     )
     for home, (number, shards) in loss.heard.items():
         message.heard.add(home=home, number=number, shards=_SHARDS_KNOWN.to_pb(shards))
@@ -167,6 +169,7 @@ def _loss_from_pb(message: pb.Loss) -> Loss:
         {h.home: (h.number, _SHARDS_KNOWN.from_pb(h.shards)) for h in message.heard},
         [*map(_KNOWN.from_pb, message.pipelines)],
         {each.pipeline: each.generation for each in message.ended},
+        {each.pipeline: PLACEMENT.from_pb(each) for each in message.placed},
     )
 
 

@@ -971,6 +971,7 @@ class LossHeard(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """As declared."""
@@ -987,6 +988,10 @@ class LossHeard(_message.Message):
     def shards(self) -> Global___ShardsKnown:
         """In the last one."""
 
+    @_builtins.property
+    def placed(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Placement]:
+        """Of the directory: where names belong."""
+
     def __init__(
         self,
         *,
@@ -994,10 +999,11 @@ class LossHeard(_message.Message):
         pipelines: _abc.Iterable[Global___PipelineKnown] | None = ...,
         ended: _abc.Iterable[Global___EndedGeneration] | None = ...,
         shards: Global___ShardsKnown | None = ...,
+        placed: _abc.Iterable[_types_pb2.Placement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lost", b"lost", "pipelines", b"pipelines", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lost", b"lost", "pipelines", b"pipelines", "placed", b"placed", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1069,6 +1075,7 @@ class ShardLost(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """As declared."""
@@ -1085,6 +1092,10 @@ class ShardLost(_message.Message):
     def shards(self) -> Global___WithoutLost:
         """In the last one."""
 
+    @_builtins.property
+    def placed(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Placement]:
+        """Of the directory: where names belong."""
+
     def __init__(
         self,
         *,
@@ -1092,10 +1103,11 @@ class ShardLost(_message.Message):
         pipelines: _abc.Iterable[Global___PipelineKnown] | None = ...,
         ended: _abc.Iterable[Global___EndedGeneration] | None = ...,
         shards: Global___WithoutLost | None = ...,
+        placed: _abc.Iterable[_types_pb2.Placement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lost", b"lost", "pipelines", b"pipelines", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lost", b"lost", "pipelines", b"pipelines", "placed", b"placed", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1189,6 +1201,7 @@ class Loss(_message.Message):
     HEARD_FIELD_NUMBER: _builtins.int
     PIPELINES_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     leader: _builtins.int
     """The home that has logged it."""
     number: _builtins.int
@@ -1209,6 +1222,10 @@ class Loss(_message.Message):
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedGeneration]:
         """And of deleted ones."""
 
+    @_builtins.property
+    def placed(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Placement]:
+        """And, of the directory, of where names belong."""
+
     def __init__(
         self,
         *,
@@ -1218,10 +1235,11 @@ class Loss(_message.Message):
         heard: _abc.Iterable[Global___HeardLoss] | None = ...,
         pipelines: _abc.Iterable[Global___PipelineKnown] | None = ...,
         ended: _abc.Iterable[Global___EndedGeneration] | None = ...,
+        placed: _abc.Iterable[_types_pb2.Placement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "ended", b"ended", "heard", b"heard", "leader", b"leader", "number", b"number", "pipelines", b"pipelines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "ended", b"ended", "heard", b"heard", "leader", b"leader", "number", b"number", "pipelines", b"pipelines", "placed", b"placed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import takewhile
 
 from tracker.core.log import (
     Answer,

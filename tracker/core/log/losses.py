@@ -3,7 +3,7 @@ state from which all of them go on (rule 10).
 
 The log of a lost shard ends at another entry at each of the others, and nobody can send the rest. So it is not its
 entries that they agree on, but what follows from them: each logs what it knows (`LossHeard`), and the one that leads puts
-that together (`ShardLost`). Generations, changes, deletions and tables are numbered, so of each the newest counts.
+that together (`ShardLost`). Generations, changes, deletions, tables and placements are numbered, so of each the newest counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tracker.core.model import DroppedCells, PipelineSpec, Restart
+from tracker.core.model.placements import Placement
 from tracker.core.model.routing import RoutingTable
 
 INCARNATIONS_PER_LOSS = 2**40
@@ -114,12 +115,13 @@ class LossDeclared:
 class LossHeard:
     """What a shard that is left knows; it takes nothing of the lost ones any more, and decides on nothing until `ShardLost`.
     lost: as declared. Of several, the last one alone has `shards`; ended: deleted pipelines, by the generation that ended
-    each."""
+    each; placed: of the directory, where names belong."""
 
     lost: tuple[int, ...]
     pipelines: tuple[PipelineKnown, ...] = ()
     ended: tuple[tuple[str, int], ...] = ()
     shards: ShardsKnown | None = None
+    placed: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class ShardLost:
     pipelines: tuple[PipelineKnown, ...] = ()
     ended: tuple[tuple[str, int], ...] = ()
     shards: WithoutLost | None = None
+    placed: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

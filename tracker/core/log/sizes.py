@@ -37,6 +37,7 @@ from tracker.core.model import (
     WrittenOffCell,
 )
 from tracker.core.model.nodes import NodeSnapshot
+from tracker.core.model.placements import Placement
 from tracker.core.model.routing import RoutingTable
 
 CELL_BYTES = 28
@@ -119,6 +120,10 @@ def known_bytes(known: PipelineKnown) -> int:
     return specs + 2 * ENTRY_BYTES + len(known.open) * (_PART_BYTES + 5 * _NUMBER_BYTES)
 
 
+def placed_bytes(placement: Placement) -> int:
+    return _PART_BYTES + text_bytes(placement.pipeline) + 4 * _NUMBER_BYTES
+
+
 def entry_bytes(entry: Told) -> int:
     """Of a whole entry; the part that a shard gets is not larger. Or of a run as it is told."""
     return ENTRY_BYTES + _long_bytes(entry)
@@ -186,11 +191,12 @@ def _long_bytes(entry: Told) -> int:
             return applied + sum(map(summary_bytes, entry.pipelines))
         case losses.LossHeard() | losses.ShardLost():
             ended = sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.ended)
-            return sum(map(known_bytes, entry.pipelines)) + ended + _shards_bytes(entry.shards)
+            things = sum(map(known_bytes, entry.pipelines)) + sum(map(placed_bytes, entry.placed))
+            return things + ended + _shards_bytes(entry.shards)
         case losses.LossDeclared():
             return _NUMBER_BYTES * len(entry.lost)
         case Placed():
-            return text_bytes(entry.placement.pipeline)
+            return placed_bytes(entry.placement)
         case GroupKnown():
             return sum(map(text_bytes, entry.group.addresses))
         case steps.SlotBounds():

@@ -13,6 +13,7 @@ from tracker.core.log.losses import (
     generation_after,
 )
 from tracker.core.model import DroppedCells, Restart
+from tracker.core.model.placements import Placement
 from tracker.core.model.slots import FOREVER
 
 
@@ -29,6 +30,8 @@ class Loss:
     pipelines: list[PipelineKnown] = field(default_factory=list)
     """What all have logged of theirs; several for each, also from one home, which logs them again after a crash."""
     ended: dict[str, int] = field(default_factory=dict)
+    placed: dict[str, Placement] = field(default_factory=dict)
+    """By name the newest placement that any knows."""
 
     @property
     def lost(self) -> tuple[int, ...]:
@@ -37,7 +40,11 @@ class Loss:
     def copy(self) -> Loss:
         """The same, for a snapshot."""
         return replace(
-            self, heard=dict(self.heard), pipelines=list(self.pipelines), ended=dict(self.ended)
+            self,
+            heard=dict(self.heard),
+            pipelines=list(self.pipelines),
+            ended=dict(self.ended),
+            placed=dict(self.placed),
         )
 
     def hear(self, entry: LossHeard, home: int, number: int) -> None:
@@ -45,6 +52,9 @@ class Loss:
         self.pipelines += entry.pipelines
         for name, generation in entry.ended:
             self.ended[name] = max(generation, self.ended.get(name, 0))
+        for placement in entry.placed:
+            known = self.placed.get(placement.pipeline, placement)
+            self.placed[placement.pipeline] = max(known, placement, key=lambda each: each.version)
         if entry.shards is not None:
             self.heard[home] = number, entry.shards
 

@@ -7,6 +7,7 @@ that acts by a placement says its version: whatever was decided since makes it v
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tracker.core.admission.confirmations import Confirmations
@@ -199,7 +200,16 @@ class Directory:
         if isinstance(entry, GroupKnown):
             self.groups[entry.group.group] = entry.group
             return
-        placement = entry.placement
+        self._place(entry.placement)
+
+    def take(self, placed: Iterable[Placement]) -> None:
+        """What those that are left know together, where others are lost: what is older here was decided by one of these."""
+        for placement in placed:
+            known = self.placements.get(placement.pipeline)
+            if known is None or known.version < placement.version:
+                self._place(placement)
+
+    def _place(self, placement: Placement) -> None:
         self.last_placement = max(self.last_placement, placement.version)
         if placement.group == NOWHERE:
             self.given_back_before = max(self.given_back_before, placement.above)

@@ -286,6 +286,8 @@ class EntryJudge:
             elif isinstance(entry, losses.LossHeard | losses.ShardLost):
                 for known in entry.pipelines:
                     _check_known(known)
+                for placement in entry.placed:
+                    _check_directory(Placed(placement))
             for words in _summaries(entry):
                 if (spec := self._spec(words.pipeline)) is not None:
                     _check_summary(spec, words)

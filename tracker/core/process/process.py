@@ -122,11 +122,11 @@ class Process(Queries):
         hand_over = HandOver(
             journal, shards, pipelines, reporter, nodes, generations, config, effects
         )
+        directory = Directory(journal, pipelines, homes, confirmations)
         losing = Losing(
             journal, shards, pipelines, cut, replication, reporter, nodes, sessions, generations,
-            config, effects,
+            directory, config, effects,
         )  # fmt: skip
-        directory = Directory(journal, pipelines, homes, confirmations)
         moves = Moves(
             journal, shards, pipelines, cut, replication, reporter, nodes, sessions, generations,
             config, effects,

@@ -31,7 +31,7 @@ from tracker.core.log.losses import (
     WithoutLost,
     incarnation_after,
 )
-from tracker.core.log.sizes import known_bytes, pieces
+from tracker.core.log.sizes import known_bytes, pieces, placed_bytes
 from tracker.core.membership.loss import Loss
 from tracker.core.membership.shards import Shards
 from tracker.core.model import RefusalCode, Refused
@@ -39,6 +39,7 @@ from tracker.core.model import durable as d
 from tracker.core.model.levels import LOSSES
 from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.moving.directory import Directory
 from tracker.core.pipeline.at_loss import known_at_loss
 from tracker.core.pipeline.homes import losing
 from tracker.core.pipeline.pipelines import Pipelines
@@ -60,6 +61,7 @@ class Losing:
     _nodes: Nodes
     _sessions: Sessions
     _generations: Generations
+    _directory: Directory
     _config: ProcessConfig
     _effects: list[Effect]
     _declared_at: int = d.forgotten("all up to it is durable, or lost", default=0)
@@ -160,6 +162,9 @@ class Losing:
         )
         for some in pieces(told, known_bytes, self._config.max_bytes_per_move):
             yield LossHeard(loss.lost, some)
+        placed = self._directory.placements.values()
+        for places in pieces(placed, placed_bytes, self._config.max_bytes_per_move):
+            yield LossHeard(loss.lost, placed=places)
         links = self._replication.links
         former = known.former | {s: links[s].received for s in links if s in known.members}
         ended = tuple((each.pipeline, each.generation) for each in self._pipelines.ended.values())
@@ -199,6 +204,8 @@ class Losing:
         table = RoutingTable([rule], version=max(s.version for s in heard.values()) + 1)
         for some in pieces(loss.settled_pipelines(), known_bytes, self._config.max_bytes_per_move):
             yield ShardLost(loss.lost, some)
+        for places in pieces(loss.placed.values(), placed_bytes, self._config.max_bytes_per_move):
+            yield ShardLost(loss.lost, placed=places)
         yield ShardLost(
             loss.lost,
             (),
@@ -227,6 +234,7 @@ class Losing:
         loss = self._shards.membership.loss
         if not isinstance(entry, ShardLost) or loss is None or loss.lost != entry.lost:
             return
+        self._directory.take(entry.placed)
         for name, generation in entry.ended:
             self._generations.end_before(name, generation)
         for known in entry.pipelines:
