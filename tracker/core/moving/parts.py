@@ -155,7 +155,7 @@ def _keys(known: Sequence[PipelineSnapshot]) -> tuple[KeyState, ...]:
 
 
 def _fronts(known: Sequence[PipelineSnapshot]) -> tuple[FrontState, ...]:
-    """Each with the largest of its pins, once every shard has pinned it: its grant is none other. Else it is pinned anew, by
+    """Each with the largest of its pins, once every shard has pinned it: its grant is none less. Else it is pinned anew, by
     what all have announced."""
     fronts: dict[Any, list[FrontState]] = {}
     for part in known:
