@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, replace
 
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Restart
@@ -182,6 +182,12 @@ class Pipelines(dict[str, Pipeline]):
         for each in [*self.ended.values()]:
             if shards <= {*each.over_at}:
                 self.over(each.pipeline, each.generation, shard)
+
+    def ended_before_joining(self, shard: int) -> Iterator[Ended]:
+        """What a shard begins with that joins: it has not said itself of any that it is over. Others may wait for that, who had
+        not heard all of the rest when it was to come."""
+        for each in self.ended.values():
+            yield replace(each, over_at=tuple(home for home in each.over_at if home != shard))
 
     def will_not_come(self, name: str, generation: int) -> None:
         """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more."""
