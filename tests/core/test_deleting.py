@@ -14,6 +14,7 @@ from tracker.core.log import (
     JoinNode,
     PipelineChanged,
     PipelineEnded,
+    PipelinesOver,
     RegisterPipeline,
     Restart,
     RestartPipeline,
@@ -281,4 +282,15 @@ def test_and_when_the_newcomer_begins_with_what_that_shard_knows(
     assert ["p" in each for each in known] == [False, True]
     cluster.join_shard(forgets)
     cluster.pass_time(1_000)
+    assert isinstance(cluster.register(SPEC), PipelineSpec)
+
+
+def test_a_newcomer_says_itself_that_one_is_over_that_it_begins_with(shards: int) -> None:
+    """Some other shard may wait for that, which had not heard all of the rest when it was to come."""
+    cluster, _ = running(shards)
+    delete(cluster)
+    cluster.settle()
+    cluster.join_shard()
+    said = [entry.pipelines for entry in cluster.logged(PipelinesOver)]
+    assert said == [(("p", 1),)] * (shards + 1)
     assert isinstance(cluster.register(SPEC), PipelineSpec)

@@ -300,15 +300,24 @@ def test_a_node_of_one_that_was_deleted_is_none_of_another_one_in_another_group(
 # --- a shard has not heard yet that there is a pipeline ----------------------------------------------
 
 
-def test_one_that_moves_before_a_shard_has_heard_of_it_moves_when_it_is_asked_again() -> None:
+@pytest.mark.parametrize("used_again", [False, True])
+def test_one_that_moves_before_a_shard_has_heard_of_it_moves_when_it_is_asked_again(
+    used_again: bool,
+) -> None:
     made = Deployment(3, 1)
     here = made.groups[0]
+    if used_again:
+        made.place("p", 0)
+        made.register(SPEC, 0)
+        made.delete("p", 0)
+        made.place("p", 0)
     registrar = here.routing.registrar("p")
     late = min({0, 1, 2} - {registrar, here.sequencer})
     here.held = {(registrar, late)}
     here.handle(registrar, RegisterPipeline("new", SPEC))
     here.settle()
-    here.handle(here.sequencer, MovePipeline("move", "p", 0, 1))
+    placed = here.pipeline(registrar).placed
+    here.handle(here.sequencer, MovePipeline("move", "p", placed, 1))
     here.settle()
     for _ in zip(made.steps(made.drive("p", 0)), range(30), strict=False):
         pass

@@ -466,7 +466,7 @@ class EndedPipeline(_message.Message):
     hearsay: _builtins.bool
     """Whether its end was heard of from other shards alone."""
     placed: _builtins.int
-    """The version of the placement by which it was here, where it was deleted."""
+    """The version of the placement by which it was here last."""
     @_builtins.property
     def over_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The homes that have logged their last of it."""

@@ -69,7 +69,7 @@ class Queries:
     def placed_last(self, pipeline: str) -> int:
         """The same, of one that was deleted here, too: by that its name is given back."""
         ended = self._pipelines.ended.get(pipeline)
-        return self.placed(pipeline) or (0 if ended is None else ended.placed)
+        return self.placed(pipeline) or (0 if ended is None or ended.moved else ended.placed)
 
     @property
     def open_cells(self) -> int:

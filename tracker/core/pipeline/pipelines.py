@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, replace
 
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Restart
@@ -17,7 +17,7 @@ MAX_ENDED = 1_024
 class Ended:
     """A pipeline that was deleted, or (moved) has gone to another group: by which generation it ended here, and the homes that
     have logged their last of it. hearsay: homes have said so, and its end was not applied here: it has yet to come, or was forgotten,
-    and a shard that has joined since says so once more. placed: by which placement it was here, where it was deleted."""
+    and a shard that has joined since says so once more. placed: by which placement it was here last."""
 
     pipeline: str
     generation: int
@@ -148,8 +148,7 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)
-        placed = 0 if moved else pipeline.placed
-        self._keep(replace(known, moved=moved, hearsay=False, placed=placed))
+        self._keep(replace(known, moved=moved, hearsay=False, placed=pipeline.placed))
         if len(self.ended) > MAX_ENDED:
             over = (
                 each
@@ -183,6 +182,12 @@ class Pipelines(dict[str, Pipeline]):
             if shards <= {*each.over_at}:
                 self.over(each.pipeline, each.generation, shard)
 
+    def ended_before_joining(self, shard: int) -> Iterator[Ended]:
+        """What a shard begins with that joins: it has not said itself of any that it is over. Others may wait for that, who had
+        not heard all of the rest when it was to come."""
+        for each in self.ended.values():
+            yield replace(each, over_at=tuple(home for home in each.over_at if home != shard))
+
     def will_not_come(self, name: str, generation: int) -> None:
         """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more."""
         known = self.ended.get(name)
@@ -212,6 +217,11 @@ class Pipelines(dict[str, Pipeline]):
         if known is None or known.hearsay or name in self:
             return False
         return generation is None or generation <= known.generation
+
+    def has_gone(self, name: str, placed: int) -> bool:
+        """Whether a pipeline that was here by this placement, or a later one, has ended here."""
+        known = self.ended.get(name)
+        return known is not None and not known.hearsay and known.placed >= placed
 
     def may_begin(self, name: str, shards: Set[int]) -> bool:
         """Whether a name is free: where one of its name was deleted, each of these has logged its last of that."""

@@ -217,9 +217,12 @@ class EntryJudge:
 
     def _comes_too_early(self, entry: Told) -> bool:
         """Whether it registers a pipeline anew, or lets one come, while entries of the one that was deleted may still come
-        here."""
+        here; or lets one go that is not registered here yet."""
         if isinstance(entry, steps.MoveBegun) and entry.arrives:
             return self._pipelines.is_ending(entry.pipeline, self._known.members)
+        if isinstance(entry, steps.MoveBegun):
+            is_here = self._spec(entry.pipeline) is not None
+            return not (is_here or self._pipelines.has_gone(entry.pipeline, entry.version))
         if not isinstance(entry, PipelineRegistered):
             return False
         name = entry.spec.name
@@ -393,8 +396,6 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
             return ((entry.pipeline, entry.generation),)
         case PipelineRestarted() | PipelineDeleted():
             return ((entry.pipeline, entry.restart.generation),)
-        case steps.MoveBegun() if not entry.arrives:
-            return ((entry.pipeline, None),)
     name = pipeline_of(entry)
     return () if name is None else ((name, getattr(entry, "generation", None)),)
 

@@ -73,7 +73,12 @@ class Recovery:
             (self._shards.own, self._journal.home_last),
             *((s, link.received) for s, link in links),
         )
-        return self._snapshot(for_newcomer=True, received=held, tables=((1, known.table),))
+        return self._snapshot(
+            for_newcomer=True,
+            received=held,
+            tables=((1, known.table),),
+            ended=tuple(self._pipelines.ended_before_joining(shard)),
+        )
 
     def snapshot(self) -> ProcessSnapshot:
         """Everything durable, as of the record at `committed`."""
