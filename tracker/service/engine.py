@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, islice, takewhile
 from typing import Any, Protocol
 
 import structlog
@@ -162,7 +163,7 @@ class Engine:
         if any(_deletes(record) for _, record in records):
             self._want_snapshot()
         if snapshot is None and not records:
-            await self.write_snapshot()  # so that the store knows with how many shards it began
+            await self._write_snapshot()  # so that the store knows with how many shards it began
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
 
     def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]], int]:
@@ -458,13 +459,12 @@ class Engine:
 
     def _next_batch(self) -> list[tuple[int, m.Record]]:
         """What one call of the store takes of what has gathered: one record at least."""
-        unwritten, batch, size = self._unwritten, [self._unwritten.popleft()], 0
-        while unwritten and len(batch) < MAX_RECORDS_PER_COMMIT:
-            size += record_bytes(batch[-1][1])
-            if size + record_bytes(unwritten[0][1]) > MAX_BYTES_PER_COMMIT:
-                break
-            batch.append(unwritten.popleft())
-        return batch
+        unwritten = self._unwritten
+        count = min(len(unwritten), MAX_RECORDS_PER_COMMIT)
+        if self.process.backlog_bytes > MAX_BYTES_PER_COMMIT:  # rarely: each is looked at then
+            sizes = accumulate(record_bytes(record) for _, record in islice(unwritten, count))
+            count = max(1, sum(1 for _ in takewhile(MAX_BYTES_PER_COMMIT.__ge__, sizes)))
+        return [unwritten.popleft() for _ in range(count)]
 
     @property
     def store_state(self) -> StoreState:
@@ -520,7 +520,17 @@ class Engine:
             await self.write_snapshot()
 
     async def write_snapshot(self) -> None:
-        """Writes a snapshot, and lets the store drop the records that it stands for."""
+        """Writes a snapshot, and lets the store drop the records that it stands for; or goes on without."""
+        try:
+            await self._write_snapshot()
+        except (Fenced, LogShortened, StoreDamaged):
+            raise
+        except StoreError as error:
+            self.stats.store_failures["snapshot"] += 1
+            log.error("snapshot_failed", reason=str(error))
+
+    async def _write_snapshot(self) -> None:
+        """Raises StoreError."""
         self._log_length.begin()
         snapshot, level = self.process.snapshot(), self.process.membership.level
 
@@ -531,14 +541,8 @@ class Engine:
             self.store.write_snapshot(self.epoch, snapshot.position, data, level)
             failpoint("snapshot-after")
 
-        try:
-            await self._store_thread.call(write)
-            self.stats.snapshots += 1
-        except (Fenced, LogShortened, StoreDamaged):
-            raise
-        except StoreError as error:
-            self.stats.store_failures["snapshot"] += 1
-            log.error("snapshot_failed", reason=str(error))
+        await self._store_thread.call(write)
+        self.stats.snapshots += 1
 
     async def stop(self, *, release: bool = True) -> None:
         """Writes what has gathered, ends the lease (unless as in a crash), and closes the store."""

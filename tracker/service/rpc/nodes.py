@@ -7,7 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 
 from acker.v1 import node_service_pb2 as node_pb
 from tracker.core import log as m
-from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
+from tracker.core.log.sizes import pieces, staged_bytes
+from tracker.core.model import (
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+    TickContent,
+)
 from tracker.core.model.waits import MAX_WAITS
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
@@ -35,6 +43,12 @@ MANY_TICKS = 1_000
 """Ticks that were handed over, for which it is worth while to look which are durable."""
 MAX_RESOLVE_WAIT_MS = 60_000
 MAX_RESOLVE_NAMES = 100_000
+MAX_STAGED_PAGE_BYTES = 16 * 1024 * 1024
+"""Of staged contributions that are listed at a time; a larger one is alone on its page."""
+MANY_NAMES = 1_000
+"""Calls that wait for more look one after the other, and leave most of the time between two looks to others."""
+SHARE_OF_LOOKS = 4
+"""After a look for many names so many times what it took is for others."""
 
 
 class TickStream:
@@ -187,6 +201,10 @@ def _ticks(request: node_pb.CommitTicksRequest) -> Sequence[node_pb.NumberedTick
     return ticks
 
 
+def _staged_bytes(contribution: StagedContribution) -> int:
+    return staged_bytes(("", contribution))
+
+
 class NodeServicer:
     """Serves nodes whose home this process is; sends others there."""
 
@@ -201,6 +219,8 @@ class NodeServicer:
         self._quotas = quotas or Quotas()
         self._engine = engine
         self._units = units
+        self._looking = asyncio.Lock()
+        """Held by the call that looks for many names."""
 
     async def JoinNode(
         self, request: node_pb.JoinNodeRequest, context: Context
@@ -372,11 +392,16 @@ class NodeServicer:
         self, request: node_pb.ListContributionsRequest, context: Context
     ) -> node_pb.ListContributionsResponse:
         self._engine.check_lease()
-        staged = self._engine.process.staged(
+        staged: Sequence[StagedContribution] = self._engine.process.staged(
             request.pipeline, request.node_id, request.query, request.batch
         )
+        page = staged
+        if request.by_pages:
+            left = sorted(staged, key=lambda c: c.key)[max(0, request.skip) :]
+            page = next(pieces(left, _staged_bytes, MAX_STAGED_PAGE_BYTES), ())
+            staged = left
         return node_pb.ListContributionsResponse(
-            contributions=[contribution_to_pb(c) for c in staged]
+            contributions=[contribution_to_pb(c) for c in page], more=len(page) < len(staged)
         )
 
     async def ResolveUnits(
@@ -393,11 +418,25 @@ class NodeServicer:
             )
         deadline = asyncio.get_running_loop().time() + request.wait_ms / 1000
         while True:
-            self._engine.check_lease()
             with self._units.waiter((request.pipeline, segment)) as waiter:
-                slots = process.resolve_units(request.pipeline, segment, request.names)
+                slots = await self._resolved(request.pipeline, segment, request.names)
                 missing = [index for index, slot in enumerate(slots) if slot is None]
                 if not missing or not await waiter.until(deadline):
                     return node_pb.ResolveUnitsResponse(
                         slots=[slot or 0 for slot in slots], missing=missing
                     )
+
+    async def _resolved(
+        self, pipeline: str, segment: int, names: Sequence[str]
+    ) -> Sequence[int | None]:
+        """The slots of units by name, as they are now. Raises Refused."""
+        if len(names) <= MANY_NAMES:
+            self._engine.check_lease()
+            return self._engine.process.resolve_units(pipeline, segment, names)
+        clock = asyncio.get_running_loop().time
+        async with self._looking:
+            began_s = clock()
+            self._engine.check_lease()
+            slots = self._engine.process.resolve_units(pipeline, segment, names)
+            await asyncio.sleep(SHARE_OF_LOOKS * (clock() - began_s))
+        return slots
