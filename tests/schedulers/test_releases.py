@@ -99,6 +99,16 @@ def test_many_are_released_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> 
     assert to_release([first.extra], report(2)).keys == [key(2)]
 
 
+def test_behind_the_last_report_no_other_comes_so_all_is_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watcher of a complete pipeline has reported all that it ever will: what one release left to the next, none
+    would give out."""
+    monkeypatch.setattr(releases, "MOST_RELEASED", 2)
+    due = to_release([], report(4, last=True))
+    assert due.keys == [key(hour) for hour in range(5)] and due.extra[RECORD]["next"] == FOREVER
+
+
 def test_periods_that_do_not_follow_are_refused() -> None:
     first = to_release([], report(0)).extra
     two = replace(PLAN, cut=Cut(2 * HOUR, 0, 10**9))
