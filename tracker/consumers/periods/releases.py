@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracker.consumers.periods.cut import Cut, Period
-from tracker.consumers.periods.due import Plan, partition_key
+from tracker.consumers.periods.due import MAX_BACKLOG, Plan, partition_key
 from tracker.consumers.periods.position import from_record, to_record
+from tracker.core.model.slots import FOREVER
 
 MOST_RELEASED = 500
-"""Periods that one release gives out; the next goes on behind them."""
+"""Periods that one release gives out; the next goes on behind them, with the next report."""
 RECORD = "lowmark"
 """Under which name an event has the position of its release."""
 
@@ -67,7 +68,9 @@ def to_release(released: Iterable[Mapping[str, Any]], newest: Report | None) -> 
     extra = next((each for each in released if RECORD in each), {})
     recorded = from_record(extra.get(RECORD), plan.name, "what was released")
     position = plan.begin if recorded is None else recorded.next
-    due = plan.due(position, last.to_slot, lambda slot: slot <= last.from_slot, MOST_RELEASED)
+    # No report follows the last one.
+    most = MAX_BACKLOG if last.to_slot == FOREVER else MOST_RELEASED
+    due = plan.due(position, last.to_slot, lambda slot: slot <= last.from_slot, most)
     return Release(
         [partition_key(each) for each in due.periods],
         {RECORD: to_record(plan.name, due.position)},
