@@ -86,6 +86,13 @@ def test_events_made_by_hand_in_between_are_passed_over() -> None:
     assert to_release([{}, {"note": 1}, first.extra], report(1)).keys == [key(1)]
 
 
+def test_a_record_behind_more_events_than_are_looked_at_is_missed_and_nothing_is_released() -> None:
+    """It may be there, and then all since the plan's beginning would be released a second time."""
+    with pytest.raises(StateError, match="none of the newest 100 events"):
+        to_release([{"note": 1}] * releases.LOOKED_AT, report(1))
+    assert to_release([{"note": 1}] * (releases.LOOKED_AT - 1), report(1)).keys == [key(0), key(1)]
+
+
 def test_the_last_period_goes_on_to_forever_and_nothing_follows() -> None:
     due = to_release([], report(1, last=True))
     assert due.keys == [key(0), key(1)] and due.extra[RECORD]["next"] == FOREVER

@@ -17,6 +17,9 @@ from tracker.core.model.slots import FOREVER
 
 MOST_RELEASED = 500
 """Periods that one release gives out; the next goes on behind them, with the next report."""
+LOOKED_AT = 100
+"""The newest events of an asset, among which the last of its own releases is looked for: somebody may have made some by
+hand."""
 RECORD = "lowmark"
 """Under which name an event has the position of its release."""
 
