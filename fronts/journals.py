@@ -97,17 +97,24 @@ class JournalFile(Journal):
             try:
                 if file.write(line) != len(line):
                     raise OSError(f"{self.path}: the disk took a part of a line only")
-                os.fsync(file.fileno())
             except OSError as error:
+                # Readers pass over what is no whole line.
                 try:
                     file.truncate(before)
                 except OSError as worse:
-                    raise TrackingError(
-                        f"{self.path} may hold a batch that cannot be taken back ({worse}); start "
-                        f"front {self._front!r} again, which goes by what is there",
-                        Code.TRACKING_FRONT,
-                    ) from error
+                    raise self._unsure(worse) from error
                 raise NotPublishedError(str(error)) from error
+            try:
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise self._unsure(error) from error
+
+    def _unsure(self, error: OSError) -> TrackingError:
+        return TrackingError(
+            f"{self.path} may hold a batch that cannot be taken back ({error}); start "
+            f"front {self._front!r} again, which goes by what is there",
+            Code.TRACKING_FRONT,
+        )
 
     def prune(self, min_time: MinTime) -> None:
         try:

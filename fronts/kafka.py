@@ -65,12 +65,17 @@ class KafkaRecords:
         self._name, self._config, self._paused = name, configuration(brokers) | config, set[str]()
         self._consumer = consumer(self._config, logger=logging.getLogger("lowmark.kafka"))
         self._reached: dict[str, int] = {}
+        self._error: UnavailableError | None = None
+        """What came behind records, and is raised by the next `read`."""
 
     def add(self, partition: str, offset: int) -> None:
         self._consumer.incremental_assign([self._at(partition, offset)])
 
     def read(self) -> list[TimedRecord]:
         """Raises UnavailableError, and StateError for a record without a timestamp."""
+        if self._error is not None:
+            away, self._error = self._error, None
+            raise away
         library = confluent(self._name)
         found = []
         for message in self._consumer.consume(_RECORDS_PER_READ, _READ_TIMEOUT_S):
@@ -88,7 +93,7 @@ class KafkaRecords:
             elif error.code() == library.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 self._reached[partition] = message.offset()
             else:
-                raise UnavailableError(
+                self._error = UnavailableError(
                     f"topic {self._name!r} cannot be read: {error}", Code.UNAVAILABLE_BROKER
                 )
         return found

@@ -107,8 +107,9 @@ class LocalPlace(Place):
             _write_durably(hidden, data)
             os.rename(hidden, path)
         except OSError as error:
-            hidden.unlink(missing_ok=True)
-            raise NotPublishedError(f"{path} was not published: {error}") from error
+            if not _is_renamed(path):
+                hidden.unlink(missing_ok=True)
+                raise NotPublishedError(f"{path} was not published: {error}") from error
         self._sync_directories(path, self.directory)
 
     def take(self, source: str, labelled: LabelledFile, name: str, timeout_s: float) -> None:
@@ -118,7 +119,8 @@ class LocalPlace(Place):
             sync(Path(source))  # who wrote it may not have
             os.rename(source, path)
         except OSError as error:
-            raise NotPublishedError(f"{source} was not published: {error}") from error
+            if not _is_renamed(path):
+                raise NotPublishedError(f"{source} was not published: {error}") from error
         self._sync_directories(path, self.directory, parent(source))
 
     def prune(self, durable: int) -> None:
@@ -246,6 +248,12 @@ class StoredPlace(Place):
         except (FilesError, OSError):
             return  # the next time
         self._kept = self._kept[len(old) :]
+
+
+def _is_renamed(path: str) -> bool:
+    """Whether a rename that has failed was done all the same: over a network its answer may be lost, and what was asked
+    for again is not there any more. No other file has the name, which is of one batch."""
+    return os.path.lexists(path)
 
 
 def _write_durably(path: Path, data: bytes) -> None:

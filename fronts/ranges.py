@@ -55,7 +55,7 @@ class RangeFront(DurableFront):
     ) -> None:
         """journal: a local or mounted file, or a directory of a store, made if it is not there. first:
         where partitions begin, 0 if not named. prune_above_bytes: how long a local journal may become.
-        min_time: the segment's, asked of the tracker if not given. What the tracker acknowledged is recorded
+        min_time: the whole pipeline's, asked of the tracker if not given. What the tracker acknowledged is recorded
         beside the journal (rule 9). The rest as for `Front`. Raises FilesError where the store is out of
         reach."""
         self._journal = journal_at(os.fspath(journal), front, options.prune_above_bytes)
@@ -66,7 +66,7 @@ class RangeFront(DurableFront):
         )
         super().__init__(beneath, self.journal, hold)
         self._first = dict(options.first)
-        self._min_time = min_time or (lambda: _min_time(target, pipeline, segment))
+        self._min_time = min_time or (lambda: _min_time(target, pipeline))
         self._publishing = threading.Lock()
         self._ends: dict[str, int] = {}
 
@@ -129,7 +129,7 @@ def _batch(recorded: NotedRanges, segment: int) -> PublishedBatch:
     return ranges_batch(segment, recorded.number, recorded.slot, recorded.ranges)
 
 
-def _min_time(target: str | Sequence[str], pipeline: str, segment: str) -> int:
+def _min_time(target: str | Sequence[str], pipeline: str) -> int:
+    """A restart of the pipeline may begin there, and have all from there on committed anew."""
     with Admin(target) as admin:
-        state = admin.pipeline(pipeline).state
-    return min(each.min_time for each in state.segments if each.segment == segment)
+        return min(each.min_time for each in admin.pipeline(pipeline).state.segments)

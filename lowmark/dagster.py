@@ -17,7 +17,6 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -52,8 +51,8 @@ def period_sensor(
     """A sensor that asks for one run of a job for each period of a segment (None: of the whole pipeline) that is
     complete, in order.
 
-    every, since: as of `Plan.of`. partitions: those of the job; a run gets the one that begins with its
-    period. The run key is the period's key, and the cursor is a record of the position: a daemon
+    every, since: as of `Plan.of`. partitions: those of the job; a run gets the one that its period begins in,
+    and the evaluation fails where that ends behind the period. The run key is the period's key, and the cursor is a record of the position: a daemon
     that dies after it has started a run and before it has kept the cursor asks for that run again, and Dagster starts
     none twice of one key. A cursor of other periods, as after a change of `every`, fails the evaluation. A tracker that is away is a skip, with the reason.
     """
@@ -89,17 +88,25 @@ def _run(
         for name, value in period.fields().items()
         if value is not None
     }
-    key = None if partitions is None else partition_key(_local(period, partitions), partitions.fmt)
+    key = None if partitions is None else _key(period, partitions)
     return dg.RunRequest(
         run_key=period.key, partition_key=key, tags=tags, run_config=dict(run_config or {})
     )
 
 
-def _local(period: Period, partitions: dg.TimeWindowPartitionsDefinition) -> Period:
-    """The period with its moments in the partitions' time zone, by which their keys are written."""
-    zone = ZoneInfo(partitions.timezone)
-    start, end = (each.astimezone(zone) if each else None for each in (period.start, period.end))
-    return Period(period.pipeline, period.segment, period.from_slot, period.to_slot, start, end)
+def _key(period: Period, partitions: dg.TimeWindowPartitionsDefinition) -> str:
+    """Of the partition that the period begins in, as Dagster writes it: of an hour that comes twice, as at the end of
+    summer time, the two are told apart. Raises ValueError where that is not complete with the period."""
+    if period.start is None:
+        return partition_key(period)
+    key = partitions.get_partition_key_for_timestamp(period.start.timestamp())
+    end = partitions.time_window_for_partition_key(key).end
+    if period.end is not None and end > period.end:
+        raise ValueError(
+            f"partition {key} ends behind period {period.key}, at {end}: give the sensor periods as long as the "
+            "partitions (every), and partitions that begin with them (a time zone)"
+        )
+    return key
 
 
 def _reason(plan: Plan, found: Due) -> dg.SkipReason:

@@ -7,11 +7,7 @@ from typing import Any
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tracker.consumers.periods.releases import reported, to_release
-
-LOOKED_AT = 100
-"""The newest events of each asset, among which the last of this operator's own and of the watcher's is looked for:
-somebody may have made some by hand."""
+from tracker.consumers.periods.releases import LOOKED_AT, reported, to_release
 
 
 class ReleasePeriods(BaseOperator):

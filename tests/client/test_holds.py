@@ -160,6 +160,25 @@ def test_a_front_that_was_to_begin_one_leaves_with_the_next_joining(
             at(running, pipeline, 60)
 
 
+def test_what_it_was_granted_is_not_taken_for_the_grant_of_the_next_one(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    """Whoever holds by the name again waits until every shard has answered the new joining: what they have announced
+    since is above what the old one was granted."""
+    front = f"{HOLD_FRONT}h"
+    with running.node(pipeline, "n") as node:
+        joined_front(node)
+        with running.node(pipeline, "w") as before:
+            before.join(HANG_S)
+            assert before.join_front(front, FED, HANG_S).slot == 0
+        done(node.commit(promise(100)))
+        with running.node(pipeline, "w") as worker:
+            worker.join(HANG_S)
+            at(running, pipeline, 100)
+            assert worker.join_front(front, FED, HANG_S).slot >= 100
+            done(worker.leave_front(front))
+
+
 def test_a_refused_tick_moves_no_hold_nor_do_those_behind_it(
     running: EmbeddedTracker, pipeline: str
 ) -> None:

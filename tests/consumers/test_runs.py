@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,17 @@ def test_a_record_is_used_by_one_process_and_one_job(
         record.write_text(damage)
         with runs(running, record) as job, pytest.raises(StateError, match=r"damaged|not a record"):
             job.begin()
+
+
+def test_a_record_keeps_a_second_process_out_also_of_a_job_that_was_not_entered(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    """As one in a store does: else both are given the same run."""
+    reach(running, node, 10)
+    first, second = (runs(running, tmp_path / "r.json") for _ in range(2))
+    with closing(first), closing(second):
+        run = first.begin()
+        with pytest.raises(StateError, match="is used by another process"):
+            second.begin()
+        assert run is not None
+        first.done(run)

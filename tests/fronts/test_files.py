@@ -177,6 +177,31 @@ def at(function: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> Callab
     return monkeypatch.undo
 
 
+@pytest.mark.parametrize("takes", [False, True])
+def test_a_rename_whose_answer_was_lost_has_published(
+    directory: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    """Over a network it is asked for again, and then the file is gone from where it was. Readers see it under its label:
+    the next one must not get its number, and nobody else its rows."""
+    front = directory.start()
+    source = tmp_path / "source.json"
+    source.write_text("{}")
+    rename = os.rename
+
+    def lost(old: str, new: str) -> None:
+        rename(old, new)
+        raise FileNotFoundError(2, "No such file or directory", str(old))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(places.os, "rename", lost)
+        file = front.take(source) if takes else front.write([{"a": 1}])
+    assert file is not None and [file.path.name] == directory.names()
+    front.write([{"a": 2}])
+    assert front.wait_durable(HANG_S)
+    assert directory.created() == directory.visible()
+    assert [file.batch for file in front.published()] == [0, 1]
+
+
 @pytest.mark.parametrize("items", ["files", "rows"])
 def test_killed_between_write_and_rename(
     directory: Directory, monkeypatch: pytest.MonkeyPatch, items: str

@@ -6,12 +6,15 @@ import errno
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from fronts.journals import JournalFile
-from fronts.kafka import KafkaFront, KafkaGroup
+from fronts.kafka import KafkaFront, KafkaGroup, KafkaRecords
+from fronts.kafka_times import TimedRecord
 from local_tracker.spark.formats.kafka import TopicLabels
 from local_tracker.spark.formats.ranges import OffsetRanges, RangesError, range_cells, ranges
 from tests.files.s3 import s3_bucket
@@ -362,3 +365,42 @@ def test_a_group_holds_min_time_of_a_partition_that_it_cannot_record(
         kafka.tracker.wait(lambda: kafka.tracker.created)
     ((slot, *_),) = kafka.tracker.created
     assert slot == 5
+
+
+class Message:
+    """A record of partition 0, or an error that came in its place."""
+
+    def __init__(self, offset: int, time_ms: int, code: int | None = None) -> None:
+        self._offset, self._time_ms, self._code = offset, time_ms, code
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._time_ms
+
+    def error(self) -> Any:
+        return None if self._code is None else KafkaError(self._code)
+
+
+def test_records_that_came_with_an_error_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is beyond them, and gives them out no more: they would get a later slot than their own."""
+    answers = [
+        [Message(0, 10), Message(1, 20), Message(2, 0, KafkaError.UNKNOWN_TOPIC_OR_PART)],
+        [],
+    ]
+    records = KafkaRecords("orders", "unused:1")
+    records.close()
+    monkeypatch.setattr(
+        records, "_consumer", SimpleNamespace(consume=lambda *_: answers.pop(0), close=print)
+    )
+    found, failed = list[TimedRecord](), 0
+    while answers:
+        try:
+            found += records.read()
+        except UnavailableError:
+            failed += 1
+    assert [record.offset for record in found] == [0, 1] and failed == 1

@@ -8,7 +8,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +28,7 @@ from tests.fronts.runs import RangeRuns, making
 from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, note
-from tracker.errors import StateError, UnavailableError
+from tracker.errors import StateError, TrackingError, UnavailableError
 from tracker.files import STORES, child
 from tracker.files.locations import scheme
 
@@ -149,11 +151,13 @@ def test_a_full_disk_publishes_nothing(log: RangeRuns, monkeypatch: pytest.Monke
     front.publish({"a": 3})
     whole = Path(log.where).read_bytes()
 
-    def full(fd: int) -> None:
-        raise OSError(errno.ENOSPC, "no space left")
+    class Full(FileIO):
+        def write(self, line: Any) -> int:
+            super().write(line[: len(line) // 2])
+            raise OSError(errno.ENOSPC, "no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr("fronts.journals.open", lambda path, *_, **__: Full(path, "a"), raising=False)
         with pytest.raises(OSError, match="no space left"):
             front.publish({"a": 9})
     assert Path(log.where).read_bytes() == whole
@@ -161,6 +165,34 @@ def test_a_full_disk_publishes_nothing(log: RangeRuns, monkeypatch: pytest.Monke
     assert front.publish({"a": 9}) == 1
     assert front.wait_durable(HANG_S)
     assert log.tracker.created[-1] == (9, range_value("a", 3, 9), 6)
+
+
+def test_a_line_that_readers_may_have_seen_is_not_taken_back(
+    log: RangeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems find out that they are full when a line is synced; by then it can be read. Under another slot
+    the front would create what nobody consumes, and the reader consume what nobody creates."""
+    front = log.start()
+    front.publish({"a": 3})
+    reader, seen = log.reader(), list[Any]()
+
+    def full(fd: int) -> None:
+        seen.append(reader.slots("a", 3, 9))
+        raise OSError(errno.ENOSPC, "no space left")
+
+    log.now_ns = 50
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises((TrackingError, OSError), match="no space left"):
+            front.publish({"a": 9})
+    log.now_ns = 90
+    with pytest.raises(StateError, match="start the front again"):
+        front.publish({"a": 9})
+    log.kill()
+    front = log.start()
+    assert front.publish({"a": 9}) is None and front.wait_durable(HANG_S)
+    assert seen == [[(3, 9, 5)]]
+    assert log.tracker.created[-1] == (5, range_value("a", 3, 9), 6)
 
 
 # --- here and in a store --------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.fronts.support import consume, consume_cells, file_front, new_reader,
 from tests.waits import HANG_S
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import PipelineSpec
+from tracker.core.model import Cells, Edge, PipelineSpec, TickContent
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.units import unit_name
 from tracker.errors import TrackingError
@@ -172,3 +172,47 @@ def test_what_a_front_left_behind_is_told_once_a_generation(tmp_path: Path, cloc
             clock.slot = 1_020 + number
             reached(embedded, clock.slot)  # created again, it would be open
             front.leave()
+
+
+def test_a_journal_keeps_what_is_complete_where_it_was_read_and_not_in_the_whole_pipeline(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """A restart begins at min time of the whole pipeline, and all from there on is committed anew: also what its own
+    segment was through with, and what had come of it is dropped."""
+    spec = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("a",), slack_ns=1_000)
+    options = FrontOptions(clock=clock, heartbeat_interval_ms=2, prune_above_bytes=1)
+    with tracker.embedded() as embedded:
+        embedded.register(spec)
+
+        def started() -> RangeFront:
+            front = RangeFront(embedded.target, "p", "a", "in", tmp_path / "j", options=options)
+            return front.start(HANG_S)
+
+        front, node, subscriber = started(), new_reader(embedded), embedded.subscriber("p")
+        for slot, begin, end in ((1_010, 0, 5), (1_020, 5, 9)):
+            clock.slot = slot
+            front.publish({"t/0": end})
+            value = range_value("t/0", begin, end)
+            read = TickContent(
+                consumed=Cells.of([(0, slot, value, end - begin)]),
+                created=Cells.of([(1, slot, begin + 1, 1)]),
+            )
+            node.commit(read).result(HANG_S)
+        clock.slot = 1_030
+        assert subscriber.wait_until(1_030, "in", HANG_S)
+        front.publish({"t/0": 11})
+        assert front.wait_durable(HANG_S) and subscriber.min_time() == 1_010
+        with embedded.admin() as admin:
+            assert admin.restart("p", 0) == (1, 1_010)
+        front.close()
+
+        front = started()
+        assert front.wait_durable(HANG_S)
+        again = new_reader(embedded)
+        for slot, begin, end in ((1_010, 0, 5), (1_020, 5, 9), (1_030, 9, 11)):
+            consume_cells(again, (slot, range_value("t/0", begin, end), end - begin))
+        clock.slot = 1_040
+        reached(embedded, 1_040)
+        with embedded.admin() as admin:
+            assert admin.pipeline("p").state.late_items == 0, "min time has passed them before"
+        front.close()

@@ -43,6 +43,27 @@ with DagsterInstance.get() as instance:
 """
 """What Dagster itself knows of its runs and checks, the newest first, as one line."""
 
+KEYS = """
+import json
+from datetime import UTC, datetime
+import dagster as dg
+from lowmark.dagster import _run
+from tracker.consumers.periods.cut import Cut
+begin, hour = datetime(2026, 10, 24, 23, tzinfo=UTC), Cut(3_600, 0, 10**9)
+hours = [hour.period("orders", "load", int(begin.timestamp()) + n * 3_600) for n in range(4)]
+berlin = dg.HourlyPartitionsDefinition("2026-10-25-00:00", timezone="Europe/Berlin")
+there = berlin.get_partition_keys(datetime(2026, 10, 25, 12, tzinfo=UTC))
+days, refused = dg.DailyPartitionsDefinition("2026-10-25"), ""
+try:
+    _run(hours[1], days, None)
+except ValueError as error:
+    refused = str(error)
+print("asked", json.dumps({
+    "keys": [_run(each, berlin, None).partition_key for each in hours], "there": there[1:5], "refused": refused,
+}))
+"""
+"""The hours of a night in which one comes twice, and an hour where partitions are days."""
+
 
 def run(environment: Environment, shop: Shop, outcome: Outcome) -> None:
     """Each hour is one run, though `dagster dev`, its code server and the tracker are killed; what is made by hand too early
@@ -52,9 +73,20 @@ def run(environment: Environment, shop: Shop, outcome: Outcome) -> None:
     }  # fmt: skip
     _write_files(environment)
     with Programs(environment.work, of_programs) as programs:
+        _name_partitions(environment, programs, outcome)
         _follow(shop, environment, programs, outcome)
         _judge(shop, environment, programs, outcome)
         _make_too_early(shop, environment, programs, outcome)
+
+
+def _name_partitions(environment: Environment, programs: Programs, outcome: Outcome) -> None:
+    """A run gets the partition that is its period, also of an hour that comes twice; one that is not complete yet gets
+    none."""
+    said = _asked(programs, [str(environment.python), "-c", KEYS])
+    if said["keys"] != said["there"]:
+        outcome.wrong.append(f"runs for the partitions {said['there']} are for {said['keys']}")
+    if "ends behind period" not in said["refused"]:
+        outcome.wrong.append(f"an hour begins the partition of its day: {said['refused']!r}")
 
 
 def _write_files(environment: Environment) -> None:

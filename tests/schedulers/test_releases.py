@@ -86,6 +86,13 @@ def test_events_made_by_hand_in_between_are_passed_over() -> None:
     assert to_release([{}, {"note": 1}, first.extra], report(1)).keys == [key(1)]
 
 
+def test_a_record_behind_more_events_than_are_looked_at_is_missed_and_nothing_is_released() -> None:
+    """It may be there, and then all since the plan's beginning would be released a second time."""
+    with pytest.raises(StateError, match="none of the newest 100 events"):
+        to_release([{"note": 1}] * releases.LOOKED_AT, report(1))
+    assert to_release([{"note": 1}] * (releases.LOOKED_AT - 1), report(1)).keys == [key(0), key(1)]
+
+
 def test_the_last_period_goes_on_to_forever_and_nothing_follows() -> None:
     due = to_release([], report(1, last=True))
     assert due.keys == [key(0), key(1)] and due.extra[RECORD]["next"] == FOREVER
@@ -97,6 +104,16 @@ def test_many_are_released_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> 
     first = to_release([], report(2))
     assert first.keys == [key(0), key(1)]
     assert to_release([first.extra], report(2)).keys == [key(2)]
+
+
+def test_behind_the_last_report_no_other_comes_so_all_is_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watcher of a complete pipeline has reported all that it ever will: what one release left to the next, none
+    would give out."""
+    monkeypatch.setattr(releases, "MOST_RELEASED", 2)
+    due = to_release([], report(4, last=True))
+    assert due.keys == [key(hour) for hour in range(5)] and due.extra[RECORD]["next"] == FOREVER
 
 
 def test_periods_that_do_not_follow_are_refused() -> None:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
@@ -177,7 +178,7 @@ class NodeClient(Closing):
         _resolve([(future, anew) for future in dropped])
         # A hold was to begin by them when an earlier process ended.
         for front in (grant.front for grant in joined.fronts if grant.front.startswith(HOLD_FRONT)):
-            self.commit(TickContent(leaves=(front,)), timeout_s)
+            self.leave_front(front)
         return joined
 
     def _ask_to_join(
@@ -300,6 +301,7 @@ class NodeClient(Closing):
         leaving = self._leaving.get(front)
         if leaving is not None:  # the grant that it had before counts no more
             self._result(leaving, timeout_s)
+            self._has_left(front, leaving)
         content = TickContent(joins=(FrontJoin(front, self.segment(segment)),))
         self._result(self.commit(content, timeout_s), deadline - time.monotonic())
         with self._changed:
@@ -335,15 +337,16 @@ class NodeClient(Closing):
         with self._changed:
             self._leaving[front] = future
 
-        def left(done: _Future) -> None:
-            with self._changed:
-                if self._leaving.get(front) is done:
-                    del self._leaving[front]
-                    if not done.cancelled() and done.exception() is None:
-                        self._grants.pop(front, None)
-
-        future.add_done_callback(left)
+        future.add_done_callback(partial(self._has_left, front))
         return future
+
+    def _has_left(self, front: str, done: _Future) -> None:
+        """The tick by which a front leaves is durable, or will not be: a grant of before counts no more."""
+        with self._changed:
+            if self._leaving.get(front) is done:
+                del self._leaving[front]
+                if not done.cancelled() and done.exception() is None:
+                    self._grants.pop(front, None)
 
     @property
     def holds(self) -> dict[str, Hold]:

@@ -135,7 +135,7 @@ class StoredState:
 class StateFile:
     """A consumer's durable record: one JSON object in a local or mounted file.
 
-    `held()` while one process uses it; a second one is refused. Written beside and renamed, so that it
+    Held from `hold` or the first use on, so that a second process is refused. Written beside and renamed, so that it
     is the old one or the new one at any moment.
     """
 
@@ -153,6 +153,10 @@ class StateFile:
             )
         self._lock = lock
 
+    def _hold_once(self) -> None:
+        if self._lock < 0:
+            self.hold()
+
     def release(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
@@ -160,6 +164,7 @@ class StateFile:
 
     def read(self) -> dict[str, Any] | None:
         """What was written last; None if nothing ever was. Raises StateError if it is damaged."""
+        self._hold_once()
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
@@ -175,5 +180,6 @@ class StateFile:
         return found
 
     def write(self, value: dict[str, Any]) -> None:
-        """Replaces it; durable on return. Raises OSError."""
+        """Replaces it; durable on return. Raises StateError, OSError."""
+        self._hold_once()
         write_durably(self.path, json.dumps(value).encode() + b"\n")

@@ -23,8 +23,9 @@ from tracker.consumers.barrier.sink import Position
 from tracker.consumers.barrier.sqlite import SqliteSink, ordered_rows
 from tracker.consumers.barrier.taking import Taker
 from tracker.consumers.reorder import Released, ReorderBuffer
+from tracker.core.model import RefusalCode
 from tracker.core.model.units import unit_name
-from tracker.errors import Code, LateError, StateError, UnavailableError
+from tracker.errors import Code, LateError, RefusedError, StateError, UnavailableError
 
 
 def sink_in(directory: Path) -> SqliteSink:
@@ -361,3 +362,36 @@ def test_a_pipeline_that_was_restarted_is_told_again_what_was_taken_before(
     assert out(tmp_path) == in_order(feeder.rows)
     with Admin(running.target) as admin:
         assert admin.pipeline(SPEC.name).state.late_items == 0
+
+
+def test_a_pipeline_that_was_deleted_and_registered_again_is_told_again_as_well(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    """The tracker knows nothing of the barrier, which was told to go on by removing what it had recorded of it."""
+    feeder.file("a.json", 5, [row(5, "a")])
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        until(lambda: one.run(0.02) or one.counts.units == 1)
+        feeder.promise(6)
+        until(lambda: one.run(0.02) or one.min_time == 6)
+    with Admin(running.target) as admin:
+        admin.delete(SPEC.name, 0, drop_open=True)
+        until(lambda: _registered(admin))
+    (tmp_path / "state" / "known").unlink()
+    with NodeClient(running.target, SPEC.name, "feeder") as feeder.node:
+        feeder.node.join(HANG_S)
+        feeder.node.join_front("front", SEGMENT, HANG_S)
+        feeder.created("a.json", 5)
+        feeder.leave()
+        with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+            assert one.run(HANG_S)
+    assert out(tmp_path) == [(5, "a")]
+
+
+def _registered(admin: Admin) -> bool:
+    """The name is free when no shard can log anything of the pipeline any more."""
+    try:
+        admin.register(SPEC)
+    except RefusedError as error:
+        assert error.refusal.code is RefusalCode.NOT_READY
+        return False
+    return True

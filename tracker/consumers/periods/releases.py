@@ -6,16 +6,21 @@ the last release ended to the end of the newest report, and its position is reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tracker.consumers.periods.cut import Cut, Period
-from tracker.consumers.periods.due import Plan, partition_key
+from tracker.consumers.periods.due import MAX_BACKLOG, Plan, partition_key
 from tracker.consumers.periods.position import from_record, to_record
+from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, StateError
 
 MOST_RELEASED = 500
-"""Periods that one release gives out; the next goes on behind them."""
+"""Periods that one release gives out; the next goes on behind them, with the next report."""
+LOOKED_AT = 100
+"""The newest events of an asset, among which the last of its own releases is looked for: somebody may have made some by
+hand."""
 RECORD = "lowmark"
 """Under which name an event has the position of its release."""
 
@@ -56,18 +61,27 @@ def reported(extras: Iterable[Mapping[str, Any]]) -> Report | None:
     return None
 
 
-def to_release(released: Iterable[Mapping[str, Any]], newest: Report | None) -> Release:
-    """What is due. released: what was recorded, the newest first; newest: of the reports. The first release begins with
-    the plan. Whether reports go back, as after a restart, does not matter.
+def to_release(released: Sequence[Mapping[str, Any]], newest: Report | None) -> Release:
+    """What is due. released: what was recorded, the newest first, LOOKED_AT at most; newest: of the reports. The first
+    release begins with the plan. Whether reports go back, as after a restart, does not matter.
 
-    Raises StateError where the record is of other periods: those of another pipeline, or cut otherwise."""
+    Raises StateError where the record is of other periods: those of another pipeline, or cut otherwise; and where
+    others have made so many events that it may be behind them."""
     if newest is None:
         return Release([], {})
     plan, last = newest.plan, newest.period
     extra = next((each for each in released if RECORD in each), {})
+    if not extra and len(released) >= LOOKED_AT:
+        raise StateError(
+            f"none of the newest {LOOKED_AT} events is of a release of {plan.name}, so it is not known up to where "
+            "they went: let nobody else make events of the asset, and begin with one of a new name, and since",
+            Code.STATE_POSITION,
+        )
     recorded = from_record(extra.get(RECORD), plan.name, "what was released")
     position = plan.begin if recorded is None else recorded.next
-    due = plan.due(position, last.to_slot, lambda slot: slot <= last.from_slot, MOST_RELEASED)
+    # No report follows the last one.
+    most = MAX_BACKLOG if last.to_slot == FOREVER else MOST_RELEASED
+    due = plan.due(position, last.to_slot, lambda slot: slot <= last.from_slot, most)
     return Release(
         [partition_key(each) for each in due.periods],
         {RECORD: to_record(plan.name, due.position)},
