@@ -394,7 +394,8 @@ class Tracked:
             return RunningSink(self.spark, text, starting.checkpoint), tuple
         log = CheckpointLog(jvm.checkpoint_root(query), self._stores)
         java = jvm.sink(query)
-        return RunningSink(self.spark, str(java.toString()), log, java), _Twins(query)
+        numbers = [source.number for source in planned.sources or ()]
+        return RunningSink(self.spark, str(java.toString()), log, java), _Twins(query, numbers)
 
     def _max_batches_behind(self) -> int:
         retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
@@ -451,14 +452,15 @@ class Tracked:
 class _Twins:
     """Which sources of a query list one directory; known once Spark has planned the query."""
 
-    def __init__(self, query: StreamingQuery) -> None:
-        self._query = query
+    def __init__(self, query: StreamingQuery, numbers: Sequence[str]) -> None:
+        """numbers: of the sources in the order of the plan, or their names."""
+        self._query, self._numbers = query, numbers
         self._known: list[tuple[str, ...]] | None = None
 
     def __call__(self) -> list[tuple[str, ...]]:
         deadline = time.monotonic() + _PLANNING_TIMEOUT_S
         while self._known is None:
-            self._known = sources_with_one_root(self._query)
+            self._known = sources_with_one_root(self._query, self._numbers)
             if self._known is None:
                 if not self._query.isActive or time.monotonic() > deadline:
                     return []
