@@ -391,7 +391,8 @@ class Tracked:
             assert starting.checkpoint is not None, "check_start() lets no other in"
             connect.check_started(query, starting.id, starting.checkpoint.root)
             text = connect.sink_description(planned)
-            return RunningSink(self.spark, text, starting.checkpoint), tuple
+            twins = connect.with_one_directory(planned.sources, self._stores.location)
+            return RunningSink(self.spark, text, starting.checkpoint), lambda: twins
         log = CheckpointLog(jvm.checkpoint_root(query), self._stores)
         java = jvm.sink(query)
         numbers = [source.number for source in planned.sources or ()]
