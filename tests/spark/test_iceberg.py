@@ -248,7 +248,7 @@ def test_what_a_batch_has_created_is_not_taken_for_nothing_when_its_snapshot_is_
     log.add(10, 1, batch=3).add(11, 1, batch=4).add(12, 1).add(13, 1)
     assert log.writer().names(4) == units(11)
     del log.snapshots[:2]
-    with pytest.raises(FilesError, match="what batch 4 wrote .* expired"):
+    with pytest.raises(FilesError, match=r"what batch 4 wrote .* expired"):
         log.writer().names(4)
     log.add(14, 1, batch=5)
     assert log.writer().names(6) == ()
