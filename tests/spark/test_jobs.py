@@ -185,7 +185,7 @@ def test_input_that_nobody_will_tell_of_any_more(tmp_path: Path) -> None:
         min_time(embedded, "ended", FOREVER)
         reads = {"/data/old": "ended", "/data/in": "read"}
         job = JobNode(embedded.target, "p", "job", str(tmp_path), reads=reads, creates=("after",))
-        with pytest.raises(TrackingError, match="segment 'ended' .* is complete"):
+        with pytest.raises(TrackingError, match=r"segment 'ended' .* is complete"):
             job.run(["file:///data/old/stray.csv", source_file(1)], write)
         job.close()
     assert not list(tmp_path.glob("b*"))
