@@ -156,6 +156,12 @@ class Flusher:
                     "whether it is durable cannot be told; go on from the program's own record",
                     Code.HAND_OVER_UNKNOWN,
                 )
+            if again and self._spool.forgot:
+                raise HandOverError(
+                    f"this step may have been handed over before, by a sender that is not among the last {MAX_SENDERS} "
+                    "that are remembered: whether it is durable cannot be told; go on from the program's own record",
+                    Code.HAND_OVER_UNKNOWN,
+                )
             return None
         number, future = found
         if step.number == number:
@@ -173,6 +179,7 @@ class Flusher:
             if sender is None:
                 break
             del self._outcomes[sender]
+            self._spool.forgot = True
 
     def _run(self) -> None:
         try:

@@ -2,8 +2,8 @@
 
 A file of records, each with its lengths and checksums, written and synced before it matters:
 
-- *identity*: the name of this record, always the first, which no other record ever has; and the generation
-  of the pipeline that all of it is of, where that is known;
+- *identity*: the name of this record, always the first, which no other record ever has; the generation
+  of the pipeline that all of it is of, where that is known; and whether a sender's last step has been forgotten;
 - *flush* number, with its steps: they belong to this flush, and are committed with it, at the latest by the next
   process; and the name of the record above to which it goes, where that is another local tracker's;
 - *more* number, with steps, if any: they belong to this flush, too, of which the steps before were recorded ahead;
@@ -67,6 +67,8 @@ class Spool:
         self.above: dict[int, str] = {}
         """Of what is pending: the name of the record above to which it goes first."""
         self.senders: OrderedDict[str, LastStep] = OrderedDict()
+        self.forgot = False
+        """Whether a sender has been forgotten: then nobody knows of a step that arrives again whether it was taken."""
         self.last_number = 0
         self.identity = uuid.uuid4().hex
         self.generation: int | None = None
@@ -109,7 +111,7 @@ class Spool:
         given_up = 0
         if self.generation not in (None, generation):
             given_up = len(self.pending)
-            self.identity, self.fresh = uuid.uuid4().hex, True
+            self.identity, self.fresh, self.forgot = uuid.uuid4().hex, True, False
             for record in (self.pending, self.above, self.senders):
                 record.clear()
         if self.generation != generation:
@@ -134,6 +136,7 @@ class Spool:
             if settled is None:
                 break
             del self.senders[settled]
+            self.forgot = True
 
     def _take_split(self, number: int) -> None:
         above = self.above.pop(number)
@@ -172,7 +175,7 @@ class Spool:
         match header["kind"]:
             case "identity":
                 self.identity, self.last_number = header["identity"], header["number"]
-                self.generation = header["generation"]
+                self.generation, self.forgot = header["generation"], header.get("forgot", False)
                 self.fresh = False
             case "sender":
                 last = LastStep(header["number"], header["settled"], error)
@@ -200,7 +203,7 @@ class Spool:
             self._lock()
             header: dict[str, Any] = {
                 "kind": "identity", "identity": self.identity, "number": self.last_number,
-                "generation": self.generation,
+                "generation": self.generation, "forgot": self.forgot,
             }  # fmt: skip
             self._append(header, sync=False)
             for sender, last in self.senders.items():

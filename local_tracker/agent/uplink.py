@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count, takewhile
 from typing import Protocol
+from urllib.parse import quote
 
 from local_tracker.worker.handle import Handle, Relayed
 from local_tracker.worker.protocol import Deadline, HandedOver
@@ -257,10 +259,11 @@ class TrackerUplink:
 class LocalTrackerUplink:
     """Into another local tracker, as one of its workers; the upper one merges."""
 
-    def __init__(self, address: str, pipeline: str, sender: str) -> None:
-        """sender: the name under which flushes are numbered, never used for others. Raises
-        HandOverError if the upper one can't be reached or is of another pipeline."""
-        self._sender = sender
+    def __init__(self, address: str, pipeline: str, sender: str, node_id: str) -> None:
+        """sender: the name under which flushes are numbered, never used for others. node_id: of this local tracker, by
+        which its holds are told from those of others that flush into the upper one. Raises HandOverError if the upper
+        one can't be reached or is of another pipeline."""
+        self._sender, self._own = sender, f"{quote(node_id, safe='')}/"
         self._closed = threading.Event()
         self._flushing, self._staging, self._asking, self._watching = (
             Handle(address, pipeline, _OPEN_TIMEOUT_S) for _ in range(4)
@@ -287,6 +290,8 @@ class LocalTrackerUplink:
     def flush(
         self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
     ) -> None:
+        held = tuple(replace(move, name=self._own + move.name) for move in content.holds)
+        content = replace(content, holds=held)
         try:
             self._flushing.step_as(self._sender, number, content, again, above, _COMMIT_TIMEOUT_S)
         except HandOverError as error:
@@ -305,7 +310,11 @@ class LocalTrackerUplink:
         self._asking.leave_front(front, deadline.left_s())
 
     def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
-        return self._asking.holds(deadline.left_s())
+        return tuple(
+            replace(held, name=held.name.removeprefix(self._own))
+            for held in self._asking.holds(deadline.left_s())
+            if held.name.startswith(self._own)
+        )
 
     def watch(self, heard: MinTimes) -> None:
         version = -1

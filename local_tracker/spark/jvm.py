@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,20 +56,23 @@ def sink(query: StreamingQuery) -> Any:
     return query._jsq.streamingQuery().sink()
 
 
-def sources_with_one_root(query: StreamingQuery) -> list[tuple[str, ...]] | None:
+def sources_with_one_root(
+    query: StreamingQuery, numbers: Sequence[str]
+) -> list[tuple[str, ...]] | None:
     """Groups of sources, by their directories under `sources/`, that list the same directory, as in
-    a self-join. None while the query has not been planned yet."""
+    a self-join. None while the query has not been planned yet. numbers: as `Source.number`, in the order of the plan."""
     sources = query._jsq.streamingQuery().sources()
     count = sources.size()
     if count == 0:
         return None
     by_root: dict[str, list[str]] = {}
     for index in range(count):
-        by_root.setdefault(str(sources.apply(index).toString()), []).append(str(index))
+        number = numbers[index] if index < len(numbers) else str(index)
+        by_root.setdefault(str(sources.apply(index).toString()), []).append(number)
     return [
-        tuple(indices)
-        for root, indices in by_root.items()
-        if len(indices) > 1 and root.startswith("FileStreamSource[")
+        tuple(found)
+        for root, found in by_root.items()
+        if len(found) > 1 and root.startswith("FileStreamSource[")
     ]
 
 

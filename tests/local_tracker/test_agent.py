@@ -33,10 +33,12 @@ from tracker.core.model import (
     Cells,
     Edge,
     Heartbeat,
+    HoldMove,
     PipelineSpec,
     StagedContribution,
     TickContent,
 )
+from tracker.core.model.slots import FOREVER
 from tracker.errors import HandOverError
 
 END = 1_000
@@ -485,6 +487,37 @@ def test_local_trackers_flush_into_one_another(
             assert subscribed.wait_until(END, timeout_s=HANG_S)
             for handle in handles:
                 handle.close()
+
+
+def test_what_tasks_of_two_hosts_hold_under_one_name_is_held_apart(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """A name is a host's own, also where both hosts flush into one local tracker."""
+    upper = f"unix:{tmp_path}/upper"
+    lower = [f"unix:{tmp_path}/lower{n}" for n in range(2)]
+    with (
+        agent(running.target, upper),
+        agent(upper, lower[0]),
+        agent(upper, lower[1]),
+        subscriber(running) as subscribed,
+    ):
+        one, other = (Handle(address, "p", HANG_S) for address in lower)
+
+        def hold(handle: Handle, slot: int, consumed: Cells) -> None:
+            handle.step(Cells.empty(), consumed, holds=(HoldMove("job 7", 0, slot),))
+
+        hold(one, 5, one_cell(0, 5, 1))
+        hold(other, 7, Cells.empty())
+        assert [[each.slot for each in handle.holds()] for handle in (one, other)] == [[5], [7]]
+        hold(other, FOREVER, Cells.empty())
+        until(lambda: not other.holds())
+        assert [(each.name, each.slot) for each in one.holds()] == [("job 7", 5)]
+        assert subscribed.wait_until(5, timeout_s=HANG_S)
+        assert subscribed.min_time() == 5
+        hold(one, FOREVER, Cells.empty())
+        assert subscribed.wait_until(END, timeout_s=HANG_S)
+        for handle in (one, other):
+            handle.close()
 
 
 def test_local_trackers_that_run_hear_of_segments_that_come_and_go(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from local_tracker.agent import flushing, spool
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.uplink import ClosedError
@@ -36,16 +37,16 @@ def start(tmp_path: Path, uplink: FakeUplink) -> Iterator[Start]:
 
     def run(window_ms: float = 1) -> Flusher:
         end()
-        spool = Spool(f"{tmp_path}/spool")
-        flusher = Flusher(uplink, spool, window_ms)
-        running.append((flusher, spool))
+        own = Spool(f"{tmp_path}/spool")
+        flusher = Flusher(uplink, own, window_ms)
+        running.append((flusher, own))
         return flusher
 
     def end() -> None:
-        for flusher, spool in running:
+        for flusher, own in running:
             flusher.close(0)
             flusher._thread.join(HANG_S)
-            spool.close()
+            own.close()
         running.clear()
 
     yield run
@@ -228,6 +229,29 @@ def test_a_step_of_a_spool_that_is_gone_is_not_taken_by_a_later_process_either(
     assert refused.value.code == "hand_over.unknown_outcome"
     here = second.spool_identity
     second.submit(made("v", 1, 4), True, Deadline(HANG_S), here).result(HANG_S)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_step_of_a_sender_that_is_forgotten_is_not_taken_twice(
+    uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """As of a local tracker below that was cut off while others came and went: taken again, it would take itself out."""
+    for module in (flushing, spool):
+        monkeypatch.setattr(module, "MAX_SENDERS", 2)
+    flusher = start()
+    outcome(flusher, made("below", 1, 3))
+    for number, sender in enumerate(("v", "w", "x"), 4):
+        outcome(flusher, made(sender, 1, number))
+    if restarted:
+        start()
+        flusher = start()
+    with pytest.raises(HandOverError) as raised:
+        step = made("below", 1, 3)
+        first_to = flusher.spool_identity
+        flusher.submit(step, True, Deadline(HANG_S), first_to).result(HANG_S)
+    assert raised.value.code == Code.HAND_OVER_UNKNOWN
+    outcome(flusher, made("x", 1, 6), again=True)
+    outcome(flusher, made("y", 1, 7))
 
 
 def test_a_flush_is_sent_again_to_the_record_that_it_went_to_first(

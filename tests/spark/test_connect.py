@@ -61,6 +61,17 @@ def test_sources_are_numbered_in_the_order_of_the_plan() -> None:
     )
 
 
+def test_sources_that_list_one_directory_are_told_by_the_message() -> None:
+    """They must take the same files in each batch, and no JVM can be asked which ones list what."""
+    one, other = stream("/in/", name="mine"), stream("/in")
+    other.read.data_source.options["latestFirst"] = "true"
+    read = planned(union(union(one, stream("/b")), union(other, stream(fmt="rate"))))
+    assert connect.with_one_directory(read.sources, lambda path: path.rstrip("/")) == [
+        ("mine", "2")
+    ]
+    assert connect.with_one_directory(None, str) == []
+
+
 def test_what_does_not_stream_is_no_source() -> None:
     table = stream("/table")
     table.read.is_streaming = False

@@ -241,6 +241,19 @@ def test_of_a_batch_that_a_second_driver_wrote_too_both_are_created(log: Log) ->
     assert log.writer().names(0) == units(12, 11)
 
 
+def test_what_a_batch_has_created_is_not_taken_for_nothing_when_its_snapshot_is_expired(
+    log: Log,
+) -> None:
+    """The driver was away for longer than snapshots are kept; what emits from state had no input that is missed."""
+    log.add(10, 1, batch=3).add(11, 1, batch=4).add(12, 1).add(13, 1)
+    assert log.writer().names(4) == units(11)
+    del log.snapshots[:2]
+    with pytest.raises(FilesError, match=r"what batch 4 wrote .* expired"):
+        log.writer().names(4)
+    log.add(14, 1, batch=5)
+    assert log.writer().names(6) == ()
+
+
 def test_a_snapshot_that_replaces_the_table_is_refused_since_no_source_reads_it(log: Log) -> None:
     log.add(11, 0, batch=0, operation="overwrite").add(12, 1, batch=1, operation="overwrite")
     assert log.writer().names(0) == ()

@@ -171,6 +171,26 @@ def test_input_that_nobody_has_told_of(
     assert not list(tmp_path.glob("b*"))
 
 
+def test_input_that_nobody_will_tell_of_any_more(tmp_path: Path) -> None:
+    """It lies in a segment that is complete; nothing is published, though what is read in the other one counts."""
+    with tracker.embedded() as embedded:
+        edges = Edge("ended", "after"), Edge("read", "after")
+        spec = PipelineSpec("p", ("ended", "read", "after"), edges, fronts=("front", "gone"))
+        embedded.register(spec)
+        for name, segment in (("front", "read"), ("gone", "ended")):
+            front = embedded.node("p", name)
+            front.join()
+            front.join_front(name, segment)
+        front.leave_front("gone").result(HANG_S)
+        min_time(embedded, "ended", FOREVER)
+        reads = {"/data/old": "ended", "/data/in": "read"}
+        job = JobNode(embedded.target, "p", "job", str(tmp_path), reads=reads, creates=("after",))
+        with pytest.raises(TrackingError, match=r"segment 'ended' .* is complete"):
+            job.run(["file:///data/old/stray.csv", source_file(1)], write)
+        job.close()
+    assert not list(tmp_path.glob("b*"))
+
+
 def test_input_in_no_segment(node: Callable[..., JobNode], tmp_path: Path) -> None:
     job = node(reads={"/data/in": "read"})
     with pytest.raises(

@@ -7,7 +7,10 @@ would end in a wrong answer that nobody reports (promise 6), or in a query that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +108,7 @@ def test_a_source_with_a_name_goes_by_it(
 ) -> None:
     """As its checkpoint does."""
     pipeline = pipelines("parse")
-    named = {
-        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-        "spark.sql.streaming.offsetLog.formatVersion": "2",
-    }
-    for name, value in named.items():
-        spark.conf.set(name, value)
-    try:
+    with named_sources(spark):
         ours = spark.readStream.schema(SCHEMA).name("ours").parquet(pipeline.input)
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
         theirs = source.name("theirs").load().selectExpr("value AS slot", "value AS row")
@@ -125,8 +122,42 @@ def test_a_source_with_a_name_goes_by_it(
         pipeline.leave()
         pipeline.assert_finished()
         tracked.stop()
+
+
+def test_sources_with_names_that_read_one_directory_must_take_the_same_files(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    """One takes the oldest file, the other the newest: as whole files, both would be done with when half is read."""
+    pipeline = pipelines("parse")
+    for slot in (1, 2):
+        pipeline.publish(slot)
+    for age, file in enumerate(sorted(Path(pipeline.input).glob("*.parquet"), reverse=True)):
+        os.utime(file, (time.time() - 60 * age, time.time() - 60 * age))
+    with named_sources(spark):
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).name("oldest")
+        oldest = reader.parquet(pipeline.input)
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).name("newest")
+        newest = reader.option("latestFirst", "true").parquet(pipeline.input)
+        writer = sink(oldest.union(newest), pipeline)
+        query = tracked_in(pipeline).start(writer, node_id="parse", reads="parse")
+        with pytest.raises(TrackingError, match="read the same directory and took different files"):
+            query.wait_durable(HANG_S)
+            query.processAllAvailable()
+
+
+@contextmanager
+def named_sources(spark: SparkSession) -> Iterator[None]:
+    """Lets sources have names, by which checkpoints know them."""
+    settings = {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
     finally:
-        for name in named:
+        for name in settings:
             spark.conf.unset(name)
 
 

@@ -262,9 +262,16 @@ class IcebergWriter:
         return bool(self._snapshots(batch))
 
     def names(self, batch: int) -> tuple[str, ...]:
-        """The units that a batch created; none where it has no snapshot. Raises FilesError, and TableRefused
-        where its snapshot is one that readers do not see, or cannot read."""
-        found = [snapshot for snapshot in self._snapshots(batch) if snapshot.added]
+        """The units that a batch created; none where it has no snapshot. Raises FilesError where that may have been
+        expired, and TableRefused where it is one that readers do not see, or cannot read."""
+        snapshots = self._snapshots(batch)
+        if not snapshots and self._is_cut_before(batch):
+            raise FilesError(
+                f"table {self._table.location}: what batch {batch} wrote cannot be told, since snapshots of that time "
+                f"have been expired; keep them longer (history.expire) than the query may be away",
+                Code.FILES_LOG,
+            )
+        found = [snapshot for snapshot in snapshots if snapshot.added]
         for snapshot in found:
             if not snapshot.is_unit:
                 raise TableRefused(
@@ -299,6 +306,15 @@ class IcebergWriter:
         if not found:
             self._refuse_elsewhere(batch)
         return tuple(found)
+
+    def _is_cut_before(self, batch: int) -> bool:
+        """Whether a batch's snapshot may have been expired: no earlier one of the query is left, nor the first of all."""
+        last = None
+        for snapshot in self._table.ancestors(self._table.current):
+            if snapshot.query == self._query and snapshot.batch < batch:
+                return False
+            last = snapshot
+        return last is not None and last.parent is not None
 
     def _refuse_elsewhere(self, batch: int) -> None:
         for snapshot in self._table.snapshots.values():

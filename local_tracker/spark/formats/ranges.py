@@ -173,7 +173,7 @@ def _first_offset(source: OffsetRanges, wanted: Range) -> int:
     raise RangesError(
         f"partition {wanted.partition!r} is labelled from offset {labelled} on, and the query began to "
         f"read at {wanted.begin}: min time would wait for the records between for ever; start the query "
-        f"anew with startingOffsets=earliest, or at the offset where the labels begin"
+        f"anew, on an empty checkpoint, with startingOffsets=earliest, or at the offset where the labels begin"
     )
 
 

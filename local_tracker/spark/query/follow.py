@@ -287,7 +287,9 @@ class Follower:
                     record = self._answered(partial(self._ticks.read, batch))
                     self._records.put((batch, record))
                     self._last_read = batch
-                self._check_behind()
+                    self._check_behind()
+                    if self._stopping.is_set():
+                        return
                 if ended:
                     self._read_all = True
                     return

@@ -129,7 +129,9 @@ class QueryTicks:
         self._last: tuple[int, _Input, Cells] | None = None
         """Of the newest tick: its batch and input, and what it has created of numbered records."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
-        self._units = UnitSlots(node, routes, self._stores, self._are_complete)
+        self._units = UnitSlots(
+            node, routes, self._stores, self._are_complete, may_leave_out=checkpoint is not None
+        )
 
     @property
     def checkpoint(self) -> CheckpointLog:

@@ -391,10 +391,12 @@ class Tracked:
             assert starting.checkpoint is not None, "check_start() lets no other in"
             connect.check_started(query, starting.id, starting.checkpoint.root)
             text = connect.sink_description(planned)
-            return RunningSink(self.spark, text, starting.checkpoint), tuple
+            twins = connect.with_one_directory(planned.sources, self._stores.location)
+            return RunningSink(self.spark, text, starting.checkpoint), lambda: twins
         log = CheckpointLog(jvm.checkpoint_root(query), self._stores)
         java = jvm.sink(query)
-        return RunningSink(self.spark, str(java.toString()), log, java), _Twins(query)
+        numbers = [source.number for source in planned.sources or ()]
+        return RunningSink(self.spark, str(java.toString()), log, java), _Twins(query, numbers)
 
     def _max_batches_behind(self) -> int:
         retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
@@ -451,14 +453,15 @@ class Tracked:
 class _Twins:
     """Which sources of a query list one directory; known once Spark has planned the query."""
 
-    def __init__(self, query: StreamingQuery) -> None:
-        self._query = query
+    def __init__(self, query: StreamingQuery, numbers: Sequence[str]) -> None:
+        """numbers: of the sources in the order of the plan, or their names."""
+        self._query, self._numbers = query, numbers
         self._known: list[tuple[str, ...]] | None = None
 
     def __call__(self) -> list[tuple[str, ...]]:
         deadline = time.monotonic() + _PLANNING_TIMEOUT_S
         while self._known is None:
-            self._known = sources_with_one_root(self._query)
+            self._known = sources_with_one_root(self._query, self._numbers)
             if self._known is None:
                 if not self._query.isActive or time.monotonic() > deadline:
                     return []
