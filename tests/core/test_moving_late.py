@@ -13,7 +13,6 @@ from tests.core.test_moving import SPEC, lose, running
 from tracker.core.log import (
     DeletePipeline,
     EndMove,
-    Joined,
     KeepPart,
     LeaveNode,
     MovePipeline,
@@ -399,20 +398,6 @@ def over_at(cluster: Cluster, shard: int) -> tuple[int, ...]:
     """The homes that have logged their last of the pipeline that was deleted, as far as a shard has heard."""
     ended = inside.pipelines(cluster.processes[shard]).ended.get("p")
     return () if ended is None else ended.over_at
-
-
-def test_what_a_node_knows_of_one_that_was_deleted_is_not_lost_by_one_in_another_group() -> None:
-    made = Deployment(1, 1)
-    here, there = made.groups
-    made.register(SPEC, 1)
-    for _ in range(3):
-        before = there.node(SPEC, "worker")
-    before.commit()
-    made.delete("p", 1)
-    made.place("p", 0)
-    made.register(SPEC, 0)
-    again = here.join("worker", known_incarnation=before.key.incarnation, known_ticks=1)
-    assert isinstance(again, Joined), again
 
 
 def test_a_shard_that_had_registered_one_which_has_gone_may_leave_after_a_restart() -> None:
