@@ -43,6 +43,12 @@ class Relay:
         with self._changed:
             assert self._changed.wait_for(lambda: text in self._held, timeout_s), "nothing comes"
 
+    @property
+    def held(self) -> bytes:
+        """What was to go up, and is held back."""
+        with self._changed:
+            return self._held
+
     def lose(self) -> None:
         """What is held back is lost, and the connections with it; new ones are passed on."""
         with self._changed:
