@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b, sha1
 from typing import Any
+from uuid import uuid4
 
 import redis
 from redis.exceptions import (
@@ -112,7 +113,7 @@ class RedisStore:
     # --- reading ----------------------------------------------------------------------------------
 
     def load(self, epoch: int) -> Stored:
-        self._run(scripts.SNAPSHOT_PIECE, [self._meta, self._spare()], [epoch], wait=False)
+        self._begin_snapshot(epoch)
         with self._errors("read"):
             server = self._server()
             *range_, found = server.hmget(self._meta, ["base", "last", "format"])
@@ -128,10 +129,6 @@ class RedisStore:
     def _current(self) -> str:
         with self._errors("read"):
             return (self._server().hget(self._meta, "snapshot") or b"").decode()
-
-    def _spare(self) -> str:
-        """The list that holds no snapshot that counts."""
-        return self._snapshots["b" if self._current() == "a" else "a"]
 
     def _snapshot(self) -> tuple[int, bytes] | None:
         current = self._current()
@@ -184,17 +181,23 @@ class RedisStore:
         self, epoch: int, position: int, snapshot: bytes, level: int = OLDEST_LEVEL
     ) -> None:
         self._check_promises()
-        current = self._current()
-        name = "b" if current == "a" else "a"
+        name, attempt = self._begin_snapshot(epoch)
         new, old = self._snapshots[name], self._snapshots["a" if name == "b" else "b"]
-        self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], [epoch], wait=False)
         pieces = range(0, len(snapshot), SNAPSHOT_PIECE_BYTES)
         for start in pieces:
             piece = snapshot[start : start + SNAPSHOT_PIECE_BYTES]
-            self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], [epoch, piece], wait=False)
+            arguments = [epoch, name, attempt, piece]
+            self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], arguments, wait=False)
         keys = [self._meta, self._log, new, old]
-        self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces), level])
+        self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces), level, attempt])
         self._known_last = max(self._known_last, position)
+
+    def _begin_snapshot(self, epoch: int) -> tuple[str, str]:
+        """Empties the list that holds no snapshot that counts; returns which it is, and the name of the attempt."""
+        name, attempt = "b" if self._current() == "a" else "a", uuid4().hex
+        keys = [self._meta, self._snapshots[name]]
+        self._run(scripts.SNAPSHOT_PIECE, keys, [epoch, name, attempt], wait=False)
+        return name, attempt
 
     def weakened(self) -> str:
         with self._errors("asked"):
@@ -255,6 +258,10 @@ class RedisStore:
                 raise LogShortened(rest[0].decode())
             case "GAP":
                 raise StoreError(f"{self._where}: records must continue at {int(rest[0])}")
+            case "LATE":
+                raise StoreUnavailable(
+                    f"{self._where}: another attempt at the snapshot has come between; it is written again"
+                )
             case "FORMAT":
                 check_format(self._where, _format_number(rest[0]))
         raise StoreError(

@@ -7,7 +7,8 @@ The keys of a shard, all under one hash tag so that a cluster keeps them togethe
                                           lease_until_ms of the newest owner; base and last (the log
                                           holds the records base+1 to last); commit (of the last
                                           one: to know it again); snapshot (a, b or empty) and
-                                          snapshot_position; missing (what was found lost)
+                                          snapshot_position; writing (which attempt at a snapshot is
+                                          under way); missing (what was found lost)
     lowmark:{NAMESPACE:SHARD}:log         list: the records base+1 to last
     lowmark:{NAMESPACE:SHARD}:snapshot:a  list: the newest snapshot in pieces, or the one that is
     lowmark:{NAMESPACE:SHARD}:snapshot:b  being written
@@ -128,22 +129,31 @@ redis.call('HSET', meta, 'commit', digest, 'last', string.format('%.0f', last + 
     + _RAISE_FORMAT
 )
 
-# KEYS: meta, the list. ARGV: epoch, then a piece of the snapshot, or nothing to begin anew.
+# KEYS: meta, the list. ARGV: epoch, a or b, the name of the attempt, then a piece of the snapshot, or nothing to begin
+# anew. What is sent may come late, when its owner has given it up and written another one.
 SNAPSHOT_PIECE = (
     _OWNER
     + """
-if #ARGV == 1 then redis.call('UNLINK', KEYS[2]) else redis.call('RPUSH', KEYS[2], ARGV[2]) end
+local attempt, piece = ARGV[3], ARGV[4]
+if get('snapshot') == ARGV[2] or (piece and get('writing') ~= attempt) then return {'LATE'} end
+if piece then
+  redis.call('RPUSH', KEYS[2], piece)
+else
+  redis.call('UNLINK', KEYS[2])
+  redis.call('HSET', meta, 'writing', attempt)
+end
 return {'OK'}
 """
 )
 
-# KEYS: meta, log, the new list, the old list. ARGV: epoch, position, a or b, number of pieces, feature level.
+# KEYS: meta, log, the new list, the old list. ARGV: epoch, position, a or b, number of pieces, feature level, the name of
+# the attempt.
 SNAPSHOT_DONE = (
     _OWNER
     + """
-if redis.call('LLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'SHORT', get('last') or '0'} end
-local position, level = tonumber(ARGV[2]), ARGV[5]
-redis.call('HSET', meta, 'snapshot', ARGV[3], 'snapshot_position', ARGV[2])
+local position, level, attempt = tonumber(ARGV[2]), ARGV[5], ARGV[6]
+if get('writing') ~= attempt or redis.call('LLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'LATE'} end
+redis.call('HSET', meta, 'snapshot', ARGV[3], 'snapshot_position', ARGV[2], 'writing', '')
 redis.call('UNLINK', KEYS[4])
 if position > number('base') then
   redis.call('LTRIM', KEYS[2], string.format('%.0f', position - number('base')), -1)
