@@ -190,7 +190,7 @@ def test_a_lease_keeps_others_away_until_it_is_released(reopen: Reopen) -> None:
     assert 0 < lease.remaining_ms <= LONG_MS
     owner.commit(epoch, [(1, b"one")])  # who was refused has changed nothing
     owner.release(epoch)
-    assert other.acquire("b", lease_ms=LONG_MS) == epoch + 1
+    assert other.acquire("b", lease_ms=LONG_MS) > epoch
 
 
 def test_a_lease_ends_by_itself_and_whoever_comes_then_fences_its_owner(reopen: Reopen) -> None:
@@ -211,14 +211,14 @@ def test_the_lease_of_an_owner_that_is_known_to_be_gone_does_not_count(reopen: R
     other = reopen()
     with pytest.raises(Held):
         other.acquire("b", lease_ms=LONG_MS, replaces=gone - 1)
-    assert other.acquire("b", lease_ms=LONG_MS, replaces=gone) == gone + 1
+    assert other.acquire("b", lease_ms=LONG_MS, replaces=gone) > gone
     with pytest.raises(Held):  # it has been replaced: this is about nobody now
         reopen().acquire("c", lease_ms=LONG_MS, replaces=gone)
 
 
 def test_an_owner_that_starts_again_does_not_wait_for_its_own_lease(reopen: Reopen) -> None:
     first = reopen().acquire("a", lease_ms=LONG_MS)
-    assert reopen().acquire("a", lease_ms=LONG_MS) == first + 1
+    assert reopen().acquire("a", lease_ms=LONG_MS) > first
 
 
 @SURVIVES
@@ -481,7 +481,7 @@ def test_a_store_of_another_versions_format_is_refused_by_name_and_left_alone(
     reopen: Reopen, rewrite_format: RewriteFormat, number: int, url: str
 ) -> None:
     store = reopen()
-    store.acquire("a", lease_ms=LONG_MS)
+    epoch = store.acquire("a", lease_ms=LONG_MS)
     rewrite_format(number)
     told = f"has format {number}, this version reads formats {OLDEST_LEVEL} to {NEWEST_LEVEL}; use the version"
     with pytest.raises(StoreError, match=told):
@@ -490,7 +490,7 @@ def test_a_store_of_another_versions_format_is_refused_by_name_and_left_alone(
         store.acquire("a")  # opened before it was raised
     with closing(open_leases(url)) as leases:
         lease = leases.read(SHARD)
-    assert lease is not None and (lease.epoch, lease.owner) == (1, "a"), "of any format"
+    assert lease is not None and (lease.epoch, lease.owner) == (epoch, "a"), "of any format"
 
 
 @SURVIVES

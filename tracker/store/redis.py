@@ -102,7 +102,9 @@ class RedisStore:
 
     def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         more = [] if address is None else [address]
-        self._run(scripts.RENEW, [self._meta], [epoch, lease_ms, *more], wait=False)
+        self._run(
+            scripts.RENEW, [self._meta], [epoch, lease_ms, self._known_last, *more], wait=False
+        )
 
     def release(self, epoch: int) -> None:
         try:
@@ -248,6 +250,8 @@ class RedisStore:
             case "OK":
                 return rest
             case "FENCED":
+                if rest[1] and int(rest[1]) < self._known_last:
+                    raise self._shortened(int(rest[1]))  # whoever came next did not find all
                 raise Fenced(f"{self._where} has a newer owner: epoch {int(rest[0])}")
             case "HELD":
                 owner, address = rest[1].decode(), rest[2].decode()

@@ -4,8 +4,9 @@ The keys of a shard, all under one hash tag so that a cluster keeps them togethe
 (NAMESPACE and SHARD as given; `lowmark:{production:0}:log`, say):
 
     lowmark:{NAMESPACE:SHARD}:meta        hash: format (`tracker.store.format`); epoch, owner, address, lease_ms and
-                                          lease_until_ms of the newest owner; base and last (the log
-                                          holds the records base+1 to last); commit (of the last
+                                          lease_until_ms of the newest owner, and began (its epoch,
+                                          and the last record when it came); base and last (the
+                                          log holds the records base+1 to last); commit (of the last
                                           one: to know it again); snapshot (a, b or empty) and
                                           snapshot_position; writing (which attempt at a snapshot is
                                           under way); missing (what was found lost)
@@ -47,7 +48,10 @@ _OWNER = (
     _META
     + """
 local epoch = tonumber(ARGV[1])
-if number('epoch') > epoch then return {'FENCED', get('epoch')} end
+if number('epoch') > epoch then
+  local of, began = string.match(get('began') or '', '^(%d+) (%d+)$')
+  return {'FENCED', get('epoch'), of == get('epoch') and began or ''}
+end
 """
     + _FORMAT
     + """
@@ -65,7 +69,8 @@ return {'OK'}
 """
 
 # ARGV: owner, lease_ms, an epoch whose lease does not count, the least epoch to give. Answers OK, epoch,
-# last.
+# last. An epoch is larger than the one before, and not smaller than the time: a server that has forgotten who acquired the
+# shard last, since it has failed over to a replica that lacked that, gives none again.
 ACQUIRE = (
     _META
     + _FORMAT
@@ -76,9 +81,9 @@ if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1]
     and number('epoch') ~= tonumber(ARGV[3]) then
   return {'HELD', get('epoch'), get('owner'), get('address'), tostring(left)}
 end
-local epoch = string.format('%.0f', math.max(number('epoch') + 1, tonumber(ARGV[4])))
+local epoch = string.format('%.0f', math.max(number('epoch') + 1, tonumber(ARGV[4]), now_ms))
 redis.call('HSET', meta, 'format', tostring(format), 'epoch', epoch, 'owner', ARGV[1], 'address', '',
-  'lease_ms', ARGV[2], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
+  'began', epoch .. ' ' .. (get('last') or '0'), 'lease_ms', ARGV[2], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
 return {'OK', epoch, get('last') or '0'}
 """
 )
@@ -94,13 +99,14 @@ return {'OK', get('epoch') or '0', get('owner') or '', get('address') or '',
 """
 )
 
-# ARGV: epoch, lease_ms, and an address, if there is another one.
+# ARGV: epoch, lease_ms, the last position that the owner knows to be there, and an address, if there is another one.
 RENEW = (
     _OWNER
     + """
+if number('last') < tonumber(ARGV[3]) then return {'SHORT', get('last') or '0'} end
 redis.call('HSET', meta, 'lease_ms', ARGV[2],
   'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
-if ARGV[3] then redis.call('HSET', meta, 'address', ARGV[3]) end
+if ARGV[4] then redis.call('HSET', meta, 'address', ARGV[4]) end
 return {'OK'}
 """
 )
