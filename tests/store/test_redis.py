@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ import pytest
 from tests.cluster.redis_server import STRICT, RedisServer
 from tests.waits import HANG_S, until
 from tracker.client.ports import free_ports
-from tracker.store import LogShortened, Store, StoreError, StoreUnavailable, open_store, shown_store
+from tracker.store import (
+    LogShortened,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    open_leases,
+    open_store,
+    shown_store,
+)
 
 Start = Callable[..., RedisServer]
 
@@ -338,3 +347,45 @@ def test_a_server_without_room_loses_nothing_and_goes_on_when_there_is_room(star
     store.commit(epoch, [(2, b"two")])
     assert [record for _, record in store.load(epoch).records] == [b"one", b"two"]
     store.close()
+
+
+def test_a_cluster_that_does_not_serve_a_shard_now_is_away(start: Start) -> None:
+    """As while one of its servers is replaced: who waits for a shard goes on to wait."""
+    bus = str(free_ports(1)[0])
+    server = start([*STRICT, "--cluster-enabled", "yes", "--cluster-port", bus])
+    with server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        until(lambda: "ok" in str(client.execute_command("CLUSTER INFO")["cluster_state"]))
+        store = open_store(server.url, 0)
+        epoch = store.acquire("a")
+        client.execute_command("CLUSTER", "DELSLOTSRANGE", 0, 16383)
+        until(lambda: "fail" in str(client.execute_command("CLUSTER INFO")["cluster_state"]))
+        _is_away(server.url, store, epoch)
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        until(lambda: "ok" in str(client.execute_command("CLUSTER INFO")["cluster_state"]))
+    store.commit(epoch, [(1, b"one")])
+    store.close()
+
+
+def test_a_replica_that_lacks_its_primary_is_away(start: Start) -> None:
+    """As what an address leads to for a while, when a primary has died."""
+    primary = start()
+    replica = start(
+        [*STRICT, "--replicaof", "127.0.0.1", str(primary.port), "--replica-serve-stale-data", "no"]
+    )
+    store = open_store(replica.url, 0)
+    with replica.client() as client:
+        until(lambda: client.info("replication")["master_link_status"] == "up")
+        primary.kill()
+        until(lambda: client.info("replication")["master_link_status"] == "down")
+        _is_away(replica.url, store, 1)
+    store.close()
+
+
+def _is_away(url: str, store: Store, epoch: int) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be"):
+        store.commit(epoch, [(1, b"one")])
+    with pytest.raises(StoreUnavailable, match="cannot be"):
+        open_store(url, 0).acquire("b")
+    with closing(open_leases(url)) as leases:
+        assert leases.read(0) is None and leases.shards() == []
