@@ -370,11 +370,10 @@ def test_a_cluster_that_does_not_serve_a_shard_now_is_away(start: Start) -> None
 def test_a_replica_that_lacks_its_primary_is_away(start: Start) -> None:
     """As what an address leads to for a while, when a primary has died."""
     primary = start()
-    replica = start(
-        [*STRICT, "--replicaof", "127.0.0.1", str(primary.port), "--replica-serve-stale-data", "no"]
-    )
+    replica = start([*STRICT, "--replicaof", "127.0.0.1", str(primary.port)])
     store = open_store(replica.url, 0)
     with replica.client() as client:
+        client.config_set("replica-serve-stale-data", "no")
         until(lambda: client.info("replication")["master_link_status"] == "up")
         primary.kill()
         until(lambda: client.info("replication")["master_link_status"] == "down")

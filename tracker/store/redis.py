@@ -17,13 +17,16 @@ from uuid import uuid4
 
 import redis
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
+    ClusterDownError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 
 from tracker.core.model.levels import OLDEST_LEVEL
@@ -47,11 +50,12 @@ SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
 PAGE_RECORDS = 2_000
 """Records that one answer brings when a log is read."""
 
-_PASSING = (
-    "LOADING", "BUSY", "OOM", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK",
-    "TRYAGAIN", "NOREPLICAS", "UNKILLABLE",
+_PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "UNKILLABLE")
+"""The first words of errors of a server that cannot now; others have classes, and have lost that word."""
+_PASSING_KINDS = (
+    AskError, ClusterDownError, NoScriptError, OutOfMemoryError, ReadOnlyError, TryAgainError,
 )  # fmt: skip
-"""Errors of a server that cannot now, or is not the right one now."""
+"""... and of one that is not the right one now: also MOVED and MASTERDOWN, which are kinds of these."""
 
 
 class RedisStore:
@@ -320,8 +324,7 @@ class RedisStore:
     def _as_store_error(self, what: str, error: RedisError) -> StoreError:
         if isinstance(error, AuthenticationError | NoPermissionError):
             return StoreError(f"{self._where} cannot be {what}: {error}; check the login")
-        passing = not isinstance(error, ResponseError)
-        passing = passing or isinstance(error, OutOfMemoryError | ReadOnlyError)
+        passing = not isinstance(error, ResponseError) or isinstance(error, _PASSING_KINDS)
         passing = passing or str(error).startswith(_PASSING)
         name = "OOM: " if isinstance(error, OutOfMemoryError) else ""
         kind = StoreUnavailable if passing else StoreError
