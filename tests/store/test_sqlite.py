@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.waits import HANG_S
-from tracker.store import SqliteStore, StoreError, open_store
+from tracker.store import SqliteStore, StoreError, StoreUnavailable, open_store
 from tracker.store import sqlite as sqlite_store
+from tracker.store.mark import read_mark
 
 CRASH_IN_COMMIT = """
 import os, sys
@@ -191,3 +192,25 @@ def test_a_log_that_was_given_its_size_is_read_as_far_as_it_was_written(tmp_path
     assert list(copied.load(epoch).records) == [(1, b"one"), (2, b"two"), (3, b"three")]
     copied.commit(epoch, [(4, b"four")])
     copied.close()
+
+
+def test_a_commit_that_could_not_be_looked_at_is_made_again_and_is_there_once(
+    tmp_path: Path,
+) -> None:
+    """It is in the log, and its owner has not heard so: a directory on the way to it was moved away for a moment."""
+    folder, aside = tmp_path / "stores", tmp_path / "aside"
+    store = SqliteStore(folder / "s.db", 0)
+    epoch = store.acquire("a")
+    store.commit(epoch, [(1, b"one")])
+    folder.rename(aside)
+    folder.write_text("in the way")
+    with pytest.raises(StoreUnavailable, match="cannot be looked at"):
+        store.commit(epoch, [(2, b"two")])
+    folder.unlink()
+    aside.rename(folder)
+    store.commit(epoch, [(2, b"two")])
+    store.commit(epoch, [(3, b"three")])
+    assert [position for position, _ in store.load(epoch).records] == [1, 2, 3]
+    mark = read_mark(folder / "s.db")
+    assert mark is not None and mark.position == 3
+    store.close()
