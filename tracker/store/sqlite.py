@@ -218,7 +218,7 @@ class SqliteStore:
             self._known_last, self._lease_ms = self._last(), lease_ms
             identity = self._identify()
         self._open_mark(identity)
-        self._move_mark(epoch, sync=True)
+        self._move_mark(epoch, self._known_last, sync=True)
         return epoch
 
     def _identify(self) -> str:
@@ -244,15 +244,16 @@ class SqliteStore:
                 f"the mark of store {self.path} cannot be opened: {error}"
             ) from error
 
-    def _move_mark(self, epoch: int, *, sync: bool = False) -> None:
-        """What was committed is durable, where whoever opens the store next will look for it. Raises
-        LogShortened if it is not."""
+    def _move_mark(self, epoch: int, last: int, *, sync: bool = False) -> None:
+        """What was committed, up to `last`, is durable, where whoever opens the store next will look for it. Raises
+        LogShortened if it is not; StoreUnavailable if that cannot be told: then it is not known here either."""
         if foreign := self._foreign():
             raise LogShortened(
-                f"{foreign} Records up to {self._known_last} were committed to what is gone. {ADVICE}"
+                f"{foreign} Records up to {last} were committed to what is gone. {ADVICE}"
             )
+        self._known_last = last
         if self._mark is not None:
-            self._mark.move(epoch, self._known_last)
+            self._mark.move(epoch, last)
             if sync:
                 self._mark.sync()
 
@@ -321,8 +322,7 @@ class SqliteStore:
             return
         if level > self._format or not self._append_at_once(epoch, batch):
             self._append(epoch, batch, level)
-        self._known_last = batch[-1][0]
-        self._move_mark(epoch)
+        self._move_mark(epoch, batch[-1][0])
 
     def _append_at_once(self, epoch: int, batch: list[tuple[int, bytes]]) -> bool:
         """A group commit of few records as one statement, which is a transaction by itself and writes
@@ -383,8 +383,7 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", (position, snapshot)
             )
             self._db.execute("DELETE FROM log WHERE position <= ?", (position,))
-        self._known_last = max(self._known_last, position)
-        self._move_mark(epoch, sync=True)
+        self._move_mark(epoch, max(self._known_last, position), sync=True)
 
     def weakened(self) -> str:
         return ""
