@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.waits import HANG_S
-from tracker.store import SqliteStore, StoreError, StoreUnavailable, open_store
+from tracker.store import SqliteStore, StoreDamaged, StoreError, StoreUnavailable, open_store
 from tracker.store import sqlite as sqlite_store
 from tracker.store.mark import read_mark
 
@@ -213,4 +213,17 @@ def test_a_commit_that_could_not_be_looked_at_is_made_again_and_is_there_once(
     assert [position for position, _ in store.load(epoch).records] == [1, 2, 3]
     mark = read_mark(folder / "s.db")
     assert mark is not None and mark.position == 3
+    store.close()
+
+
+def test_a_snapshot_that_is_larger_than_sqlite_takes_is_no_damage(tmp_path: Path) -> None:
+    """Some thirty million open cells: the log goes on without it, and its owner with the log."""
+    store = SqliteStore(tmp_path / "s.db", 0)
+    epoch = store.acquire("a")
+    store.commit(epoch, [(1, b"one")])
+    with pytest.raises(StoreError, match=r"1000000001 bytes.*limit is 1000000000") as said:
+        store.write_snapshot(epoch, 1, bytes(1_000_000_001))
+    assert not isinstance(said.value, StoreDamaged)
+    store.commit(epoch, [(2, b"two")])
+    assert [position for position, _ in store.load(epoch).records] == [1, 2]
     store.close()
