@@ -62,6 +62,8 @@ CREATE TABLE snapshot (only INTEGER PRIMARY KEY CHECK (only = 1), position INTEG
 """
 _WRITE_VERSION_AT, _NEWEST_WRITE_VERSION = 18, b"\2"
 """In the header of a file (https://www.sqlite.org/fileformat.html)."""
+_ROW_BYTES = 1024
+"""What a row takes beside the one large value in it, at most: both have the limit of a value together."""
 _ROWS = 64
 """Records that one statement writes, at most."""
 
@@ -378,6 +380,12 @@ class SqliteStore:
     def write_snapshot(
         self, epoch: int, position: int, snapshot: bytes, level: int = OLDEST_LEVEL
     ) -> None:
+        most = self._db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - _ROW_BYTES
+        if len(snapshot) > most:
+            raise StoreError(
+                f"store {self.path}: a snapshot of {len(snapshot)} bytes is not written, SQLite's limit is {most}; the log "
+                "grows without it: let fewer pipelines share a tracker, or add shards"
+            )
         with self._write(epoch, level):
             self._db.execute(
                 "INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", (position, snapshot)
