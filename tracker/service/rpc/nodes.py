@@ -17,7 +17,7 @@ from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import Bucket, Quotas
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
-from tracker.service.tasks import end
+from tracker.service.tasks import end, unless
 from tracker.wire.grpc_options import MAX_TICK_BYTES, MAX_TICKS_PER_MESSAGE
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
 from tracker.wire.pipelines import spec_to_pb
@@ -46,6 +46,8 @@ class TickStream:
         self.ended_by: Refusal | None = None
         self.failure: Exception | None = None
         """What kept a tick from being taken that was no refusal: a fault of ours."""
+        self.overflows = asyncio.Event()
+        """Set when the node leaves too many answers unread: the one that is being written may never be taken."""
         self._unanswered: set[int] = set()
         """Ticks handed over, and not refused. Those up to the last durable one stay for a while."""
         self._last_durable = 0
@@ -128,6 +130,7 @@ class TickStream:
                 f"the node has left {len(self._others)} answers unread, the limit is "
                 f"{MAX_UNANSWERED}; read the stream while ticks are sent",
             )
+            self.overflows.set()
         self._news.set()
 
     def wake(self) -> None:
@@ -233,14 +236,7 @@ class NodeServicer:
         reading = asyncio.ensure_future(self._read(requests, stream))
         reading.add_done_callback(lambda _: stream.wake())
         try:
-            # A node that has sent all may close its half: what it handed over is still answered.
-            while stream.goes_on and not (reading.done() and stream.answered):
-                for message in await stream.next_messages():
-                    await context.write(message)
-                    if message.WhichOneof("message") == "committed":
-                        failpoint("acknowledge-after")
-                if reading.done() and reading.exception() is not None:
-                    break
+            await unless(stream.overflows, self._tell(stream, reading, context))
             if stream.failure is not None:
                 raise stream.failure
             if stream.ended_by is None:
@@ -258,6 +254,19 @@ class NodeServicer:
                 # Sent away because shards change: its new home takes it up no sooner.
                 await self._engine.taken_up()
             raise Refused.of(ended)
+
+    async def _tell(
+        self, stream: TickStream, reading: asyncio.Future[None], context: Context
+    ) -> None:
+        """Writes what becomes of a node's ticks. A node that has sent all may close its half: what it handed over is
+        still answered."""
+        while stream.goes_on and not (reading.done() and stream.answered):
+            for message in await stream.next_messages():
+                await context.write(message)
+                if message.WhichOneof("message") == "committed":
+                    failpoint("acknowledge-after")
+            if reading.done() and reading.exception() is not None:
+                break
 
     async def _read(
         self,
@@ -315,6 +324,8 @@ class NodeServicer:
         goes by the order of what is refused."""
         taken: list[m.SubmitTick] = []
         for tick in ticks:
+            if not stream.goes_on:
+                return
             try:
                 taken.append(m.SubmitTick(stream, tick.number, _content(tick)))
             except Refused as refused:
