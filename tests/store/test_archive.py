@@ -46,6 +46,20 @@ def test_from_a_file_into_redis_and_back_nothing_changes(tmp_path: Path) -> None
         server.discard()
 
 
+def test_what_a_shard_has_begun_with_before_its_first_record_goes_along(tmp_path: Path) -> None:
+    """A newcomer's store begins with what its peer has handed out; any other, with how many shards there were."""
+    source, target = MemoryStore(), open_store(f"sqlite:{tmp_path / 'b'}", 2)
+    epoch = source.acquire("newcomer")
+    source.write_snapshot(epoch, 0, b"the state of a peer")
+    source.commit(epoch, [(1, b"one"), (2, b"two")])
+    export_stores({2: source}, tmp_path / "out")
+    import_stores({2: target}, tmp_path / "out")
+    stored = target.load(target.acquire("next"))
+    assert stored.snapshot == (0, b"the state of a peer")
+    assert list(stored.records) == [(1, b"one"), (2, b"two")]
+    target.close()
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
