@@ -33,8 +33,8 @@ _BEYOND_NUMBERS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What an archive holds of a shard: its number, its last epoch, the position of its snapshot (0:
-    there is none) and the number of records after it."""
+    """What an archive holds of a shard: its number, its last epoch, the position of its snapshot (0: before the first
+    record) and its length (0: there is none), and the number of records after it."""
 
     shard: int
     epoch: int
@@ -248,7 +248,7 @@ def _need_empty(shard: int, owned: _Owned) -> None:
 def _fill(contents: Contents, file: BinaryIO, owned: _Owned) -> None:
     store, epoch = owned.stores[contents.shard], owned.epochs[contents.shard]
     snapshot = file.read(contents.snapshot_bytes)
-    if contents.snapshot_position:
+    if contents.snapshot_bytes:
         store.write_snapshot(epoch, contents.snapshot_position, snapshot, contents.format)
     batch: list[tuple[int, bytes]] = []
     for number in range(contents.records):
