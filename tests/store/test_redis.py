@@ -112,6 +112,23 @@ def test_a_server_that_is_weakened_later_takes_no_commit_until_that_is_corrected
     allowing.close()
 
 
+def test_a_server_that_does_not_sync_while_it_rewrites_its_file_is_refused(start: Start) -> None:
+    """It begins to by itself, when the file has grown."""
+    option = "no-appendfsync-on-rewrite"
+    server = start([*STRICT, f"--{option}", "yes"])
+    with pytest.raises(StoreError, match=rf"{option} is yes, not no.*allow={option}"):
+        open_store(server.url, 0).acquire("a")
+    works(f"{server.url}?allow={option}")
+
+
+def test_a_primary_that_may_be_cut_off_from_its_replicas_for_good_is_refused(start: Start) -> None:
+    """A lag of 0 turns the number off."""
+    least = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "0"]
+    server = start([*STRICT, *least])
+    with pytest.raises(StoreError, match=r"min-replicas-max-lag is 0.*allow=min-replicas-to-write"):
+        open_store(f"{server.url}?replicas=1&allow=replicas", 0).acquire("a")
+
+
 def test_replicas_are_asked_for_by_number_and_refused_where_there_are_less(start: Start) -> None:
     server = start()
     with pytest.raises(StoreError, match="0 replicas are connected, 1 are asked for"):
