@@ -397,7 +397,7 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
     try:
         config = {
             name: str(value)
-            for pattern in ("append*", "maxmemory*", "min-*-to-write")
+            for pattern in ("append*", "no-append*", "maxmemory*", "min-*")
             for name, value in server.config_get(pattern).items()
         }
     except (NoPermissionError, ResponseError) as error:
@@ -407,6 +407,8 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
         found["appendonly"] = f"appendonly is {config.get('appendonly')}, not yes"
     if config.get("appendfsync") != "always":
         found["appendfsync"] = f"appendfsync is {config.get('appendfsync')}, not always"
+    if config.get("no-appendfsync-on-rewrite", "no") != "no":
+        found["no-appendfsync-on-rewrite"] = "no-appendfsync-on-rewrite is yes, not no"
     if config.get("maxmemory-policy") != "noeviction":
         found["maxmemory-policy"] = (
             f"maxmemory-policy is {config.get('maxmemory-policy')}, not noeviction"
@@ -415,6 +417,10 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
     if int(least) < url.replicas:
         found["min-replicas-to-write"] = (
             f"min-replicas-to-write is {least}, {url.replicas} replicas are asked for"
+        )
+    elif url.replicas and config.get("min-replicas-max-lag") == "0":
+        found["min-replicas-to-write"] = (
+            f"min-replicas-max-lag is 0, by which min-replicas-to-write of {least} counts for nothing"
         )
     return found
 

@@ -31,8 +31,8 @@ SCHEMES = (
     "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
 )  # fmt: skip
 WEAKNESSES = (
-    "version", "appendonly", "appendfsync", "maxmemory-policy", "replicas",
-    "min-replicas-to-write", "unchecked",
+    "version", "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy",
+    "replicas", "min-replicas-to-write", "unchecked",
 )  # fmt: skip
 """What may be allowed by name; `unchecked`: a server that does not let itself be asked."""
 TIMEOUT_MS = 5_000
