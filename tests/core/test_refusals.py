@@ -371,3 +371,18 @@ def test_a_process_with_much_unconfirmed_says_that_it_is_congested() -> None:
     assert front.durable == front.last, "what was accepted is acknowledged all the same"
     cluster.reconnect()
     assert not process.congested
+
+
+def test_a_process_with_few_large_ticks_unconfirmed_says_that_it_is_congested() -> None:
+    """Else a shard that is away for an hour fills the memory of all others."""
+    front = begun(SPEC, ProcessConfig(max_unconfirmed_bytes=50_000))
+    cluster = front.cluster
+    process = cluster.processes[front.home]
+    cluster.held = {(front.home, 1 - front.home)}
+    for number in range(5):
+        front.commit(units_created=[Unit(0, f"{number}" * 1_000 + f"{n}", 200) for n in range(10)])
+        assert process.congested == (number >= 4)
+    cluster.restart(front.home)
+    assert cluster.processes[front.home].congested, "what it has recovered counts"
+    cluster.reconnect()
+    assert not cluster.processes[front.home].congested

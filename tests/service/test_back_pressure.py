@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
+import pytest
+
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import types_pb2 as pb
 from tests.service.serving import config, serving
@@ -14,12 +16,14 @@ from tracker.core import log as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
+from tracker.service import engine
 from tracker.store import MemoryStore
 from tracker.wire.frames import frame_to_pb
 from tracker.wire.grpc_options import MAX_MESSAGE_BYTES, MAX_TICK_BYTES
 
 TICKS = 500
 LIMIT = 40
+LARGE_BYTES = 101_000
 
 
 class GatedStore(MemoryStore):
@@ -29,9 +33,12 @@ class GatedStore(MemoryStore):
         super().__init__()
         self.open = threading.Event()
         self.open.set()
+        self.sizes: list[int] = []
+        """Of the group commits, in bytes."""
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = 1) -> None:
         assert self.open.wait(HANG_S)
+        self.sizes.append(sum(len(record) for _, record in records))
         super().commit(epoch, records, level)
 
 
@@ -56,6 +63,53 @@ async def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
         await sending
         while (await ticks.answer()).committed.number < TICKS:
             pass
+
+
+async def test_a_node_whose_ticks_are_large_is_read_no_further_than_so_many_bytes() -> None:
+    """Of a tick of 32 MiB a thousandth of the records that may wait would be as much as a process may have."""
+    store = GatedStore()
+    bounded = config(process=ProcessConfig(max_backlog_bytes=LIMIT * LARGE_BYTES))
+    async with serving(bounded, store) as served:
+        process, ticks = served.server.engine.process, await served.ticks()
+        store.open.clear()
+
+        async def send() -> None:
+            for number in range(1, 3 * LIMIT + 1):
+                await ticks.send(number, large())
+
+        sending = asyncio.ensure_future(send())
+        await until_async(lambda: not process.takes_ticks)
+        for _ in range(50):
+            await served.pipelines.ListShards(pipeline_pb.ListShardsRequest(), timeout=HANG_S)
+            assert LIMIT - 2 <= process.position - process.committed <= LIMIT + 1
+        store.open.set()
+        await sending
+        while (await ticks.answer()).committed.number < 3 * LIMIT:
+            pass
+
+
+async def test_what_has_gathered_is_written_in_pieces_that_a_store_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Redis server ends a connection by which a gibibyte comes at once, and at each later attempt."""
+    monkeypatch.setattr(engine, "MAX_BYTES_PER_COMMIT", 5 * LARGE_BYTES)
+    store = GatedStore()
+    async with serving(config(), store) as served:
+        process, ticks = served.server.engine.process, await served.ticks()
+        store.open.clear()
+        for number in range(1, LIMIT + 1):
+            await ticks.send(number, large())
+        await until_async(lambda: process.position - process.committed >= LIMIT)
+        store.sizes.clear()
+        store.open.set()
+        while (await ticks.answer()).committed.number < LIMIT:
+            pass
+    assert store.sizes and max(store.sizes) <= 5 * LARGE_BYTES
+
+
+def large() -> pb.TickContent:
+    """A tick of about so many bytes."""
+    return pb.TickContent(units_created=[pb.Unit(segment=0, name="n" * 1_000, slot=1)] * 100)
 
 
 async def test_a_tick_over_the_limit_is_refused_and_its_number_stays_free() -> None:
