@@ -110,7 +110,7 @@ async def test_a_newcomer_begins_with_its_peers_state_in_a_store_of_any_kind(
         if store != "memory:":  # it comes back as the same shard, by what its store says
             await newcomer.kill()
             again = await owned_by(config)
-            assert (again.shard, again.epoch) == (1, owned.epoch + 1)
+            assert again.shard == 1 and again.epoch > owned.epoch
             newcomer = await serving(config, again)
             await until_async(lambda: counts(server, newcomer))
         await in_thread(lambda: admin.rescale(1))

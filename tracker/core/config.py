@@ -35,6 +35,8 @@ class ProcessConfig:
     max_backlog_records: int = 20_000
     """Records that are not durable yet; from there on the shell must read no more ticks and frames, but
     one tick of each stream, which is being fetched."""
+    max_backlog_bytes: int = 256 * 1024 * 1024
+    """The same, by what they take: a tick may be as large as a thousand others."""
     max_entries_per_frame: int = 512
     max_bytes_per_frame: int = 8 * 1024 * 1024
     """Of entries; a larger one is alone in its frame."""
@@ -45,6 +47,8 @@ class ProcessConfig:
     max_unconfirmed_entries: int = 200_000
     """Entries that some shard has not confirmed; above it the process is congested and the shell
     must not submit more ticks."""
+    max_unconfirmed_bytes: int = 512 * 1024 * 1024
+    """The same, by what they take: all of it is in memory, and in each snapshot, until every shard has it."""
     max_pipelines: int = 10_000
     max_segments: int = 20_000
     """Of all pipelines together: memory may grow by the square of a pipeline's segments, where fronts feed them all."""

@@ -24,6 +24,7 @@ import structlog
 from tracker.core import log as m
 from tracker.core.insight.explain import StoreState
 from tracker.core.log.records import level_raised_by
+from tracker.core.log.sizes import record_bytes
 from tracker.core.log.steps import MembershipStep
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
@@ -52,6 +53,9 @@ from tracker.wire.storage import (
 log = structlog.get_logger(__name__)
 
 MAX_RECORDS_PER_COMMIT = 20_000
+MAX_BYTES_PER_COMMIT = 64 * 1024 * 1024
+"""Of several records. A Redis server ends the connection by which more than a gibibyte comes at once, and does so at each
+attempt."""
 MAX_TAKE_UP_S = 2.0
 """How long a call waits, while shards change, until its node can be taken up; then it is refused, and the
 node asks again."""
@@ -437,8 +441,7 @@ class Engine:
             while self._is_awaited and not self._stopped:
                 if pause_s := self._pace.pause_s():
                     await asyncio.sleep(pause_s)
-                count = min(len(self._unwritten), MAX_RECORDS_PER_COMMIT)
-                batch = [self._unwritten.popleft() for _ in range(count)]
+                batch = self._next_batch()
                 await self._write(batch)
                 if not self._stopped:
                     self.post(m.Committed(batch[-1][0]))
@@ -452,6 +455,16 @@ class Engine:
         finally:
             self._writing = None
         self._write_in_time()
+
+    def _next_batch(self) -> list[tuple[int, m.Record]]:
+        """What one call of the store takes of what has gathered: one record at least."""
+        unwritten, batch, size = self._unwritten, [self._unwritten.popleft()], 0
+        while unwritten and len(batch) < MAX_RECORDS_PER_COMMIT:
+            size += record_bytes(batch[-1][1])
+            if size + record_bytes(unwritten[0][1]) > MAX_BYTES_PER_COMMIT:
+                break
+            batch.append(unwritten.popleft())
+        return batch
 
     @property
     def store_state(self) -> StoreState:

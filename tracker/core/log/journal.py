@@ -23,6 +23,7 @@ from tracker.core.log import (
     Record,
 )
 from tracker.core.log.records import may_change_min_times
+from tracker.core.log.sizes import record_bytes
 from tracker.core.model import durable as d
 
 OfOne = TypeVar("OfOne", PipelineChanged, PipelineRestarted, PipelineDeleted)
@@ -52,6 +53,10 @@ class Journal:
         "what is appended", deque, ahead=True
     )
     """Records that are not durable: position, record, and the request that waits for it."""
+    pending_bytes: int = d.follows("`pending`", ahead=True, default=0)
+    """About what these take."""
+    _sizes: deque[int] = d.follows("`pending`", deque, ahead=True)
+    """... and each of them."""
     unix_ms: int = d.forgotten("it is of the event that is being handled", default=0)
     """The wall clock at that event; 0 where nobody says it. It decides nothing."""
 
@@ -62,6 +67,9 @@ class Journal:
         for it."""
         self.position += 1
         self.pending.append((self.position, record, request))
+        size = record_bytes(record)
+        self._sizes.append(size)
+        self.pending_bytes += size
         self._effects.append(Append(self.position, record, can_wait))
 
     def append_home(self, entry: Entry, request: Hashable | None = None) -> None:
@@ -101,6 +109,7 @@ class Journal:
         """The records that are durable by now and have not taken effect, one after the other."""
         while self.pending and self.pending[0][0] <= position:
             self.committed, record, request = self.pending.popleft()
+            self.pending_bytes -= self._sizes.popleft()
             yield record, request
 
     def apply_home(self, number: int) -> None:
@@ -119,3 +128,4 @@ class Journal:
         """Raises AssertionError where an invariant does not hold."""
         assert self.committed <= self.position
         assert self.home_last <= self.home_appended
+        assert self.pending_bytes == sum(self._sizes) and len(self._sizes) == len(self.pending)

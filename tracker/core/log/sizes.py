@@ -10,11 +10,15 @@ from typing import TypeVar
 
 from tracker.core.log import (
     GroupKnown,
+    HomeEntry,
     KeyProgress,
     KeyTick,
     PipelineChanged,
     PipelineRegistered,
     Placed,
+    ReceivedEntries,
+    Record,
+    Staged,
     TickColumns,
     TickRun,
     Told,
@@ -118,6 +122,25 @@ def known_bytes(known: PipelineKnown) -> int:
 def entry_bytes(entry: Told) -> int:
     """Of a whole entry; the part that a shard gets is not larger. Or of a run as it is told."""
     return ENTRY_BYTES + _long_bytes(entry)
+
+
+def kept_bytes(entry: Told) -> int:
+    """About what an entry takes while it is kept. A tick as it came says that by itself."""
+    if isinstance(entry, KeyTick) and (told := entry.tick.content.told) is not None:
+        return ENTRY_BYTES + len(told)
+    return entry_bytes(entry)
+
+
+def record_bytes(record: Record) -> int:
+    """About what a record takes while it is kept, and in the store."""
+    match record:
+        case HomeEntry():
+            return kept_bytes(record.entry)
+        case ReceivedEntries():
+            return sum(map(kept_bytes, record.entries))
+        case Staged():
+            return sum(staged_bytes((record.node_id, c)) for c in record.contributions)
+    return ENTRY_BYTES
 
 
 def progress_bytes(progress: KeyProgress) -> int:

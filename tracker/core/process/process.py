@@ -249,7 +249,9 @@ class Process(Queries):
     @property
     def is_behind(self) -> bool:
         """Whether so much is not durable yet that no more frames should be submitted."""
-        return self.position - self.committed >= self.config.max_backlog_records
+        config, waiting = self.config, self.position - self.committed
+        is_large = self._journal.pending_bytes >= config.max_backlog_bytes
+        return waiting >= config.max_backlog_records or is_large
 
     @property
     def takes_ticks(self) -> bool:

@@ -10,6 +10,7 @@ from tracker.core.config import ProcessConfig
 from tracker.core.cut.stable import StableCut
 from tracker.core.log import Effect, Entries, EntriesReceived, Entry, Frame, FrameBody, Send, Told
 from tracker.core.log.journal import Journal
+from tracker.core.log.sizes import kept_bytes
 from tracker.core.log.steps import ShardJoining
 from tracker.core.membership.shards import Shards
 from tracker.core.model import durable as d
@@ -47,6 +48,8 @@ class Replication:
     outbox: deque[OutboxEntry] = d.forgotten(_CONFIRMED_AGAIN)
     """Durable own entries that some shard has not confirmed. Invariant: numbers without a gap up to
     `home_last`. Saved as entries: the number and the table of each follow."""
+    outbox_bytes: int = d.forgotten(_CONFIRMED_AGAIN)
+    """About what they take."""
     tables: list[tuple[int, RoutingTable]] = d.survives(
         d.SEQUENCE, own=True, may_lag=_CONFIRMED_AGAIN
     )
@@ -74,6 +77,7 @@ class Replication:
         self.epoch = epoch
         self.links = {other: Link() for other in routing.owning if other != shards.own}
         self.outbox = deque()
+        self.outbox_bytes = 0
         self.tables = [(1, routing)]
         self.parting = set()
         self._run = None
@@ -81,7 +85,9 @@ class Replication:
     @property
     def is_congested(self) -> bool:
         """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
-        return len(self.outbox) > self._config.max_unconfirmed_entries
+        config = self._config
+        is_large = self.outbox_bytes > config.max_unconfirmed_bytes
+        return len(self.outbox) > config.max_unconfirmed_entries or is_large
 
     @property
     def is_alone(self) -> bool:
@@ -93,7 +99,11 @@ class Replication:
     def record(self, entry: OutboxEntry) -> None:
         """An own entry is durable: the others, where there are any, are sent their parts."""
         if self.links or self.outbox or isinstance(entry.entry, ShardJoining):
-            self.outbox.append(entry)
+            self._keep(entry)
+
+    def _keep(self, entry: OutboxEntry) -> None:
+        self.outbox.append(entry)
+        self.outbox_bytes += kept_bytes(entry.entry)
 
     def run_of(self, ticks: Sequence[OutboxEntry]) -> Run:
         """Own entries that follow one another, all plain, as a run. This shard's own part is
@@ -118,7 +128,7 @@ class Replication:
         """Takes up the last entries of the home log."""
         first = self._journal.home_last - len(entries) + 1
         for number, entry in enumerate(entries, first):
-            self.outbox.append(OutboxEntry(number, entry, self.table_of(number)))
+            self._keep(OutboxEntry(number, entry, self.table_of(number)))
 
     def let_go(self) -> bool:
         """Drops the own entries that need not be sent to anyone any more; returns whether there are any."""
@@ -126,7 +136,7 @@ class Replication:
         if not self.outbox or self.outbox[0].number > held:
             return False
         while self.outbox and self.outbox[0].number <= held:
-            self.outbox.popleft()
+            self.outbox_bytes -= kept_bytes(self.outbox.popleft().entry)
         return True
 
     @property
