@@ -174,6 +174,18 @@ def test_tokens_of_others_and_changed_rights_stay(tmp_path: Path) -> None:
     assert entries["client"]["sha256"] != client["sha256"]
 
 
+def test_limits_that_somebody_has_given_to_a_token_stay(tmp_path: Path) -> None:
+    made(tmp_path)
+    path = tmp_path / "tokens" / "tokens.yaml"
+    document = yaml.safe_load(path.read_text())
+    client = next(entry for entry in document["tokens"] if entry["name"] == "client")
+    client |= {"max_segments": 10, "max_nodes": 0}
+    path.write_text(yaml.safe_dump(document))
+    assert made(tmp_path)["tokens"] == "is there"
+    entries = {entry["name"]: entry for entry in yaml.safe_load(path.read_text())["tokens"]}
+    assert (entries["client"]["max_segments"], entries["client"]["max_nodes"]) == (10, 0)
+
+
 @pytest.mark.parametrize(
     ("path", "text", "advice"),
     [
