@@ -38,6 +38,8 @@ RIGHTS: dict[str, dict[str, list[str]]] = {
     "admin": {"*": ["administer"]},
 }
 """Of the tokens that are made, by name."""
+_KEPT = {"pipelines", "max_segments", "max_nodes"}
+"""Of an entry that is there, what others may have changed."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,29}")
 
 
@@ -153,8 +155,8 @@ def _tokens(place: Place, hashes: dict[str, str], peer: bool) -> str:
     entries = [entry for entry in before if entry["name"] not in hashes]
     known = {entry["name"]: entry for entry in before}
     for name, digest in hashes.items():
-        rights = known.get(name, {}).get("pipelines", RIGHTS[name])
-        entry = {"name": name, "sha256": digest, "pipelines": rights}
+        kept = {key: value for key, value in known.get(name, {}).items() if key in _KEPT}
+        entry = {"name": name, "sha256": digest, "pipelines": RIGHTS[name], **kept}
         entries.append(entry | ({"peer": True} if peer and name == "peer" else {}))
     entries.sort(key=lambda entry: str(entry["name"]))
     before.sort(key=lambda entry: str(entry["name"]))
