@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,23 @@ def test_a_token_without_rights_is_made_and_said(tmp_path: Path) -> None:
     parse_tokens(made.stdout.encode(), "what was printed")
     peer = lowmark("credentials", "token", "pod", "--peer", "--out", str(tmp_path / "peer"))
     assert (peer.returncode, peer.stderr) == (0, "")
+
+
+def test_a_file_that_could_not_be_opened_for_a_moment_is_read_at_the_next_look(
+    tmp_path: Path,
+) -> None:
+    """A process whose clients take all that it may have open does not miss that one of them is shut out."""
+    path = tmp_path / "tokens.yaml"
+    path.write_text(entry())
+    tokens = Tokens(str(path))
+    assert tokens.find(SECRET) is not None
+    path.write_text("tokens: []\n")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
+    try:
+        with pytest.raises(InvalidError, match="Too many open files"):
+            tokens.reload()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert tokens.reload()
+    assert tokens.find(SECRET) is None
