@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tracker.client.credentials import file_stamp, read_file
+from tracker.client.credentials import MISSING, file_stamp, read_file
 from tracker.client.yaml_text import load_mapping
 from tracker.errors import Code, InvalidError
 
@@ -128,8 +128,10 @@ class Tokens:
         stamp = file_stamp(self.path)
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
+        if stamp == MISSING:
+            self._stamp = stamp  # said once
         data = read_file(self.path, "the tokens")
+        self._stamp = stamp
         self._tokens = {self._keyed(t.digest): t for t in parse_tokens(data, self.path)}
         return True
 
