@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 from tests.cluster.redis_server import RedisServer
 from tracker.cli.app import app
 from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
-from tracker.store import MemoryStore, Store, StoreError, open_store
+from tracker.service.cluster.owning import mark_gone
+from tracker.store import GONE, MemoryStore, Store, StoreError, open_store
 from tracker.store import format as store_format
 from tracker.store.archive import export_stores, import_stores
+from tracker.store.sqlite import read_lease
 
 
 def filled(url: str, shard: int = 2) -> Store:
@@ -188,3 +190,30 @@ def test_the_command_line_exports_all_shards_and_forgets_none(tmp_path: Path) ->
     assert done.exit_code == 0 and "shard 1, a snapshot of 13 bytes" in done.output, done.output
     done = runner.invoke(app, ["store", "copy", "--store", to, "--shards", "2", "--from", out])
     assert done.exit_code == 0 and "2500 records" in done.output, done.output
+
+
+def test_no_shard_is_forgotten_behind_a_number_that_was_never_one(tmp_path: Path) -> None:
+    """A newcomer was given up before it began, and the next one had the next number."""
+    url, out = f"sqlite:{tmp_path / 'a'}", tmp_path / "all"
+    for shard in (0, 1, 3):
+        filled(url, shard).close()
+    copied = CliRunner().invoke(
+        app, ["store", "copy", "--store", url, "--shards", "2", "--to", str(out)]
+    )
+    assert copied.exit_code == 1 and "there is a shard 3 too" in copied.output
+    assert not out.exists()
+
+
+def test_a_shard_that_has_left_is_left_out_and_stays_what_it_is(tmp_path: Path) -> None:
+    """Whoever copied it would be its newest owner, and the next process would serve it again."""
+    url, out = f"sqlite:{tmp_path / 'a'}", str(tmp_path / "all")
+    for shard in range(3):
+        filled(url, shard).close()
+    mark_gone(url, 2)
+    runner = CliRunner()
+    gone = runner.invoke(app, ["store", "copy", "--store", url, "--shards", "3", "--to", out])
+    assert gone.exit_code == 1 and "shard 2 has left the tracker" in gone.output
+    done = runner.invoke(app, ["store", "copy", "--store", url, "--shards", "2", "--to", out])
+    assert done.exit_code == 0, done.output
+    lease = read_lease(tmp_path / "a" / "shard-2.db")
+    assert lease is not None and lease.owner == GONE
