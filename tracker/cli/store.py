@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import show
-from tracker.store import Store, StoreError, open_leases, open_store
+from tracker.store import GONE, Store, StoreError, open_leases, open_store
 from tracker.store.archive import export_stores, import_stores
 
 StoreUrl = Annotated[
@@ -35,6 +35,10 @@ def _opened(url: str, shard: int, *, new: bool = False, lossy: bool = False) -> 
             there = lossy and shard in leases.shards()
         if not there and (lease is None or lease.epoch == 0):
             raise StoreError(f"there is no shard {shard} in this store, or it does not answer")
+        if lease is not None and lease.owner == GONE and not lossy:
+            raise StoreError(
+                f"shard {shard} has left the tracker, and nothing in its store counts any more: leave it out"
+            )
     with closing(open_store(url, shard)) as store:
         yield store
 
@@ -49,9 +53,15 @@ def _all_opened(url: str, shards: range, *, new: bool) -> Iterator[dict[int, Sto
 def _check_all(url: str, shards: int) -> None:
     """Raises StoreError if there are more shards."""
     with closing(open_leases(url)) as leases:
-        beyond = leases.read(shards)
-    if beyond is not None and beyond.epoch:
-        raise StoreError(f"there is a shard {shards} too: --shards {shards} would leave it out")
+        for shard in leases.shards():
+            if shard < shards:
+                continue
+            lease = leases.read(shard)  # one that cannot be read now may be in use
+            if lease is None or (lease.epoch and lease.owner != GONE):
+                raise StoreError(
+                    f"there is a shard {shard} too: --shards {shards} would leave it out; where numbers have gaps, "
+                    "copy one after the other, by --shard"
+                )
 
 
 def copy_command(
