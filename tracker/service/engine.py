@@ -458,10 +458,11 @@ class Engine:
 
     def _next_batch(self) -> list[tuple[int, m.Record]]:
         """What one call of the store takes of what has gathered: one record at least."""
-        unwritten, batch, size = self._unwritten, [self._unwritten.popleft()], 0
+        unwritten, batch = self._unwritten, [self._unwritten.popleft()]
+        size = record_bytes(batch[0][1])
         while unwritten and len(batch) < MAX_RECORDS_PER_COMMIT:
-            size += record_bytes(batch[-1][1])
-            if size + record_bytes(unwritten[0][1]) > MAX_BYTES_PER_COMMIT:
+            size += record_bytes(unwritten[0][1])
+            if size > MAX_BYTES_PER_COMMIT:
                 break
             batch.append(unwritten.popleft())
         return batch
