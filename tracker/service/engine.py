@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, islice, takewhile
 from typing import Any, Protocol
 
 import structlog
@@ -458,14 +459,12 @@ class Engine:
 
     def _next_batch(self) -> list[tuple[int, m.Record]]:
         """What one call of the store takes of what has gathered: one record at least."""
-        unwritten, batch = self._unwritten, [self._unwritten.popleft()]
-        size = record_bytes(batch[0][1])
-        while unwritten and len(batch) < MAX_RECORDS_PER_COMMIT:
-            size += record_bytes(unwritten[0][1])
-            if size > MAX_BYTES_PER_COMMIT:
-                break
-            batch.append(unwritten.popleft())
-        return batch
+        unwritten = self._unwritten
+        count = min(len(unwritten), MAX_RECORDS_PER_COMMIT)
+        if self.process.backlog_bytes > MAX_BYTES_PER_COMMIT:  # rarely: each is looked at then
+            sizes = accumulate(record_bytes(record) for _, record in islice(unwritten, count))
+            count = max(1, sum(1 for _ in takewhile(MAX_BYTES_PER_COMMIT.__ge__, sizes)))
+        return [unwritten.popleft() for _ in range(count)]
 
     @property
     def store_state(self) -> StoreState:

@@ -250,8 +250,13 @@ class Process(Queries):
     def is_behind(self) -> bool:
         """Whether so much is not durable yet that no more frames should be submitted."""
         config, waiting = self.config, self.position - self.committed
-        is_large = self._journal.pending_bytes >= config.max_backlog_bytes
+        is_large = self.backlog_bytes >= config.max_backlog_bytes
         return waiting >= config.max_backlog_records or is_large
+
+    @property
+    def backlog_bytes(self) -> int:
+        """About how much all takes that is not durable yet."""
+        return self._journal.pending_bytes
 
     @property
     def takes_ticks(self) -> bool:
