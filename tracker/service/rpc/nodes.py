@@ -35,6 +35,10 @@ MANY_TICKS = 1_000
 """Ticks that were handed over, for which it is worth while to look which are durable."""
 MAX_RESOLVE_WAIT_MS = 60_000
 MAX_RESOLVE_NAMES = 100_000
+MANY_NAMES = 1_000
+"""Calls that wait for more look one after the other, and leave most of the time between two looks to others."""
+SHARE_OF_LOOKS = 4
+"""After a look for many names so many times what it took is for others."""
 
 
 class TickStream:
@@ -201,6 +205,8 @@ class NodeServicer:
         self._quotas = quotas or Quotas()
         self._engine = engine
         self._units = units
+        self._looking = asyncio.Lock()
+        """Held by the call that looks for many names."""
 
     async def JoinNode(
         self, request: node_pb.JoinNodeRequest, context: Context
@@ -391,11 +397,25 @@ class NodeServicer:
             )
         deadline = asyncio.get_running_loop().time() + request.wait_ms / 1000
         while True:
-            self._engine.check_lease()
             with self._units.waiter((request.pipeline, segment)) as waiter:
-                slots = process.resolve_units(request.pipeline, segment, request.names)
+                slots = await self._resolved(request.pipeline, segment, request.names)
                 missing = [index for index, slot in enumerate(slots) if slot is None]
                 if not missing or not await waiter.until(deadline):
                     return node_pb.ResolveUnitsResponse(
                         slots=[slot or 0 for slot in slots], missing=missing
                     )
+
+    async def _resolved(
+        self, pipeline: str, segment: int, names: Sequence[str]
+    ) -> Sequence[int | None]:
+        """The slots of units by name, as they are now. Raises Refused."""
+        if len(names) <= MANY_NAMES:
+            self._engine.check_lease()
+            return self._engine.process.resolve_units(pipeline, segment, names)
+        clock = asyncio.get_running_loop().time
+        async with self._looking:
+            began_s = clock()
+            self._engine.check_lease()
+            slots = self._engine.process.resolve_units(pipeline, segment, names)
+            await asyncio.sleep(SHARE_OF_LOOKS * (clock() - began_s))
+        return slots
