@@ -10,8 +10,24 @@ from typing import Any
 import pytest
 
 from tests.core.driver import Cluster, HandNode, plain
-from tracker.core.log import HomeEntry, JoinNode, PipelineChanged, RegisterPipeline, RestartPipeline
-from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, Unit
+from tracker.core.home.home import CELLS_PER_STAGED
+from tracker.core.log import (
+    HomeEntry,
+    JoinNode,
+    PipelineChanged,
+    RegisterPipeline,
+    RestartPipeline,
+    StageContributions,
+)
+from tracker.core.model import (
+    Batch,
+    Cells,
+    Edge,
+    PipelineSpec,
+    RefusalCode,
+    StagedContribution,
+    Unit,
+)
 from tracker.core.model.slots import FOREVER
 from tracker.core.shard.cells import CellTable, new_cells
 
@@ -312,3 +328,30 @@ def test_a_new_generation_goes_by_the_changed_limits() -> None:
     front.join_front("f")
     front.commit(created=[(0, 200 + n, 9) for n in range(50)])
     assert "limit max_open_cells of 50" in front.refused(created=[(0, 290, 9)]).message
+
+
+# --- what is staged -------------------------------------------------------------------------------
+
+
+def test_what_is_staged_is_bounded_by_its_cells_too() -> None:
+    """A contribution may have a quarter of a million of them, and a pipeline a hundred thousand contributions."""
+    spec = replace(SPEC, horizon_slots=1_000_000, max_staged=4)
+    cluster = Cluster(1)
+    cluster.register(spec)
+    query = cluster.node(spec, "query")
+    most = 4 * CELLS_PER_STAGED
+
+    def stage(task: int, cells: int) -> Any:
+        some = Cells.of([(0, slot, 1, 1) for slot in range(cells)])
+        one = StagedContribution("q", "r", 1, 0, "map", 0, task, 0, Cells.empty(), some)
+        return cluster.ask(query.home, StageContributions, "p", "query", (one,))
+
+    assert stage(0, most - 10) is None
+    refusal = stage(1, 11)
+    assert refusal.code is RefusalCode.FULL and f"{most} cells" in refusal.message
+    assert stage(2, 10) is None
+    cluster.restart_all(from_snapshots=True)
+    assert stage(3, 1).code is RefusalCode.FULL
+    query = cluster.node(spec, "query")
+    query.commit(batch=Batch("q", 1, b""))
+    assert stage(3, 1) is None, "the batch has let go of the others"
