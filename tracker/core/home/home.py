@@ -31,6 +31,8 @@ from tracker.core.model.nodes import DurableNode, NodeSnapshot
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
 from tracker.core.model.waits import WaitCause
 
+CELLS_PER_STAGED = 256
+"""As many cells may be staged for each contribution that may: in all, 700 MB where that is not changed."""
 MAX_CELLS_PER_TICK = 262_144
 MAX_ITEMS_PER_CELL = 2**48
 """Of one cell of a tick; so that what people are shown can be added up."""
@@ -250,6 +252,7 @@ class HomePipeline:
     )
     """By node id, and by the key of the contribution."""
     staged_count: int = d.follows("`staged`", default=0)
+    staged_cells: int = d.follows("`staged`", default=0)
     ways: Ways | None = d.forgotten("the edges of `spec` say it", default=None)
     """Where items go round, once it was asked for."""
     removed: frozenset[int] = d.follows("`spec`", ahead=True, default=frozenset())
@@ -262,6 +265,7 @@ class HomePipeline:
     def derive(self) -> None:
         """Works out what follows from what is durable."""
         self.staged_count = sum(map(len, self.staged.values()))
+        self.staged_cells = sum(_cells_of(kept.values()) for kept in self.staged.values())
 
     def change(self, judged: PipelineSpec, newest: PipelineSpec) -> None:
         """Judges by what the pipeline was, or has become."""
@@ -680,12 +684,14 @@ class HomePipeline:
                     f"{contribution.attempt} of query {contribution.query!r}; give each use of it "
                     "a name of its own",
                 )
-        if self.staged_count + len(new) > self.spec.max_staged:
+        most, more_cells = self.spec.max_staged, _cells_of(new.values())
+        is_many = self.staged_count + len(new) > most
+        if is_many or self.staged_cells + more_cells > most * CELLS_PER_STAGED:
             raise self._refuse(
                 RefusalCode.FULL,
-                f"{self.staged_count} contributions are staged and {len(new)} more would pass the "
-                f"limit max_staged of {self.spec.max_staged}; are batches committed? If so, raise the "
-                "limit (lowmark pipelines apply)",
+                f"{self.staged_count} contributions with {self.staged_cells} cells are staged, and {len(new)} more "
+                f"with {more_cells} would pass the limit max_staged of {most} with {most * CELLS_PER_STAGED} cells "
+                "together; are batches committed? If so, raise the limit (lowmark pipelines apply)",
             )
         return tuple(new.values())
 
@@ -704,9 +710,10 @@ class HomePipeline:
 
     def stage(self, node_id: str, contributions: Sequence[StagedContribution]) -> None:
         kept = self.staged.setdefault(node_id, {})
-        before = len(kept)
-        kept.update((contribution.key, contribution) for contribution in contributions)
-        self.staged_count += len(kept) - before
+        new = {c.key: c for c in contributions if c.key not in kept}
+        kept.update(new)
+        self.staged_count += len(new)
+        self.staged_cells += _cells_of(new.values())
 
     def drop_staged(self, node_id: str, unless: Callable[[StagedContribution], bool]) -> None:
         """Forgets what is staged for a node, but what `unless` keeps."""
@@ -715,10 +722,15 @@ class HomePipeline:
             return
         left = {key: c for key, c in kept.items() if unless(c)}
         self.staged_count -= len(kept) - len(left)
+        self.staged_cells -= _cells_of(kept.values()) - _cells_of(left.values())
         if left:
             self.staged[node_id] = left
         else:
             del self.staged[node_id]
+
+
+def _cells_of(contributions: Iterable[StagedContribution]) -> int:
+    return sum(len(c.created) + len(c.consumed) for c in contributions)
 
 
 def same_contribution(one: StagedContribution, other: StagedContribution) -> bool:
