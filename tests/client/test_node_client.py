@@ -26,6 +26,8 @@ from tracker.client import (
 )
 from tracker.client.connection import Connection
 from tracker.client.embedded import EmbeddedTracker
+from tracker.core.home.home import MAX_CELLS_PER_TICK
+from tracker.core.log.sizes import CELL_BYTES
 from tracker.core.model import (
     Batch,
     Cells,
@@ -36,6 +38,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.wire.grpc_options import MAX_MESSAGE_BYTES
 from tracker.wire.ticks import key_to_pb
 
 NO_SLOTS = np.empty(0, np.int64)
@@ -267,6 +270,26 @@ def test_contributions_are_staged_at_the_home_until_their_batch_commits(
         assert staged.created.rows() == contribution.created.rows()
         done(query.commit(TickContent(batch=Batch("q", 3, b"three"))))
         assert query.list_contributions("q", 3) == []
+
+
+def test_contributions_that_are_more_than_a_message_takes_are_listed(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    """As those of a batch by rows: each task has as many cells as it may, and each may be staged."""
+    size = MAX_CELLS_PER_TICK
+    cells = Cells(
+        np.zeros(size, np.int32), np.arange(size), np.ones(size, np.uint64), np.ones(size, np.int64)
+    )
+    tasks = 1 + MAX_MESSAGE_BYTES // (size * CELL_BYTES)
+    with NodeClient(running.target, pipeline, "query", "query") as query:
+        query.join(HANG_S)
+        for task in range(tasks):
+            query.stage(
+                [StagedContribution("q", "run", 3, 0, "op", 1, task, 5, cells, Cells.empty())]
+            )
+        staged = query.list_contributions("q", 3)
+    assert [contribution.partition for contribution in staged] == [*range(tasks)]
+    assert {len(contribution.created) for contribution in staged} == {size}
 
 
 def test_units_are_found_by_name(running: EmbeddedTracker, pipeline: str) -> None:
