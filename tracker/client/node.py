@@ -506,10 +506,16 @@ class NodeClient(Closing):
     ) -> list[StagedContribution]:
         """What is staged for one batch of a query of this node."""
         request = node_pb.ListContributionsRequest(
-            pipeline=self.pipeline, node_id=self.node_id, query=query, batch=batch
+            pipeline=self.pipeline, node_id=self.node_id, query=query, batch=batch, by_pages=True
         )
-        answer = self._ask_home(lambda stub: stub.ListContributions, request, timeout_s)
-        return [contribution_from_pb(c) for c in answer.contributions]
+        found: dict[tuple[Any, ...], StagedContribution] = {}
+        while True:
+            answer = self._ask_home(lambda stub: stub.ListContributions, request, timeout_s)
+            # One that has come since may have moved another one to the next page.
+            found |= ((c.key, c) for c in map(contribution_from_pb, answer.contributions))
+            request.skip += len(answer.contributions)
+            if not answer.more:
+                return [*found.values()]
 
     def resolve_units(self, segment: str, names: Sequence[str], wait_ms: int = 0) -> dict[str, int]:
         """The slots of open units by name; names that have not arrived after `wait_ms` are absent."""

@@ -594,6 +594,8 @@ class ListContributionsRequest(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    BY_PAGES_FIELD_NUMBER: _builtins.int
+    SKIP_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
@@ -602,6 +604,10 @@ class ListContributionsRequest(_message.Message):
     """The query's id."""
     batch: _builtins.int
     """The micro-batch."""
+    by_pages: _builtins.bool
+    """Whether they are asked for by pages: so many contributions are more than a message takes."""
+    skip: _builtins.int
+    """How many the pages before had."""
     def __init__(
         self,
         *,
@@ -609,10 +615,12 @@ class ListContributionsRequest(_message.Message):
         node_id: _builtins.str = ...,
         query: _builtins.str = ...,
         batch: _builtins.int = ...,
+        by_pages: _builtins.bool = ...,
+        skip: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "node_id", b"node_id", "pipeline", b"pipeline", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "by_pages", b"by_pages", "node_id", b"node_id", "pipeline", b"pipeline", "query", b"query", "skip", b"skip"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -625,18 +633,22 @@ class ListContributionsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """Whether there are more, on the next page; false from a process of before there were pages, which has given all."""
     @_builtins.property
     def contributions(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.StagedContribution]:
-        """In no special order."""
+        """By pages in the order of their keys: query, run, batch, execution, operator, stage, partition, attempt."""
 
     def __init__(
         self,
         *,
         contributions: _abc.Iterable[_types_pb2.StagedContribution] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributions", b"contributions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributions", b"contributions", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

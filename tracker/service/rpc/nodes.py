@@ -7,7 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 
 from acker.v1 import node_service_pb2 as node_pb
 from tracker.core import log as m
-from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
+from tracker.core.log.sizes import pieces, staged_bytes
+from tracker.core.model import (
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+    TickContent,
+)
 from tracker.core.model.waits import MAX_WAITS
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
@@ -35,6 +43,8 @@ MANY_TICKS = 1_000
 """Ticks that were handed over, for which it is worth while to look which are durable."""
 MAX_RESOLVE_WAIT_MS = 60_000
 MAX_RESOLVE_NAMES = 100_000
+MAX_STAGED_PAGE_BYTES = 16 * 1024 * 1024
+"""Of staged contributions that are listed at a time; a larger one is alone on its page."""
 MANY_NAMES = 1_000
 """Calls that wait for more look one after the other, and leave most of the time between two looks to others."""
 SHARE_OF_LOOKS = 4
@@ -189,6 +199,10 @@ def _ticks(request: node_pb.CommitTicksRequest) -> Sequence[node_pb.NumberedTick
             f"a message of {len(ticks)} ticks, the limit is {MAX_TICKS_PER_MESSAGE}; send the rest in another"
         )
     return ticks
+
+
+def _staged_bytes(contribution: StagedContribution) -> int:
+    return staged_bytes(("", contribution))
 
 
 class NodeServicer:
@@ -376,11 +390,16 @@ class NodeServicer:
         self, request: node_pb.ListContributionsRequest, context: Context
     ) -> node_pb.ListContributionsResponse:
         self._engine.check_lease()
-        staged = self._engine.process.staged(
+        staged: Sequence[StagedContribution] = self._engine.process.staged(
             request.pipeline, request.node_id, request.query, request.batch
         )
+        page = staged
+        if request.by_pages:
+            left = sorted(staged, key=lambda c: c.key)[max(0, request.skip) :]
+            page = next(pieces(left, _staged_bytes, MAX_STAGED_PAGE_BYTES), ())
+            staged = left
         return node_pb.ListContributionsResponse(
-            contributions=[contribution_to_pb(c) for c in staged]
+            contributions=[contribution_to_pb(c) for c in page], more=len(page) < len(staged)
         )
 
     async def ResolveUnits(
