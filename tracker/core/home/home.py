@@ -710,7 +710,9 @@ class HomePipeline:
 
     def stage(self, node_id: str, contributions: Sequence[StagedContribution]) -> None:
         kept = self.staged.setdefault(node_id, {})
-        new = {c.key: c for c in contributions if c.key not in kept}
+        new: dict[tuple[object, ...], StagedContribution] = {
+            c.key: c for c in contributions if c.key not in kept
+        }
         kept.update(new)
         self.staged_count += len(new)
         self.staged_cells += _cells_of(new.values())
