@@ -213,6 +213,25 @@ def test_the_longest_silent_senders_are_forgotten(
     spool.close()
 
 
+def test_who_waits_for_what_became_of_a_step_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many have handed one over while the tracker is away: each may come again, and is not to count twice."""
+    monkeypatch.setattr(spool_module, "MAX_SENDERS", 2)
+    spool = Spool(str(tmp_path / "spool"))
+    spool.flush(1, (step("settled", 1),))
+    spool.done(1)
+    spool.flush(2, tuple(step(f"w{n}", 1) for n in range(4)))
+    assert [*spool.senders] == ["w0", "w1", "w2", "w3"]
+    spool.close()
+    spool = Spool(str(tmp_path / "spool"))
+    assert [*spool.senders] == ["w0", "w1", "w2", "w3"]
+    spool.done(2)
+    spool.flush(3, (step("w4", 1),))
+    assert [*spool.senders] == ["w3", "w4"]
+    spool.close()
+
+
 def test_a_full_disk_is_said_and_what_was_written_before_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
