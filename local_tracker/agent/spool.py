@@ -36,7 +36,7 @@ from tracker.core.model import Heartbeat, HoldMove
 from tracker.errors import Code, HandOverError
 
 MAX_SENDERS = 10_000
-"""Senders whose last step is remembered; the longest silent are forgotten."""
+"""Senders whose last step is remembered; of more, the longest silent whose steps are settled are forgotten."""
 MAX_FILE_BYTES = 8 << 20
 """Above it the record is written anew, with what is still needed."""
 
@@ -130,7 +130,10 @@ class Spool:
             self.senders[step.sender] = LastStep(step.number, settled=False)
             self.senders.move_to_end(step.sender)
         while len(self.senders) > MAX_SENDERS:
-            self.senders.popitem(last=False)
+            settled = next((sender for sender, last in self.senders.items() if last.settled), None)
+            if settled is None:
+                break
+            del self.senders[settled]
 
     def _take_split(self, number: int) -> None:
         above = self.above.pop(number)
