@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc
 import structlog
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1.progress_service_pb2_grpc import (
@@ -35,6 +35,7 @@ from tracker.metrics.latencies import Latencies
 from tracker.service.config import ServerConfig
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.guards import Guards
+from tracker.service.rpc.health import HealthServicer
 from tracker.service.rpc.limits import Quotas
 from tracker.service.rpc.progress import Announcing, Asked, Hub, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE, Elsewhere
@@ -338,7 +339,7 @@ class RelayServer:
         self._servicer = RelayServicer(
             self.relay, self._connection, self.notifications, self.hub, Quotas(config.limits)
         )
-        self._health = health.aio.HealthServicer()
+        self._health = HealthServicer()
         self._guards: Guards | None = None
         self._server: grpc.aio.Server | None = None
 

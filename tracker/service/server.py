@@ -40,6 +40,7 @@ from tracker.service.groups.servicer import GroupServicer
 from tracker.service.rpc.access import Peers
 from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.guards import Guards
+from tracker.service.rpc.health import HealthServicer
 from tracker.service.rpc.limits import Quotas
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
@@ -95,7 +96,7 @@ class TrackerServer:
         self._hub = Hub(config.limits.max_subscribers)
         self._quotas = Quotas(config.limits)
         self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
-        self._health = health.aio.HealthServicer()
+        self._health = HealthServicer()
         self._guards: Guards | None = None
         self._server: grpc.aio.Server | None = None
         self._ended = asyncio.Event()

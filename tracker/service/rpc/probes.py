@@ -6,8 +6,9 @@ It is there for as long as the process is, whether that waits for a shard, reads
 from __future__ import annotations
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tracker.service.rpc.health import HealthServicer
 from tracker.service.rpc.redirect import LIVE_SERVICE
 from tracker.service.rpc.security import Security, listen_at
 from tracker.wire.grpc_options import PROBE_OPTIONS
@@ -29,7 +30,7 @@ class Probes:
     def __init__(self, listen: str) -> None:
         """listen: host:port, or nothing."""
         self._listen = listen
-        self._health = health.aio.HealthServicer()
+        self._health = HealthServicer()
         self._server: grpc.aio.Server | None = None
         self.address = listen
 

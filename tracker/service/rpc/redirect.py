@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tracker.core.model import Refusal, RefusalCode
 from tracker.service.rpc.errors import abort
+from tracker.service.rpc.health import HealthServicer
 from tracker.service.rpc.security import Security, listen_at
 from tracker.wire.grpc_options import ELSEWHERE_OPTIONS
 
@@ -55,7 +56,7 @@ class RedirectServer:
         if self._server is not None:
             return
         server = grpc.aio.server(options=ELSEWHERE_OPTIONS)
-        healths = health.aio.HealthServicer()
+        healths = HealthServicer()
         await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await healths.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(healths, server)
