@@ -163,7 +163,7 @@ class Engine:
         if any(_deletes(record) for _, record in records):
             self._want_snapshot()
         if snapshot is None and not records:
-            await self.write_snapshot()  # so that the store knows with how many shards it began
+            await self._write_snapshot()  # so that the store knows with how many shards it began
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
 
     def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]], int]:
@@ -520,7 +520,17 @@ class Engine:
             await self.write_snapshot()
 
     async def write_snapshot(self) -> None:
-        """Writes a snapshot, and lets the store drop the records that it stands for."""
+        """Writes a snapshot, and lets the store drop the records that it stands for; or goes on without."""
+        try:
+            await self._write_snapshot()
+        except (Fenced, LogShortened, StoreDamaged):
+            raise
+        except StoreError as error:
+            self.stats.store_failures["snapshot"] += 1
+            log.error("snapshot_failed", reason=str(error))
+
+    async def _write_snapshot(self) -> None:
+        """Raises StoreError."""
         self._log_length.begin()
         snapshot, level = self.process.snapshot(), self.process.membership.level
 
@@ -531,14 +541,8 @@ class Engine:
             self.store.write_snapshot(self.epoch, snapshot.position, data, level)
             failpoint("snapshot-after")
 
-        try:
-            await self._store_thread.call(write)
-            self.stats.snapshots += 1
-        except (Fenced, LogShortened, StoreDamaged):
-            raise
-        except StoreError as error:
-            self.stats.store_failures["snapshot"] += 1
-            log.error("snapshot_failed", reason=str(error))
+        await self._store_thread.call(write)
+        self.stats.snapshots += 1
 
     async def stop(self, *, release: bool = True) -> None:
         """Writes what has gathered, ends the lease (unless as in a crash), and closes the store."""
