@@ -19,6 +19,7 @@ from tracker.store import (
     StoreUnavailable,
     open_leases,
     open_store,
+    redis_url,
     shown_store,
 )
 
@@ -405,3 +406,25 @@ def _is_away(url: str, store: Store, epoch: int) -> None:
         open_store(url, 0).acquire("b")
     with closing(open_leases(url)) as leases:
         assert leases.read(0) is None and leases.shards() == []
+
+
+def test_the_thread_that_renews_may_ask_for_a_cluster_anew_while_another_one_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As both do while one of its servers is away: an error that is none of the client's ends an owner."""
+
+    class OneServer:
+        """What is asked of the client of a cluster. Just then another thread has met an error."""
+
+        def __init__(self, **_: object) -> None: ...
+
+        def get_node_from_key(self, key: str) -> str:
+            forget()
+            return key
+
+        def get_redis_connection(self, node: str) -> str:
+            return node
+
+    monkeypatch.setattr(redis_url, "RedisCluster", OneServer)
+    keeper, forget = redis_url.parse_redis_url("redis+cluster://127.0.0.1:1").client()
+    assert keeper("a") == "a"  # type: ignore[comparison-overlap]
