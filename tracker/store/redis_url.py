@@ -74,10 +74,12 @@ class RedisUrl:
         made: list[Any] = []
 
         def keeper(key: str) -> redis.Redis:
-            if not made:  # it asks the nodes at once
-                made.append(RedisCluster(startup_nodes=nodes, **settings))
-            node = made[0].get_node_from_key(key)
-            connected: redis.Redis = made[0].get_redis_connection(node)
+            cluster = next(iter(made), None)  # another thread may let go of it at any time
+            if cluster is None:
+                cluster = RedisCluster(startup_nodes=nodes, **settings)  # it asks the nodes at once
+                made[:] = [cluster]
+            node = cluster.get_node_from_key(key)
+            connected: redis.Redis = cluster.get_redis_connection(node)
             return connected
 
         return keeper, made.clear
