@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -21,7 +22,7 @@ TAKES_NOTHING = (("grpc.http2.lookahead_bytes", 0), ("grpc.http2.bdp_probe", 0))
 async def watched(address: str) -> AsyncIterator[None]:
     """Somebody watches, has begun to, and reads nothing."""
     async with grpc.aio.insecure_channel(address, TAKES_NOTHING) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
+        stub: Any = health_pb2_grpc.HealthStub(channel)
         watch = stub.Watch(health_pb2.HealthCheckRequest())
         await watch.initial_metadata()
         await stub.Check(health_pb2.HealthCheckRequest(), timeout=HANG_S)
