@@ -193,7 +193,7 @@ def test_a_rename_whose_answer_was_lost_has_published(
         raise FileNotFoundError(2, "No such file or directory", str(old))
 
     with monkeypatch.context() as patch:
-        patch.setattr(places.os, "rename", lost)
+        patch.setattr(os, "rename", lost)
         file = front.take(source) if takes else front.write([{"a": 1}])
     assert file is not None and [file.path.name] == directory.names()
     front.write([{"a": 2}])
