@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from tracker.core.model.units import canonical_name
 from tracker.errors import Code, FilesError
 from tracker.files import STORES, Files, Stores, child
 
@@ -31,7 +32,7 @@ def recorded_units(directory: str, batch: int, stores: Stores = STORES) -> tuple
     if text is None:
         return ()
     try:
-        return tuple(str(name) for name in json.loads(text)["units"])
+        return tuple(canonical_name(str(name)) for name in json.loads(text)["units"])
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise FilesError(f"{path} is not a note of a commit: {error!r}", Code.FILES_LOG) from None
 

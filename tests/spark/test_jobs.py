@@ -123,6 +123,23 @@ def test_what_was_published_and_not_told_is_told_by_the_next(
     min_time(running, "after", FOREVER)
 
 
+def test_input_counts_by_the_one_name_that_a_store_has_for_it(tmp_path: Path) -> None:
+    """Spark calls it by the scheme that it is read by; whoever has created it did not."""
+    name = f"lake/in/{source_file(1).rpartition('/')[2]}"
+    with tracker.embedded() as embedded:
+        embedded.register(PipelineSpec("p", ("read",), fronts=("front",)))
+        front = embedded.node("p", "front")
+        front.join()
+        front.join_front("front", "read")
+        created = Cells.of([(0, 1, unit_value(f"s3://{name}"), 1)])
+        front.commit(TickContent(created=created)).result(HANG_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 3),))).result(HANG_S)
+        job = JobNode(embedded.target, "p", "job", str(tmp_path), reads="read", creates=())
+        assert job.run([f"s3a://{name}"], write) == 0
+        job.close()
+        min_time(embedded, "read", 3)
+
+
 # --- runs that have a name ------------------------------------------------------------------------
 
 

@@ -36,6 +36,11 @@ def test_the_last_note_of_a_batch_counts_until_it_is_forgotten(directory: str) -
     assert not is_recorded(directory, 3) and is_recorded(directory, 4)
 
 
+def test_what_is_noted_goes_by_the_one_name_that_a_reader_finds_it_by(tmp_path: Path) -> None:
+    note_commit(str(tmp_path), 0, ["s3a://lake/out/c.parquet"])
+    assert recorded_units(str(tmp_path), 0) == ("s3://lake/out/c.parquet",)
+
+
 def test_a_damaged_note_is_refused_by_name(directory: str) -> None:
     where = STORES.location(f"{directory}/00000003.json")
     STORES.files(where).create(where, b'{"units": 5}')

@@ -25,6 +25,7 @@ from local_tracker.spark.query.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_at, known_beside
 from tracker.core.model import Batch, NodeKind, TickContent
+from tracker.core.model.units import canonical_name
 from tracker.errors import RefusedError, TrackingError
 from tracker.files import STORES, Stores
 
@@ -79,7 +80,8 @@ class JobNode:
         A run of the same `job_id` that has published before is not run again: its number is returned.
         Raises TrackingError, and nothing is published, if it had other input, if an input was read by
         one of the last KEPT_MANIFESTS runs, or if one is not known to the tracker."""
-        names = sorted(n for n in set(inputs) if not self._location(n).startswith(self._untracked))
+        tracked = (n for n in inputs if not self._location(n).startswith(self._untracked))
+        names = sorted(set(map(canonical_name, tracked)))
         earlier = self._run_before(names, job_id)
         if earlier is not None:
             return earlier
@@ -199,7 +201,7 @@ class JobNode:
 
     @staticmethod
     def _inputs(manifest: Manifest) -> list[str]:
-        return [str(name) for name in json.loads(manifest.offsets)]
+        return [canonical_name(str(name)) for name in json.loads(manifest.offsets)]
 
 
 @contextmanager
