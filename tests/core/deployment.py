@@ -88,9 +88,11 @@ class Deployment:
         answers = cluster.answers(event.request)
         return answers[0] if answers else AWAY
 
-    def place(self, name: str, group: int, expected: int | None = None) -> Placement:
-        """Claims a name for a group, or replaces a placement."""
-        answer = self.ask(Ask(0, PlacePipeline(None, name, group, expected)))
+    def place(
+        self, name: str, group: int, expected: int | None = None, ended: int = 0
+    ) -> Placement:
+        """Claims a name for a group, or replaces a placement; gives the name back of one that has ended by a generation."""
+        answer = self.ask(Ask(0, PlacePipeline(None, name, group, expected, ended)))
         assert isinstance(answer, Placement), answer
         return answer
 

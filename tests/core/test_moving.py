@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from tracker.core.log import (
     EndMove,
     Frame,
     FrameArrived,
+    JoinNode,
     JoinShard,
     KeepPart,
     MovePipeline,
@@ -33,7 +35,7 @@ from tracker.core.log import (
 from tracker.core.log.losses import LossReport
 from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Unit
 from tracker.core.model.slots import FOREVER
-from tracker.core.moving.driver import Ask
+from tracker.core.moving.driver import Ask, Piece
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 2),), fronts=("a",), open=True)
 SHARDS = [(1, 1), (1, 3), (3, 1), (2, 3)]
@@ -400,6 +402,21 @@ def test_a_shard_that_is_lost_with_its_part_leaves_the_pipeline_standing(lost: i
     refused(target.join("front"), RefusalCode.NOT_READY, "stands")
 
 
+def test_one_that_is_complete_is_so_without_a_shard_that_was_lost() -> None:
+    """Else it would stand until it is restarted, which nothing is that is complete."""
+    made = Deployment(2, 3)
+    spec = PipelineSpec("p", ("work",), fronts=("a",))
+    made.register(spec, 0)
+    made.groups[0].front(spec, "front").commit(leaves=["a"])
+    made.begin_move("p", 0, 1)
+    made.until(made.drive("p", 0), PlacePipeline)
+    lose(made.groups[1], 1)
+    made.run(made.drive("p", 0))
+    target = made.groups[1]
+    assert target.agreed(spec) == (FOREVER,)
+    assert all(known.held is None for known in target.pipelines())
+
+
 def test_one_that_stands_since_a_loss_does_not_move() -> None:
     made, _, _ = running(3, 1)
     source = made.groups[0]
@@ -528,3 +545,120 @@ def test_no_pipeline_is_in_two_groups_since_the_shard_that_placed_it_was_lost() 
     made.run(made.drive("p", 0))
     made.settle()
     assert len(made.has("p")) == 1
+
+
+def test_one_that_has_left_as_a_pipeline_begins_to_come_is_to_have_no_part_of_it() -> None:
+    target = Cluster(3)
+    target.handle(0, RescaleShards("fewer", 2, True))
+    target.settle(lambda: len(inside.expected_membership(target.processes[0]).members) == 2)
+    assert len(target.processes[0].membership.members) == 3
+    target.handle(0, MovePipeline("m", "p", 0, 0, arrives=True, segments=2))
+    target.settle()
+    (terms,) = target.answers("m")
+    assert terms.members == (0, 1)
+
+
+def given_up_unheard() -> Deployment:
+    """A pipeline of group 0 was about to come to group 1, which has its part and does not hear that it was given up."""
+    made, _, _ = running(1, 1)
+    made.begin_move("p", 0, 1)
+    made.until(made.drive("p", 0), KeepPart)
+    made.place("p", 0, 0)
+    made.away.add(1)
+    made.run(made.drive("p", 0))
+    made.away.clear()
+    made.settle()
+    assert made.has("p") == [0] and "p" in made.groups[1].processes[0].membership.moving
+    return made
+
+
+def test_what_was_deleted_does_not_come_where_its_name_is_claimed_again() -> None:
+    made = given_up_unheard()
+    made.delete("p", 0)
+    made.place("p", 1)
+    made.run(made.drive("p", 1))
+    assert made.has("p") == []
+    made.register(SPEC, 1)
+    assert made.groups[1].agreed(SPEC) == (0, 0)
+
+
+def test_what_was_deleted_does_not_come_in_place_of_one_of_its_name() -> None:
+    """The part that is there is of the one before."""
+    made = given_up_unheard()
+    made.delete("p", 0)
+    made.register(SPEC, 0)
+    made.run(made.drive("p", 1))
+    made.groups[0].front(SPEC, "front").commit(heartbeats={"a": 70})
+    assert made.move("p", 0, 1) == ""
+    assert made.groups[1].agreed(SPEC) == (70, 72)
+
+
+def test_what_was_deleted_and_has_no_name_any_more_holds_up_no_shards() -> None:
+    made = given_up_unheard()
+    made.delete("p", 0)
+    made.run(made.drive("p", 1))
+    assert not made.groups[1].processes[0].membership.moving
+    made.groups[1].join_shard()
+
+
+@pytest.mark.parametrize("claimed", [None, 0, 1, 2])
+@pytest.mark.parametrize("source", [0, 2])
+def test_what_was_deleted_where_it_had_come_does_not_go_on_where_it_came_from(
+    source: int, claimed: int | None
+) -> None:
+    """The group that it has left hears late of it, when its name is free again, or somebody has it again."""
+    made, _, _ = running(1, 1, 1, group=source)
+    made.begin_move("p", source, 1)
+    made.until(made.drive("p", source), PlacePipeline)
+    made.run(made.drive("p", 1))
+    made.delete("p", 1)
+    if claimed is not None:
+        made.place("p", claimed)
+    made.run(made.drive("p", source))
+    assert made.has("p") == []
+    made.register(SPEC, claimed or 0)
+    assert made.groups[claimed or 0].agreed(SPEC) == (0, 0)
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_who_still_goes_on_with_a_move_that_is_over_brings_back_nothing_that_was_deleted(
+    *, claimed: bool
+) -> None:
+    """Somebody who went on with the move stood still, with all parts in hand."""
+    made, _, _ = running(1, 1)
+    made.begin_move("p", 0, 1)
+    late = made.steps(made.drive("p", 0))
+    has_all = (isinstance(a, Piece) and q.what.number + 1 == a.pieces for q, a in late)
+    assert any(has_all)
+    made.run(made.drive("p", 0))
+    there = made.groups[1]
+    there.ask(0, partial(DeletePipeline, drop_open=True, at_ms=0), "p", 0)
+    if claimed:
+        made.place("p", 1)
+    assert len([*zip(range(2_000), late, strict=False)]) < 2_000
+    for group in (0, 1):
+        assert not made.groups[group].processes[0].membership.moving
+    assert made.has("p") == []
+
+
+def test_a_shard_that_is_lost_has_given_nothing_that_is_given_again_to_one_that_came() -> None:
+    """It comes from a group that has lost more shards: there the numbers were beyond any that a first loss leads to."""
+    made, _, _ = running(3, 2)
+    source, target = made.groups
+    for lost in (2, 1):
+        lose(source, lost)
+        source.front(SPEC, "front", 50)
+    made.move("p", 0, 1)
+    generation = target.pipeline(0).generation
+    registrar = target.routing.registrar("p")
+    node_id = next(target.ids_at(registrar))
+    target.part(0, 1)
+    target.handle(registrar, JoinNode("j", "p", node_id, "other"))
+    target.commit(registrar)
+    target.handle(registrar, RestartPipeline("r", "p", generation, None, 0))
+    target.commit(registrar)
+    (unheard,) = target.answers("j")
+    assert target.pipeline(registrar).generation == generation + 1
+    lose(target, registrar)
+    assert target.pipeline(1 - registrar).generation > generation + 1
+    assert target.join(node_id).key.incarnation > unheard.key.incarnation

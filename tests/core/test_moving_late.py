@@ -52,7 +52,7 @@ def deleted_unheard() -> tuple[Deployment, int, HandNode]:
     there.settle()
     there.handle(registrar, DeletePipeline("over", "p", 0, True, 0))
     there.settle()
-    made.place("p", NOWHERE, made.place("p", 1).version)
+    made.place("p", NOWHERE, made.place("p", 1).version, ended=1)
     made.register(SPEC, 0)
     return made, late, node
 
@@ -378,7 +378,7 @@ def test_a_shard_says_that_one_is_over_behind_all_that_follows_of_what_it_has_ap
     there.settle(lambda: home in over_at(there, late))
     there.held = {(home, late)}
     there.settle()
-    made.place("p", NOWHERE, made.place("p", 1).version)
+    made.place("p", NOWHERE, made.place("p", 1).version, ended=1)
     made.register(SPEC, 0)
     made.begin_move("p", 0, 1)
     for _ in zip(made.steps(made.drive("p", 0)), range(5), strict=False):

@@ -128,6 +128,51 @@ def test_nor_by_one_before_a_deletion() -> None:
     assert made.has("p") == [0]
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (0, 1), (1, 1)])
+def test_a_name_that_is_used_again_is_another_pipeline_in_whatever_group(
+    before: int, after: int
+) -> None:
+    """Whoever had to do with the one before is not taken for somebody of the one that is there now."""
+    made = Deployment(1, 1)
+    made.register(SPEC, before)
+    there = made.groups[before]
+    there.node(SPEC, "n")
+    ended = there.pipeline(0).generation + 1
+    made.delete("p", before)
+    made.register(SPEC, after)
+    here = made.groups[after]
+    assert here.pipeline(0).generation > ended
+    assert not here.processes[0].goes_on_since("p", 0)
+    again = partial(DeletePipeline, drop_open=True, at_ms=0)
+    refused(here.ask(0, again, "p", 0), RefusalCode.CONFLICT, "in generation")
+
+
+def test_one_that_moves_when_the_name_is_used_again_is_above_all_before() -> None:
+    made = Deployment(1, 1)
+    generations = []
+    for there, to in ((1, 0), (0, 1), (1, 0), (0, 1)):
+        made.register(SPEC, there)
+        generations.append(made.groups[there].pipeline(0).generation)
+        made.move("p", there, to)
+        made.delete("p", to)
+    assert generations == sorted({*generations})
+
+
+def test_a_name_that_is_given_back_late_is_claimed_by_nobody_while_it_is_used_again() -> None:
+    made = Deployment(1, 1)
+    made.register(SPEC, 1)
+    made.move("p", 1, 0)
+    here = made.groups[0]
+    placed = here.pipeline(0).placed
+    here.ask(0, partial(DeletePipeline, drop_open=True, at_ms=0), "p", 0)
+    made.register(SPEC, 0)
+    here.handle(0, PlacePipeline("given back", "p", NOWHERE, placed))
+    here.handle(0, PlacePipeline("claim", "p", 1))
+    here.settle()
+    (claim,) = here.answers("claim")
+    assert claim.group == 0
+
+
 def test_groups_are_known_and_come_back(shards: int, snapshot: bool) -> None:
     cluster = Cluster(shards)
     group = Group(1, ("a:1", "b:1"))

@@ -40,6 +40,7 @@ def ask_to_pb(what: Any, shard: int | None = None) -> pb.AskRequest:
                 pb.ComingAsked(
                     pipeline=what.pipeline, version=what.version, group=what.group,
                     segments=what.segments, next_incarnation=what.next_incarnation,
+                    generation=what.generation,
                 )
             )  # fmt: skip
         case KeepPart():
@@ -66,7 +67,7 @@ def event_from_pb(request: pb.AskRequest) -> Any:
             coming = request.coming
             return MovePipeline(
                 mark, coming.pipeline, coming.version, coming.group, True, coming.segments,
-                coming.next_incarnation,
+                coming.next_incarnation, coming.generation,
             )  # fmt: skip
         case "keep":
             kept = PART.from_pb(request.keep)

@@ -607,6 +607,7 @@ class ComingAsked(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     SEGMENTS_FIELD_NUMBER: _builtins.int
     NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Its name."""
     version: _builtins.int
@@ -617,6 +618,8 @@ class ComingAsked(_message.Message):
     """How many segments it has."""
     next_incarnation: _builtins.int
     """Incarnations below have been given there."""
+    generation: _builtins.int
+    """The generation that it is in."""
     def __init__(
         self,
         *,
@@ -625,10 +628,11 @@ class ComingAsked(_message.Message):
         group: _builtins.int = ...,
         segments: _builtins.int = ...,
         next_incarnation: _builtins.int = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "next_incarnation", b"next_incarnation", "pipeline", b"pipeline", "segments", b"segments", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "next_incarnation", b"next_incarnation", "pipeline", b"pipeline", "segments", b"segments", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

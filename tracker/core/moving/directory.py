@@ -120,27 +120,29 @@ class Directory:
         belongs to another group, and Refused(NOT_READY) where that placement may be void by now."""
         name, before = event.spec.name, self._pipelines.placed_before
         known = self._pending(name) or self.placements.get(name)
-        if known is None:
-            if 0 < event.placed <= before and name not in self._pipelines:
-                raise Refused(
-                    RefusalCode.NOT_READY,
-                    f"pipeline {name!r} is not registered by placement {event.placed}: one that was here by placement {before} has "
-                    "ended since, so that it may belong elsewhere by now; ask again",
-                )
-            return replace(event, above=max(event.above, self._given_back_before()))
-        if known.group not in (DIRECTORY_GROUP, NOWHERE):
+        is_new = name not in self._pipelines and name not in self._pipelines.registering
+        if known is None and 0 < event.placed <= before and name not in self._pipelines:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {name!r} is not registered by placement {event.placed}: one that was here by placement {before} has "
+                "ended since, so that it may belong elsewhere by now; ask again",
+            )
+        if known is not None and known.group not in (DIRECTORY_GROUP, NOWHERE):
             raise Refused(
                 RefusalCode.CONFLICT,
                 f"pipeline {known.pipeline!r} belongs to group {known.group}; register it there",
             )
-        is_new = name not in self._pipelines and name not in self._pipelines.registering
-        if is_new and event.placed != known.version and not event.check_only:
-            # Whoever deleted the one before may give the name back by that placement yet.
+        # Whoever deleted the one before may give the name back by its placement yet; and what is left in another group of one
+        # that had the name, and none or the first placement, must not be taken for a part of this one.
+        is_claimed = known is not None and event.placed == known.version
+        if is_new and not is_claimed and not event.check_only and self._next_version() > 1:
             claim = PlacePipeline(event.request, name, DIRECTORY_GROUP)
-            claimed = self._decided(claim, None if known.group == NOWHERE else known)
-            assert claimed is not None, "the name is free, or this group's"
-            known = claimed
+            free = known is None or known.group == NOWHERE
+            known = self._decided(claim, None if free else known)
+            assert known is not None, "the name is free, or this group's"
             self._journal.append_home(Placed(known))
+        if known is None:
+            return replace(event, above=max(event.above, self._given_back_before()))
         return replace(event, placed=known.version, above=known.above)
 
     # --- what there is ----------------------------------------------------------------------------

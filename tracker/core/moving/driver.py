@@ -179,6 +179,7 @@ def _hand_over(move: Move, own: int, attempts: int) -> Steps:
         arrives=True,
         segments=len(spec.segments),
         next_incarnation=incarnation,
+        generation=whole.restarts[-1].restart.generation if whole.restarts else 0,
     )
     terms = yield from _patiently(Ask(move.group, arrival), attempts)
     assert isinstance(terms, MoveTerms)

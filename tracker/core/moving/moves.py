@@ -37,6 +37,7 @@ from tracker.core.model import Held, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.levels import MOVES
 from tracker.core.model.placements import MAX_GROUPS
+from tracker.core.model.slots import FOREVER
 from tracker.core.moving.parts import MAX_PIECES, of_pieces
 from tracker.core.pipeline.homes import held
 from tracker.core.pipeline.pipeline import Pipeline
@@ -166,6 +167,13 @@ class Moves:
             raise Refused(
                 RefusalCode.CONFLICT,
                 f"pipeline {name!r} is here, by placement {placed}; one of this name cannot come by placement {event.version}",
+            )
+        ended = known.ended.get(name)
+        if ended is not None and not ended.moved and event.generation < ended.generation:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r} cannot come in generation {event.generation}: one of this name was deleted here by generation "
+                f"{ended.generation}, and that one does not come back",
             )
         if not known.may_begin(name, self._shards.membership.with_newcomers):
             raise Refused(
@@ -346,13 +354,14 @@ class Moves:
         return restore_pipeline(part, self._cut.vectors, self._shards.own)
 
     def _begin_here(self, pipeline: Pipeline, move: Move, now_ns: int) -> None:
-        """A pipeline that has come goes on at this shard. Where a shard was lost with its part, it stands, as any does."""
+        """A pipeline that has come goes on at this shard. Where a shard was lost with its part, it stands, as any does that is not
+        complete: nothing begins anew of one that is."""
         known = self._shards.membership
         pipeline.change_everywhere(known.members)
         self._pipelines.add(pipeline)
         self._generations.take_up(pipeline, now_ns)
         pipeline.shard.expect_names(known.hands_over)
-        if move.lost:
+        if move.lost and pipeline.min_time < FOREVER:
             pipeline.hold(Held(move.lost, None, known.lost.get(move.lost[0], 0)))
         self._reporter.want_whole_reports(now_ns)
 

@@ -124,7 +124,7 @@ class Rescaling:
 
     def _move(self, event: MovePipeline | EndMove) -> None:
         self._need_no_step(f"pipeline {event.pipeline!r}")
-        known, terms = self._shards.membership, None
+        known, terms = self._shards.expected(), None  # as the step is judged
         step: steps.MembershipStep | None
         if isinstance(event, MovePipeline):
             step = self._moves.move(event)
