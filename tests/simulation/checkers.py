@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests import inside
 from tests.simulation.oracle import frontier, standing
@@ -33,11 +33,6 @@ class _Generation:
     highest: list[int]
     checked_version: int = -1
     raised: bool = False
-    segments: int = field(init=False)
-    """It began with so many."""
-
-    def __post_init__(self) -> None:
-        self.segments = len(self.highest)
 
 
 class AnnouncementChecker:
@@ -160,22 +155,8 @@ class AnnouncementChecker:
                 generation.checked_version = generation.world.version
                 self._check(generation)
 
-    def _whole_before(self, generation: _Generation) -> int:
-        """How far the pipeline was as a whole before a restart, at most: no front begins below what was said of that."""
-        return max(
-            (
-                min(g.highest[: g.segments])
-                for number, g in self._generations.items()
-                if number < generation.world.generation
-            ),
-            default=LOWEST_SLOT,
-        )
-
     def _check(self, generation: _Generation) -> None:
         truth = frontier(generation.world)
-        if not generation.world.begun:
-            whole = self._whole_before(generation)
-            truth = [max(whole, slot) for slot in truth]
         # Of an older generation nothing is said of segments that have come since.
         for segment, (said, true) in enumerate(zip(generation.highest, truth, strict=False)):
             if said > true:
