@@ -38,8 +38,6 @@ RIGHTS: dict[str, dict[str, list[str]]] = {
     "admin": {"*": ["administer"]},
 }
 """Of the tokens that are made, by name."""
-_KEPT = {"pipelines", "max_segments", "max_nodes"}
-"""Of an entry that is there, what others may have changed."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,29}")
 _KEPT = {"pipelines", "max_segments", "max_nodes"}
 """Of an entry that is there, what others may have changed."""

@@ -7,7 +7,7 @@ that acts by a placement says its version: whatever was decided since makes it v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tracker.core.admission.confirmations import Confirmations
@@ -174,25 +174,18 @@ class Directory:
         return None
 
     def _pending(self, pipeline: str) -> Placement | None:
-        for entry in self._journal.pending_entries():
-            if isinstance(entry, Placed) and entry.placement.pipeline == pipeline:
-                return entry.placement
-        return None
+        return next((each for each in self._decided_now() if each.pipeline == pipeline), None)
+
+    def _decided_now(self) -> Iterator[Placement]:
+        """Placements that are not durable yet, the newest first."""
+        entries = self._journal.pending_entries()
+        return (entry.placement for entry in entries if isinstance(entry, Placed))
 
     def _next_version(self) -> int:
-        pending = [
-            entry.placement.version
-            for entry in self._journal.pending_entries()
-            if isinstance(entry, Placed)
-        ]
-        return max([self.last_placement, *pending]) + 1
+        return max([self.last_placement, *(each.version for each in self._decided_now())]) + 1
 
     def _given_back_before(self) -> int:
-        pending = [
-            entry.placement.above
-            for entry in self._journal.pending_entries()
-            if isinstance(entry, Placed) and entry.placement.group == NOWHERE
-        ]
+        pending = [each.above for each in self._decided_now() if each.group == NOWHERE]
         return max([self.given_back_before, *pending])
 
     # --- applying entries -------------------------------------------------------------------------

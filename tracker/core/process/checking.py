@@ -50,7 +50,7 @@ from tracker.core.log.runs import MAX_ENTRIES_PER_RUN
 from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
 from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
-from tracker.core.model.placements import MAX_GROUPS, NOWHERE
+from tracker.core.model.placements import MAX_GROUPS, NOWHERE, Group, Placement
 from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.links import Link
@@ -274,7 +274,7 @@ class EntryJudge:
             check_spec(entry.spec)
             _check_restart(entry.spec, entry.restart)
         elif isinstance(entry, Placed | GroupKnown):
-            _check_directory(entry)
+            _check_directory(entry.placement if isinstance(entry, Placed) else entry.group)
         elif isinstance(entry, PipelinesOver):
             for name, generation in entry.pipelines:
                 if not 1 <= generation <= MAX_NUMBER:
@@ -290,7 +290,7 @@ class EntryJudge:
                 for known in entry.pipelines:
                     _check_known(known)
                 for placement in entry.placed:
-                    _check_directory(Placed(placement))
+                    _check_directory(placement)
             for words in _summaries(entry):
                 if (spec := self._spec(words.pipeline)) is not None:
                     _check_summary(spec, words)
@@ -400,16 +400,11 @@ def _named_by(entry: Told) -> Iterable[tuple[str, int | None]]:
     return () if name is None else ((name, getattr(entry, "generation", None)),)
 
 
-def _check_directory(entry: Placed | GroupKnown) -> None:
-    said = entry.placement if isinstance(entry, Placed) else entry.group
-    version, above = (
-        (entry.placement.version, entry.placement.above) if isinstance(entry, Placed) else (1, 0)
-    )
-    if not (
-        NOWHERE <= said.group < MAX_GROUPS
-        and 1 <= version <= MAX_NUMBER
-        and 0 <= above <= MAX_NUMBER
-    ):
+def _check_directory(said: Placement | Group) -> None:
+    fits = NOWHERE <= said.group < MAX_GROUPS
+    if isinstance(said, Placement):
+        fits = fits and 1 <= said.version <= MAX_NUMBER and 0 <= said.above <= MAX_NUMBER
+    if not fits:
         raise Refused(RefusalCode.INVALID, f"a frame has {said}; groups are 0 to {MAX_GROUPS - 1}")
 
 
