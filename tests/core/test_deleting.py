@@ -207,6 +207,18 @@ def test_a_deletion_of_an_older_generation_is_not_answered_by_one_of_the_newest(
     assert cluster.answers("newest") == [Restart(2, SPEC.start_slot, 0)]
 
 
+def comes_free(cluster: Cluster, forgets: int, keeps: int, peer: int) -> None:
+    """All hear of all again, and one has forgotten that the pipeline was deleted; when a shard has joined by what `peer` knows, the
+    name is free."""
+    cluster.reconnect()
+    cluster.settle()
+    known = [inside.pipelines(cluster.processes[shard]).ended for shard in (forgets, keeps)]
+    assert ["p" in each for each in known] == [False, True]
+    cluster.join_shard(peer)
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(SPEC), PipelineSpec)
+
+
 def test_a_name_that_one_shard_has_forgotten_is_free_when_another_one_joins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -226,13 +238,7 @@ def test_a_name_that_one_shard_has_forgotten_is_free_when_another_one_joins(
     cluster.held = {(forgets, keeps)}
     cluster.settle()
     delete_unheard(cluster, other)
-    cluster.reconnect()
-    cluster.settle()
-    known = [inside.pipelines(cluster.processes[shard]).ended for shard in (forgets, keeps)]
-    assert ["p" in each for each in known] == [False, True]
-    cluster.join_shard(keeps)
-    cluster.pass_time(1_000)
-    assert isinstance(cluster.register(SPEC), PipelineSpec)
+    comes_free(cluster, forgets, keeps, peer=keeps)
 
 
 def test_a_shard_says_that_one_is_over_when_it_has_heard_of_its_end_itself() -> None:
@@ -276,13 +282,7 @@ def test_and_when_the_newcomer_begins_with_what_that_shard_knows(
     cluster.settle()
     cluster.handle(keeps, DeletePipeline("-other", other, 0, True, AT_MS))
     cluster.settle()
-    cluster.reconnect()
-    cluster.settle()
-    known = [inside.pipelines(cluster.processes[shard]).ended for shard in (forgets, keeps)]
-    assert ["p" in each for each in known] == [False, True]
-    cluster.join_shard(forgets)
-    cluster.pass_time(1_000)
-    assert isinstance(cluster.register(SPEC), PipelineSpec)
+    comes_free(cluster, forgets, keeps, peer=forgets)
 
 
 def test_a_newcomer_says_itself_that_one_is_over_that_it_begins_with(shards: int) -> None:

@@ -484,12 +484,8 @@ def test_a_shard_that_hears_by_a_loss_alone_that_a_pipeline_has_gone_does_not_sa
     assert ["p" in inside.pipelines(process) for process in source.processes.values()] == [
         False, False, True,
     ]  # fmt: skip
-    source.crash(0)
-    for other in source.processes:
-        source.handle(other, PeerDisconnected(0))
     source.held.clear()
-    source.ask(1, DeclareLost, (0,), True, 1)
-    source.settle()
+    lose(source, 0)
     assert made.has("p") == [1]
     ended = [effect for effect in source.effects if isinstance(effect, PipelineEnded)]
     assert [effect.moved for effect in ended] == [True] * 3
@@ -510,12 +506,8 @@ def test_a_shard_that_hears_by_a_loss_alone_that_a_move_was_given_up_lets_the_pi
         pass
     going = [bool(process.membership.moving) for process in source.processes.values()]
     assert going == [False, False, True]
-    source.crash(0)
-    for other in source.processes:
-        source.handle(other, PeerDisconnected(0))
     source.held.clear()
-    source.ask(1, DeclareLost, (0,), True, 1)
-    source.settle()
+    lose(source, 0)
     front = source.front(SPEC, "front")
     front.commit(heartbeats={"a": 90})
     assert source.agreed(SPEC) == (90, 92)
@@ -536,12 +528,8 @@ def test_no_pipeline_is_in_two_groups_since_the_shard_that_placed_it_was_lost() 
     for asked, _ in zip(made.steps(drive), range(10), strict=False):
         if isinstance(asked[0], Ask) and isinstance(asked[0].what, EndMove):
             break  # the group that the pipeline goes to has been told
-    source.crash(registrar)
-    for other in source.processes:
-        source.handle(other, PeerDisconnected(registrar))
     source.held.clear()
-    source.ask(0, DeclareLost, (registrar,), True, 1)
-    source.settle()
+    lose(source, registrar)
     made.run(made.drive("p", 0))
     made.settle()
     assert len(made.has("p")) == 1
