@@ -13,12 +13,15 @@ from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.insight.explain import ExplainQuery
 from tracker.core.log import (
     Entries,
+    Frame,
     FrameArrived,
+    HomeEntry,
     KeyClosed,
     NodeAlive,
     PipelineChanged,
     PipelineCompleted,
     RegisterPipeline,
+    ReportWanted,
     RescaleShards,
     RestartPipeline,
     RetireNode,
@@ -682,6 +685,38 @@ def test_a_change_outlives_restarts_and_newcomers_activate_it(snapshot: bool) ->
     cluster.settle()
     assert not any(pipeline.graph_change.is_under_way for pipeline in cluster.pipelines())
     assert reader.joined.spec == SPEC
+
+
+def test_a_newcomer_that_logs_an_older_change_does_not_judge_by_a_newer_one() -> None:
+    """What it logs is that it judges by the change that was there before it came; the next one is on its way to its store
+    then, of which it has not heard what others had announced."""
+    cluster = Lossy(2)
+    cluster.register(SPEC)
+    apply(cluster, GROWN)
+    registrar = cluster.routing.registrar("p")
+    other = 1 - registrar
+    newcomer = cluster.begin_to_join()
+    cluster.settle()
+    cluster.lost = {(other, newcomer, ShardReport)}
+    cluster.bootstrap(newcomer, registrar)
+    cluster.settle()
+    assert cluster.pipeline(newcomer).graph_change.activated == {0, 1}
+    cluster.lost = set()
+    cluster.held.update({(registrar, newcomer), (other, newcomer)})
+    cluster.handle(other, FrameArrived(Frame(newcomer, 1, ReportWanted())))
+    said_before = cluster.links.pop((other, newcomer))
+    newer = replace(GROWN, edges=(*GROWN.edges, Edge("a", "new")))
+    cluster.handle(registrar, RegisterPipeline("r", newer, True))
+    cluster.settle()
+    for frame in (*cluster.links.pop((registrar, newcomer)), *said_before):
+        cluster.handle(newcomer, FrameArrived(frame))
+    logged = [record for _, record in cluster.pending[newcomer]]
+    assert logged[-1] == HomeEntry(1, PipelineChanged(1, GROWN, activated=True))
+    cluster.commit(newcomer)
+    assert cluster.pipeline(newcomer).changes == 2 and not cluster.pipeline(newcomer).activates
+    cluster.reconnect()
+    assert cluster.answers("r") == [newer]
+    assert not any(pipeline.graph_change.is_under_way for pipeline in cluster.pipelines())
 
 
 def test_a_newcomer_takes_what_names_a_new_segment_before_the_change_is_durable_there() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.driver import Cluster, HandNode
-from tracker.core.model import Batch, Edge, PipelineSpec, Unit
+from tests.core.driver import Cluster, HandNode, refused
+from tracker.core.log import LeaveNode
+from tracker.core.model import Batch, Edge, PipelineSpec, RefusalCode, Unit
 from tracker.core.process import LogLost, Process
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
@@ -25,6 +26,17 @@ def running(shards: int) -> tuple[Cluster, HandNode, HandNode]:
     worker.commit(consumed=[(0, slot, slot) for slot in range(1, 5)], created=[(1, 7, 99)])
     assert cluster.agreed(SPEC) == (5, 6)
     return cluster, front, worker
+
+
+def test_a_node_that_asks_twice_is_told_that_it_has_left_when_that_is_durable(shards: int) -> None:
+    cluster, _, worker = running(shards)
+    for number in (1, 2):
+        cluster.handle(worker.home, LeaveNode(("leave", number), "p", worker.key))
+    assert cluster.answers(("leave", 1)) == cluster.answers(("leave", 2)) == []
+    cluster.restart(worker.home)  # before its store has it
+    assert worker.leave() is None
+    refused(worker.leave(), RefusalCode.UNKNOWN_NODE)
+    assert all(worker.key not in pipeline.shard.keys for pipeline in cluster.pipelines())
 
 
 def test_a_log_with_a_hole_is_noticed() -> None:

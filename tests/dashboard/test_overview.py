@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -107,12 +107,14 @@ def test_the_worst_comes_first_with_what_holds_it(running: EmbeddedTracker) -> N
 
 
 def until_told(overview: Overview, is_so: Any) -> list[Row]:
-    """Steps until the rows are as they are to be."""
+    """Steps until the rows are as they are to be, also of a tracker that is away meanwhile."""
     found: list[Row] = []
 
     def look() -> bool:
-        found[:] = overview.step()
-        return bool(is_so(found))
+        with suppress(UnavailableError):
+            found[:] = overview.step()
+            return bool(is_so(found))
+        return False
 
     until(look, lambda: str(states(found)))
     return found

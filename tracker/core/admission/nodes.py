@@ -161,8 +161,13 @@ class Nodes:
         self._journal.append_home(closed)
 
     def leave(self, event: LeaveNode) -> None:
-        """Closes the key of a node that has no fronts left; raises Refused otherwise."""
+        """Closes the key of a node that has no fronts left; raises Refused otherwise. One that asks again before that is
+        durable is not told yet that it has left."""
         pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
+        closing = self._journal.pending_of(KeyClosed, event.pipeline)
+        if any(entry.key == event.key and not entry.evicted for entry in closing):
+            self._confirmations.answer(event.request, None)
+            return
         node = self.current(pipeline, event.key)
         if node.fronts:
             raise Refused(

@@ -126,7 +126,7 @@ class Pipelines(dict[str, Pipeline]):
         """A home judges by a change of segments or edges from here on."""
         pipeline = self[name]
         pipeline.graph_change.activate(home, number)
-        if home == self._shard and not pipeline.activates:
+        if home == self._shard and number == pipeline.graph_change.number:
             pipeline.activate()  # in recovery
         self._look_at(pipeline)
 
