@@ -10,7 +10,7 @@ import pytest
 from tests.files.s3 import s3_bucket
 from tests.waits import until
 from tracker.client import LowmarkError
-from tracker.client.known import StoredKnown, known_at, known_beside
+from tracker.client.known import Acknowledged, StoredKnown, known_at, known_beside
 from tracker.files import STORES
 
 
@@ -32,12 +32,12 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path, where: str) -> str:
 
 
 def test_the_last_record_is_read_again(anywhere: str) -> None:
-    assert known_at(anywhere).read() == (0, 0)
-    for incarnation, ticks in [(1, 0), (1, 7), (12, 0), (12, 5)]:
+    assert known_at(anywhere).read() == Acknowledged()
+    for numbers in [(1, 0, 0), (1, 7, 0), (12, 0, 3), (12, 5, 1_000_001)]:
         known = known_at(anywhere)
-        known.record(incarnation, ticks)
+        known.record(Acknowledged(*numbers))
         known.close()
-        assert known_at(anywhere).read() == (incarnation, ticks)
+        assert known_at(anywhere).read() == numbers
 
 
 def test_damage_is_said(anywhere: str) -> None:
@@ -48,20 +48,20 @@ def test_damage_is_said(anywhere: str) -> None:
 
 def test_without_its_directory_nothing_is_recorded_until_that_is_made(tmp_path: Path) -> None:
     known = known_at(tmp_path / "checkpoint" / "known")
-    known.record(1, 1)
-    assert known.read() == (0, 0)
+    known.record(Acknowledged(1, 1))
+    assert known.read() == (0, 0, 0)
     (tmp_path / "checkpoint").mkdir()
-    known.record(1, 2)
-    assert known.read() == (1, 2)
+    known.record(Acknowledged(1, 2))
+    assert known.read() == (1, 2, 0)
     known.close()
 
 
 def test_damage_is_said_and_a_file_that_was_only_made_is_none(tmp_path: Path) -> None:
     path = tmp_path / "known"
     path.touch()
-    assert known_at(path).read() == (0, 0)
+    assert known_at(path).read() == (0, 0, 0)
     known = known_at(path)
-    known.record(3, 4)
+    known.record(Acknowledged(3, 4))
     known.close()
     whole = path.read_bytes()
     for at in range(len(whole)):
@@ -76,8 +76,8 @@ def test_each_node_of_each_pipeline_has_a_file_of_its_own(tmp_path: Path) -> Non
     assert len(files) == len(nodes)
     for file in files:
         known = known_at(file)
-        known.record(1, 1)
-        assert known.read() == (1, 1)
+        known.record(Acknowledged(1, 1))
+        assert known.read() == (1, 1, 0)
         known.close()
 
 
@@ -91,24 +91,24 @@ def in_store(where: str, every_s: float = 0.0) -> StoredKnown:
 def test_a_record_in_a_store_is_written_while_the_node_runs(where: str) -> None:
     """A process that is killed has closed nothing."""
     known = in_store(where)
-    known.record(3, 4)
-    until(lambda: in_store(where).read() == (3, 4))
-    known.record(3, 5)
-    until(lambda: in_store(where).read() == (3, 5))
+    known.record(Acknowledged(3, 4))
+    until(lambda: in_store(where).read() == (3, 4, 0))
+    known.record(Acknowledged(3, 5))
+    until(lambda: in_store(where).read() == (3, 5, 0))
     known.close()
 
 
 def test_many_acknowledgements_cost_a_request_an_interval(where: str) -> None:
     known = in_store(where, every_s=3600.0)
-    known.record(1, 0)
-    until(lambda: in_store(where).read() == (1, 0))
+    known.record(Acknowledged(1, 0))
+    until(lambda: in_store(where).read() == (1, 0, 0))
     before = STORES.files(where).requests.counted()["write"]
     for ticks in range(1, 1_000):
-        known.record(1, ticks)
-    assert known.read() == (1, 999), "this process knows"
-    assert in_store(where).read() == (1, 0), "behind, and never ahead"
+        known.record(Acknowledged(1, ticks))
+    assert known.read() == (1, 999, 0), "this process knows"
+    assert in_store(where).read() == (1, 0, 0), "behind, and never ahead"
     known.close()
-    assert in_store(where).read() == (1, 999)
+    assert in_store(where).read() == (1, 999, 0)
     assert STORES.files(where).requests.counted()["write"] == before + 1
 
 
@@ -116,6 +116,6 @@ def test_a_store_that_takes_no_record_holds_nobody_up(
     where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = known_at("s3://nobody-has-made-this-bucket/known")
-    known.record(1, 1)
+    known.record(Acknowledged(1, 1))
     known.close()
     assert "stays behind what the tracker acknowledged" in caplog.text

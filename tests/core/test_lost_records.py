@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, HandNode, Lossy
 from tracker.core.log import (
     Answer,
@@ -15,6 +16,8 @@ from tracker.core.log import (
     Joined,
     JoinNode,
     LeaveNode,
+    Restart,
+    RestartPipeline,
     RetireNode,
     SessionRefused,
 )
@@ -175,3 +178,35 @@ def test_a_shard_that_has_forgotten_what_it_had_received_is_told_so() -> None:
     cluster.restart(1)
     node.commit(consumed=[(0, slot, 7) for slot in range(3)])
     assert not any(sum(pipeline.shard.cells.open_slots) for pipeline in cluster.pipelines())
+
+
+def test_what_was_acknowledged_of_a_deleted_pipeline_is_not_missed_in_another_group() -> None:
+    """The next one of its name is in a later generation, and that group has given fewer incarnations."""
+    made = Deployment(1, 1)
+    made.register(SPEC, 1)
+    for _ in range(3):
+        node = made.groups[1].node(SPEC, "n", "query")
+    node.commit(created=[(0, 1, 7)])
+    made.delete("p", 1)
+    made.register(SPEC, 0)
+    here = made.groups[0]
+    (told,) = here.handle(0, AttachSession("s", "p", node.key, node.joined.generation))
+    assert isinstance(told, SessionRefused) and told.refusal.code is RefusalCode.FENCED
+    again = came_back(here, node.key.incarnation, 1)
+    assert again.key.incarnation < node.key.incarnation
+    generation = again.joined.generation
+    refused(here.join("n", known_incarnation=node.key.incarnation, known_generation=generation))
+
+
+def test_a_generation_that_the_tracker_has_forgotten_is_named(cluster: Cluster) -> None:
+    """Its incarnations are no witness: others may have been given as many since."""
+    node = came_back(cluster, 0, 0)
+    older = len(cluster.stored[0])
+    assert isinstance(cluster.ask(0, RestartPipeline, "p", 0, None, 0), Restart)
+    later = came_back(cluster, node.key.incarnation, 0)
+    put_back(cluster, older)
+    for other in ("x", "y", "z"):
+        assert isinstance(join(cluster, 0, 0, other), Joined)
+    assert cluster.ask(0, LeaveNode, "p", node.key) is None
+    answer = cluster.join("n", "query", known_incarnation=later.key.incarnation, known_generation=1)
+    assert "in generation 1" in refused(answer) and "in generation 0" in refused(answer)

@@ -127,8 +127,8 @@ class Node(Life):
         self.newest_of: dict[str, TickContent] = {}
         """By scope, the last batch that is durable; the one used last comes last."""
         self.finished = False
-        self.known = (0, 0)
-        """Of its own record: the last incarnation, and the last tick of it that was acknowledged."""
+        self.known = (0, 0, 0)
+        """Of its own record: the last incarnation, the last tick of it that was acknowledged, and the generation."""
         self._requests = 0
         self._bad: dict[TickContent, tuple[RefusalCode, ...]] = {}
         """Ticks that must be refused, and as what."""
@@ -206,12 +206,12 @@ class Node(Life):
         elif self.sim.chance("unknown_pipelines"):
             pipeline = "nowhere"
         request = self._new_request()
-        incarnation, ticks = self.known
+        incarnation, ticks, generation = self.known
         self.sim.call(
             self, home,
             JoinNode(
                 request, pipeline, self.name, self.kind, self.name,
-                known_incarnation=incarnation, known_ticks=ticks,
+                known_incarnation=incarnation, known_ticks=ticks, known_generation=generation,
             ),
         )  # fmt: skip
 
@@ -295,7 +295,7 @@ class Node(Life):
 
     def _joined(self, joined: Joined) -> None:
         self.key = joined.key
-        self.known = (joined.key.incarnation, 0)
+        self.known = (joined.key.incarnation, 0, joined.generation)
         if joined.generation != self.world.generation:
             self._begin_generation(joined.generation)
         last = max((batch.id for batch in joined.last_batches), default=-1)
@@ -415,7 +415,7 @@ class Node(Life):
         elif isinstance(effect, TicksDurable):
             assert self.key is not None
             self.sim.ledger.check_durable(self.world.spec.name, self.key, effect.number)
-            self.known = (self.key.incarnation, effect.number)
+            self.known = (self.key.incarnation, effect.number, self.known[2])
             for content, _ in self.window.committed(effect.number):
                 self._durable(content)
             if self.backlog:

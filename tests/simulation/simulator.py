@@ -102,7 +102,7 @@ FRONTS = {
 }  # fmt: skip
 _STRANGER, _WITNESS = "stranger", "witness"
 _NEVER_GIVEN = 2**60
-"""Incarnations that no run comes to."""
+"""Generations that no run comes to."""
 CHECK_EVERY_STEPS = 64
 """How often a process is compared with the homes' logs as the stores have them."""
 
@@ -662,7 +662,7 @@ class Simulator(Processes):
             # It knows of a joining of which the tracker does not: as if the store were an older one.
             event = JoinNode(
                 (_WITNESS, node.name), node.world.spec.name, node.name, node.kind, node.name,
-                known_incarnation=node.key.incarnation + _NEVER_GIVEN,
+                known_incarnation=node.key.incarnation, known_generation=_NEVER_GIVEN,
             )  # fmt: skip
             self.after(self.milliseconds(0, 12), self._deliver, None, node.home, event)
 

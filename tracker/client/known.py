@@ -1,5 +1,5 @@
-"""What a node knows of itself, in a file of its own: which incarnation it got last, and how many of its ticks
-were acknowledged under it.
+"""What a node knows of itself, in a file of its own: which incarnation it got last, in which generation of its pipeline,
+and how many of its ticks were acknowledged under it.
 
 A tracker whose store was put back to an older state cannot tell that by itself; who comes back and knows more
 can. The record is never ahead of the tracker. On this machine it is written over in place after each
@@ -18,6 +18,7 @@ import zlib
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from hashlib import blake2b
+from typing import NamedTuple
 
 from tracker.errors import StateError
 from tracker.files import STORES, Files, FilesError, Stores, child, scheme, text_of
@@ -27,7 +28,7 @@ RECORDED_EVERY_S = 10.0
 CLOSED_WITHIN_S = 5.0
 """In an object store: how long the end of a node waits for its last record."""
 
-_WORD = "lowmark-known-1"
+_WORD = "lowmark-known-2"
 _MOST_BYTES = 512
 
 log = logging.getLogger("lowmark.node")
@@ -49,30 +50,39 @@ def known_at(where: str | os.PathLike[str], stores: Stores = STORES) -> Known:
         raise StateError(f"{os.fspath(where)} cannot be read: {error}") from error
 
 
+class Acknowledged(NamedTuple):
+    """The last incarnation, the number of its last tick that was acknowledged, and the generation of the pipeline in which it
+    was given; 0 where nothing is known."""
+
+    incarnation: int = 0
+    ticks: int = 0
+    generation: int = 0
+
+
 class Known(ABC):
     """The record of one node. One process writes it at a time: the one whose key is open. where: for
     messages."""
 
     where: str
 
-    def read(self) -> tuple[int, int]:
-        """The last incarnation and the number of its last tick that was acknowledged; 0 and 0 where
-        nothing is known. Raises LowmarkError if the record cannot be read."""
+    def read(self) -> Acknowledged:
+        """What is recorded. Raises LowmarkError if the record cannot be read."""
         content = self._content()
         if not content:
-            return 0, 0  # not there, or made and not written
+            return Acknowledged()  # not there, or made and not written
         with suppress(ValueError):
-            _, incarnation, ticks, _ = content.decode().split()
-            if _line(int(incarnation), int(ticks)) == content:
-                return int(incarnation), int(ticks)
+            _, incarnation, ticks, generation, _ = content.decode().split()
+            known = Acknowledged(int(incarnation), int(ticks), int(generation))
+            if _line(known) == content:
+                return known
         raise StateError(
             f"{self.where} is damaged: it said which ticks the tracker had acknowledged, and without it nobody "
             "notices if they are gone; restore it, or remove it where the tracker has surely lost nothing"
         )
 
     @abstractmethod
-    def record(self, incarnation: int, ticks: int) -> None:
-        """The tracker has these durably. Does not wait; what cannot be written stays behind, which is
+    def record(self, known: Acknowledged) -> None:
+        """The tracker has this durably. Does not wait; what cannot be written stays behind, which is
         allowed."""
 
     @abstractmethod
@@ -94,11 +104,11 @@ class KnownFile(Known):
         self.where = os.path.abspath(path)
         self._file = -1
 
-    def record(self, incarnation: int, ticks: int) -> None:
+    def record(self, known: Acknowledged) -> None:
         with suppress(OSError):
             if self._file < 0:
                 self._file = os.open(self.where, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            os.pwrite(self._file, _line(incarnation, ticks), 0)
+            os.pwrite(self._file, _line(known), 0)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -125,20 +135,20 @@ class StoredKnown(Known):
     def __init__(self, where: str, files: Files, every_s: float = RECORDED_EVERY_S) -> None:
         self.where, self._files, self._every_s = where, files, every_s
         self._changed = threading.Condition()
-        self._wanted: tuple[int, int] | None = None
-        self._written: tuple[int, int] | None = None
+        self._wanted: Acknowledged | None = None
+        self._written: Acknowledged | None = None
         self._closing, self._has_failed = False, False
         self._thread: threading.Thread | None = None
 
-    def read(self) -> tuple[int, int]:
+    def read(self) -> Acknowledged:
         """What this process has recorded itself, it knows before the store does."""
         with self._changed:
             wanted = self._wanted
         return super().read() if wanted is None else wanted
 
-    def record(self, incarnation: int, ticks: int) -> None:
+    def record(self, known: Acknowledged) -> None:
         with self._changed:
-            self._wanted = incarnation, ticks
+            self._wanted = known
             if self._thread is None and not self._closing:
                 self._thread = threading.Thread(target=self._run, name="lowmark-known", daemon=True)
                 self._thread.start()
@@ -177,9 +187,9 @@ class StoredKnown(Known):
             if is_last:
                 return
 
-    def _write(self, wanted: tuple[int, int]) -> None:
+    def _write(self, wanted: Acknowledged) -> None:
         try:
-            self._files.create(self.where, _line(*wanted))
+            self._files.create(self.where, _line(wanted))
             self._written = wanted
         except (FilesError, OSError) as error:
             if not self._has_failed:
@@ -187,6 +197,6 @@ class StoredKnown(Known):
             self._has_failed = True
 
 
-def _line(incarnation: int, ticks: int) -> bytes:
-    said = f"{_WORD} {incarnation:020d} {ticks:020d}"
+def _line(known: Acknowledged) -> bytes:
+    said = " ".join([_WORD, *(f"{number:020d}" for number in known)])
     return f"{said} {zlib.crc32(said.encode()):08x}\n".encode()

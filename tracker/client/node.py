@@ -31,7 +31,7 @@ from tracker.client.connection import (
     is_retried,
 )
 from tracker.client.holds import Hold, HoldBook, below_grant
-from tracker.client.known import Known, known_at
+from tracker.client.known import Acknowledged, Known, known_at
 from tracker.client.refusals import refusal_of
 from tracker.client.updates import slot_at
 from tracker.core.home.window import TickWindow
@@ -185,11 +185,11 @@ class NodeClient(Closing):
         self, timeout_s: float, owner: str, take_over: bool, *, check_only: bool
     ) -> tuple[Joined, str]:
         """The answer, and the address of the home that gave it."""
-        incarnation, ticks = (0, 0) if self._known is None else self._known.read()
+        known = Acknowledged() if self._known is None else self._known.read()
         request = node_pb.JoinNodeRequest(
             pipeline=self.pipeline, node_id=self.node_id, kind=self.kind, owner=owner,
             take_over=take_over, check_only=check_only,
-            known_incarnation=incarnation, known_ticks=ticks,
+            known_incarnation=known.incarnation, known_ticks=known.ticks, known_generation=known.generation,
         )  # fmt: skip
         try:
             answer, home = self._connection.call(
@@ -204,7 +204,8 @@ class NodeClient(Closing):
     def _note_durable(self) -> None:
         """What the tracker has of this node is recorded, if it is to be; `_changed` is held."""
         if self._known is not None and self._joined is not None:
-            self._known.record(self._joined.key.incarnation, self._window.durable)
+            joined, durable = self._joined, self._window.durable
+            self._known.record(Acknowledged(joined.key.incarnation, durable, joined.generation))
 
     @property
     def joined(self) -> Joined:

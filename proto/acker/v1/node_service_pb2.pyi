@@ -33,6 +33,7 @@ class JoinNodeRequest(_message.Message):
     CHECK_ONLY_FIELD_NUMBER: _builtins.int
     KNOWN_INCARNATION_FIELD_NUMBER: _builtins.int
     KNOWN_TICKS_FIELD_NUMBER: _builtins.int
+    KNOWN_GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
@@ -57,6 +58,10 @@ class JoinNodeRequest(_message.Message):
     """
     known_ticks: _builtins.int
     """The number of the last tick of that incarnation that was acknowledged to the node."""
+    known_generation: _builtins.int
+    """The generation of the pipeline in which that was. Where the pipeline is in a later one, nothing of it counts any more, and
+    nothing of it is lost.
+    """
     def __init__(
         self,
         *,
@@ -68,10 +73,11 @@ class JoinNodeRequest(_message.Message):
         check_only: _builtins.bool = ...,
         known_incarnation: _builtins.int = ...,
         known_ticks: _builtins.int = ...,
+        known_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "kind", b"kind", "known_incarnation", b"known_incarnation", "known_ticks", b"known_ticks", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "kind", b"kind", "known_generation", b"known_generation", "known_incarnation", b"known_incarnation", "known_ticks", b"known_ticks", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -96,9 +96,7 @@ class Nodes:
         if event.node_id not in home.newest and event.node_id not in home.nodes:
             home.check_printable("node", unprintable((event.node_id,)))
         home.check_printable("kind or owner of a node", unprintable((event.kind, event.owner)))
-        home.check_known(
-            event.node_id, event.known_incarnation, event.known_ticks, self.next_incarnation - 1
-        )
+        self._check_known(event, pipeline)
         home.check_owner(event.node_id, event.owner, event.take_over)
         if event.node_id not in home.newest and len(home.newest) >= pipeline.spec.max_nodes:
             raise Refused(
@@ -119,6 +117,22 @@ class Nodes:
         home.newest[event.node_id] = key
         opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart, event.owner)
         self._journal.append_home(opened, event.request)
+
+    def _check_known(self, event: JoinNode, pipeline: Pipeline) -> None:
+        """Raises Refused(LOST) where a node's record has what is gone here. What it has of an earlier generation counts no more:
+        its keys may have been given by another group, in which the one of this name was deleted."""
+        generation = event.known_generation
+        if generation > pipeline.generation:
+            raise Refused(
+                RefusalCode.LOST,
+                f"pipeline {event.pipeline!r}: node {event.node_id!r} was acknowledged ticks in generation {generation}, and this "
+                f"tracker has the pipeline in generation {pipeline.generation}: acknowledged records are gone from the store; "
+                "restore a copy that has them",
+            )
+        if generation == pipeline.generation:
+            pipeline.home.check_known(
+                event.node_id, event.known_incarnation, event.known_ticks, self.next_incarnation - 1
+            )
 
     def _check_room(self, event: JoinNode) -> None:
         """Raises Refused(FULL) where the nodes at home here, of all pipelines, are as many as may be."""

@@ -65,8 +65,10 @@ class Sessions:
         """Begins a stream of a node's current key, instead of an older one; or refuses it."""
         try:
             pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
-            node = self._nodes.current(pipeline, event.key)
-            if event.generation not in (None, pipeline.generation):
+            # A key of an earlier generation may be another group's, and is judged by that alone.
+            is_older = event.generation is not None and event.generation < pipeline.generation
+            node = None if is_older else self._nodes.current(pipeline, event.key)
+            if node is None or event.generation not in (None, pipeline.generation):
                 raise Refused.of(self._nodes.restarted(pipeline, event.key))
         except Refused as refused:
             self._effects.append(SessionRefused(event.session, refused.refusal))

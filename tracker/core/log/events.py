@@ -39,7 +39,8 @@ class JoinNode:
     if that is not known. While a session of the node lives, another owner is refused, unless it takes
     over. check_only: nothing changes; the answer is what a join would get, with the newest durable
     key of the id (of incarnation 0 where there is none). known_incarnation, known_ticks: what the node's
-    own record says of it, 0 if it has none; a home that knows less has lost it, and refuses."""
+    own record says of it, 0 if it has none; a home that knows less has lost it, and refuses. known_generation: in which
+    generation of the pipeline that was; in a later one none of it counts."""
 
     request: Hashable
     pipeline: str
@@ -50,6 +51,7 @@ class JoinNode:
     check_only: bool = False
     known_incarnation: int = 0
     known_ticks: int = 0
+    known_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

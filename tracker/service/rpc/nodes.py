@@ -229,7 +229,7 @@ class NodeServicer:
         self._budgets.check_join(r.pipeline, r.node_id)
         event = m.JoinNode(
             object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only,
-            r.known_incarnation, r.known_ticks,
+            r.known_incarnation, r.known_ticks, r.known_generation,
         )  # fmt: skip
         return joined_to_pb(await self._engine.ask(event))
 
