@@ -54,7 +54,8 @@ def period_sensor(
     every, since: as of `Plan.of`. partitions: those of the job; a run gets the one that its period begins in,
     and the evaluation fails where that ends behind the period. The run key is the period's key, and the cursor is a record of the position: a daemon
     that dies after it has started a run and before it has kept the cursor asks for that run again, and Dagster starts
-    none twice of one key. A cursor of other periods, as after a change of `every`, fails the evaluation. A tracker that is away is a skip, with the reason.
+    none twice of one key. A cursor of other periods, as after a change of `every`, fails the evaluation, and so does one of a
+    pipeline that was deleted where another one has its name. A tracker that is away is a skip, with the reason.
     """
 
     @dg.sensor(
@@ -66,13 +67,12 @@ def period_sensor(
         try:
             plan = Plan.of(target, pipeline, segment, every, since)
             recorded = from_record(json.loads(context.cursor or "null"), plan.name, "the cursor")
-            position = plan.begin if recorded is None else recorded.next
-            found = plan.look(target, position, most_runs)
+            found = plan.look(target, recorded, most_runs)
         except UnavailableError as error:
             return dg.SkipReason(f"the tracker is away: {error}")
         requests = [_run(period, partitions, run_config) for period in found.periods]
         reason = None if requests else _reason(plan, found)
-        cursor = json.dumps(to_record(plan.name, found.position))
+        cursor = json.dumps(to_record(plan.name, found.position, found.generation))
         return dg.SensorResult(run_requests=requests, skip_reason=reason, cursor=cursor)
 
     return complete

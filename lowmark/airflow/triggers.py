@@ -108,6 +108,7 @@ class PeriodTrigger(BaseEventTrigger):
                 await subscriber.wait_until(plan.needed(position), self.segment)
                 min_time = await subscriber.min_time(self.segment)
                 newest = await asyncio.to_thread(plan.newest, target, min_time)
-                yield TriggerEvent(Report(plan, newest).payload())
+                report = Report(plan, newest, subscriber.heard_generation)
+                yield TriggerEvent(report.payload())
                 position = newest.to_slot
         await asyncio.Event().wait()  # one that has ended is started again, and would report again

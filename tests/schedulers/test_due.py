@@ -14,6 +14,7 @@ from tracker.client import RefusedError
 from tracker.consumers.periods.cut import Cut
 from tracker.consumers.periods.due import Plan, partition_key
 from tracker.consumers.periods.made import Made, judge
+from tracker.consumers.periods.position import Recorded
 from tracker.core.model.slots import FOREVER
 
 HOUR = 3_600
@@ -33,14 +34,16 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 def test_periods_are_given_from_a_position_on_and_the_same_from_an_older_one(shop: Shop) -> None:
     plan = Plan.of(shop.target, "orders", "load", "1h")
-    found = plan.look(shop.target, plan.begin, most=2)
+    found = plan.look(shop.target, None, most=2)
     assert [partition_key(each) for each in found.periods] == [
         "2026-03-01T00:00:00", "2026-03-01T01:00:00",
     ]  # fmt: skip
-    rest = plan.look(shop.target, found.position, most=24)
+    rest = plan.look(shop.target, Recorded(found.position, found.generation, {}), most=24)
     assert [each.from_slot for each in rest.periods] == [SPEC.start_slot + 2 * HOUR]
-    assert plan.look(shop.target, rest.position, most=24).periods == []
-    again = plan.look(shop.target, plan.begin, most=24).periods
+    assert (
+        plan.look(shop.target, Recorded(rest.position, rest.generation, {}), most=24).periods == []
+    )
+    again = plan.look(shop.target, None, most=24).periods
     assert [each.key for each in again] == [each.key for each in found.periods + rest.periods]
 
 

@@ -14,7 +14,7 @@ from tracker.consumers.periods import releases
 from tracker.consumers.periods.cut import Cut
 from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.position import to_record
-from tracker.consumers.periods.releases import RECORD, Report, reported, to_release
+from tracker.consumers.periods.releases import RECORD, Release, Report, reported
 from tracker.core.model.slots import FOREVER
 from tracker.errors import StateError
 
@@ -38,6 +38,15 @@ def report(hour: int, *, last: bool = False) -> Report:
     return Report(PLAN, PLAN.period(begin, FOREVER if last else None))
 
 
+def to_release(extras: list[dict[str, Any]], newest: Report | None) -> Release:
+    """As without a tracker: nobody is asked whether it is the same pipeline."""
+
+    def never(plan: Plan, generation: int) -> None:
+        raise AssertionError((plan, generation))
+
+    return releases.to_release(extras, newest, never)
+
+
 def key(hour: int) -> str:
     return f"2026-03-01T{hour:02}:00:00"
 
@@ -48,7 +57,7 @@ def event(of: Report) -> dict[str, Any]:
 
 
 def test_a_report_is_read_back_as_it_was() -> None:
-    for of in (report(3), report(3, last=True)):
+    for of in (report(3), report(3, last=True), replace(report(3), generation=7)):
         back = reported([event(of)])
         assert back is not None and back.payload() == of.payload()
 
@@ -66,7 +75,7 @@ def test_what_is_no_report_is_passed_over() -> None:
 def test_the_first_release_begins_with_the_plan() -> None:
     due = to_release([], report(2))
     assert due.keys == [key(0), key(1), key(2)]
-    assert due.extra == {RECORD: to_record(PLAN.name, BEGIN + 3 * HOUR)}
+    assert due.extra == {RECORD: to_record(PLAN.name, BEGIN + 3 * HOUR, None)}
 
 
 def test_nothing_is_released_twice_and_nothing_without_a_report() -> None:
@@ -121,9 +130,31 @@ def test_periods_that_do_not_follow_are_refused() -> None:
     two = replace(PLAN, cut=Cut(2 * HOUR, 0, 10**9))
     with pytest.raises(StateError, match="record of orders/load by 3600 slots"):
         to_release([first], Report(two, two.period(BEGIN + 2 * HOUR)))
-    returns = to_record(replace(PLAN, pipeline="returns").name, BEGIN + HOUR)
+    returns = to_record(replace(PLAN, pipeline="returns").name, BEGIN + HOUR, None)
     with pytest.raises(StateError, match="record of returns/load"):
         to_release([{RECORD: returns}], report(1))
+
+
+def test_it_is_asked_whether_it_is_the_same_pipeline_where_a_report_is_of_another_generation() -> (
+    None
+):
+    """It was restarted, and its periods go on; or deleted, and those of another one of its name have the same keys."""
+    asked: list[int] = []
+
+    def same(plan: Plan, generation: int) -> None:
+        asked.append(generation)
+
+    first = releases.to_release([], replace(report(0), generation=4), same).extra
+    releases.to_release([first], replace(report(0), generation=4), same)
+    assert asked == []
+    due = releases.to_release([first], replace(report(1), generation=5), same)
+    assert (asked, due.keys, due.extra[RECORD]["generation"]) == ([4], [key(1)], 5)
+
+    def other(plan: Plan, generation: int) -> None:
+        raise StateError("another one")
+
+    with pytest.raises(StateError, match="another one"):
+        releases.to_release([due.extra], replace(report(2), generation=9), other)
 
 
 @given(st.integers(-9, 30), st.integers(0, 30), st.sampled_from([0, 4]))

@@ -21,7 +21,7 @@ from local_tracker.spark.progress import streams
 from local_tracker.spark.progress.asked import Asked, as_tuples, named_by
 from local_tracker.spark.progress.registered import _data_source, _table_functions
 from local_tracker.spark.progress.streams import CompletedStream, MinTimeStream, Offset, Stream
-from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, done, joined_front, promise, use_again
 from tests.waits import HANG_S
 from tracker.client import NodeClient, NodeList
 from tracker.client.embedded import EmbeddedTracker
@@ -126,6 +126,26 @@ def test_a_stream_that_begins_again_never_goes_back(running: Running) -> None:
         assert periods.between(ahead, ahead) == [] and periods.latest() == ahead
     with running.completed() as periods:
         assert periods.latest(ahead) == ahead, "as Spark shows it since 4.2"
+
+
+def test_what_was_kept_of_a_pipeline_that_was_deleted_is_refused(running: Running) -> None:
+    """Another one has its name: a batch that was planned has periods that are not complete in that, and what was given out
+    counts for nothing."""
+    running.move(50)
+    offsets = {}
+    for name, make in (("min_times", running.min_times), ("completed", running.completed)):
+        with make() as stream:
+            begin = stream.initial()
+            offsets[name] = kept(begin), kept(stream.latest(begin))
+    use_again(running.tracker)
+    for name, make in (("min_times", running.min_times), ("completed", running.completed)):
+        begin, end = offsets[name]
+        with make() as stream, pytest.raises(RefusedError, match="another one has its name"):
+            stream.between(begin, end)
+        with make() as stream, pytest.raises(RefusedError, match="another one has its name"):
+            stream.latest(end)
+    with running.completed() as anew:
+        assert anew.latest()["next"] == 0
 
 
 @pytest.mark.parametrize("seed", range(6))

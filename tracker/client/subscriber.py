@@ -61,6 +61,18 @@ class _Hearing(Generic[Processes]):
         self._updating: set[Any] = set()
         """Who hears, one for each iteration of `updates()`."""
 
+    @property
+    def heard_generation(self) -> int | None:
+        """The newest generation of the pipeline in which anything was heard; None before. It belongs into a record of what
+        follows from what was heard."""
+        return self._heard.generation
+
+    def goes_on_since(self, generation: int | None) -> None:
+        """What is recorded was heard in this generation (None: it is not known in which). Where that pipeline was deleted, and
+        another one has its name, all that asks the tracker from now on raises RefusedError."""
+        if generation is not None:
+            self._heard.hear_generation(generation)
+
     async def _read(self, stream: _Stream | _AsyncStream) -> None:
         """Takes in all that a stream brings as soon as it comes, however slowly it is read here."""
         connection, backoff = self._connection, Backoff()

@@ -111,7 +111,7 @@ class Heard:
         with self._lock:
             self.slack_ns, self.rounds = message.slack_ns, message.rounds
             if message.HasField("generation"):
-                self._hear_generation(message.generation)
+                self._raise_generation(message.generation)
             for segment in message.segments:
                 self._raise(segment.segment, segment.min_time)
             self._raise(None, message.min_time)
@@ -130,10 +130,15 @@ class Heard:
         """A process has announced that min time is at least this, in a generation."""
         with self._lock:
             if generation is not None:
-                self._hear_generation(generation)
+                self._raise_generation(generation)
             self._raise(segment, slot)
 
-    def _hear_generation(self, generation: int) -> None:
+    def hear_generation(self, generation: int) -> None:
+        """The pipeline that is meant was in this generation."""
+        with self._lock:
+            self._raise_generation(generation)
+
+    def _raise_generation(self, generation: int) -> None:
         self.generation = max(generation, self.generation or 0)
 
     def _raise(self, key: str | None, slot: int) -> None:

@@ -61,6 +61,7 @@ class Stream(Closing, ABC):
         known = self._newest if self._newest is not None else start
         if known is None:
             known = self.initial()
+        self._subscriber.goes_on_since(known.get("generation"))
         if time.monotonic() >= self._look_at_s:
             known = self.beyond(known, self._subscriber.min_times(self._timeout_s))
             self._look_at_s = time.monotonic() + LOOK_INTERVAL_S
@@ -68,10 +69,13 @@ class Stream(Closing, ABC):
         return known
 
     def between(self, start: Offset, end: Offset) -> Rows:
-        """The rows from one offset to another. Raises StateError for offsets of something else."""
+        """The rows from one offset to another. Raises StateError for offsets of something else; RefusedError where they are of
+        a pipeline that was deleted, and another one has its name: none of its periods counts as complete for that."""
         found = list(self.rows(start, end)) if start != end else []
         # After a restart Spark shows where it was by two equal ones, before it asks for the latest.
         if self._newest is None:
+            self._subscriber.goes_on_since(end.get("generation"))
+            self._subscriber.min_times(self._timeout_s)
             self._newest = end
         return found
 
@@ -95,14 +99,14 @@ class MinTimeStream(Stream):
     """Announcements: of each segment whose min time has moved since the last batch the newest, and of the whole
     pipeline. Min time is cumulative, so those in between state nothing more.
 
-    An offset has min times by name of segment, "" for the whole pipeline, and when they were heard."""
+    An offset has min times by name of segment, "" for the whole pipeline, when they were heard, and in which generation."""
 
     types = MIN_TIMES.types
 
     def initial(self) -> Offset:
         """Raises RefusedError for a segment that is unknown."""
         self._subscriber.min_time(self.segment, self._timeout_s)
-        return {"of": self._of, "at_ms": 0, "min_times": {}}
+        return {"of": self._of, "at_ms": 0, "min_times": {}, **self._heard_in}
 
     @property
     def _of(self) -> str:
@@ -115,7 +119,13 @@ class MinTimeStream(Stream):
         if not moved:
             return known
         at_ms = time.time_ns() // 10**6
-        return {"of": self._of, "at_ms": at_ms, "min_times": {**before, **moved}}
+        return {
+            "of": self._of, "at_ms": at_ms, "min_times": {**before, **moved}, **self._heard_in,
+        }  # fmt: skip
+
+    @property
+    def _heard_in(self) -> Offset:
+        return {"generation": self._subscriber.heard_generation}
 
     def _is_chosen(self, name: str | None) -> bool:
         return self.segment is None or name == self.segment
@@ -167,7 +177,7 @@ class CompletedStream(Stream):
     def initial(self) -> Offset:
         plan = self._plan
         min_time = self._subscriber.min_time(self.segment, self._timeout_s)
-        return to_record(plan.name, plan.begun(min_time))
+        return self._record(plan.begun(min_time))
 
     def beyond(self, known: Offset, min_times: Mapping[str | None, int]) -> Offset:
         plan, position, _ = self._plan, *self._position(known)
@@ -177,8 +187,11 @@ class CompletedStream(Stream):
         newest = plan.newest(self._target, min_time)
         if newest.to_slot == FOREVER:
             last = max(position, newest.from_slot)
-            return to_record(plan.name, FOREVER, {"last": last})
-        return to_record(plan.name, max(position, newest.to_slot))
+            return self._record(FOREVER, {"last": last})
+        return self._record(max(position, newest.to_slot))
+
+    def _record(self, position: int, kept: Mapping[str, Any] | None = None) -> Offset:
+        return to_record(self._plan.name, position, self._subscriber.heard_generation, kept)
 
     def rows(self, start: Offset, end: Offset) -> Iterator[dict[str, Any]]:
         (position, _), (until, last) = self._position(start), self._position(end)

@@ -1,8 +1,8 @@
 """Which periods are complete, from a position on.
 
     plan = Plan.of(target, "orders", "load", every="1h")
-    found = plan.look(target, position, most=24)    # the periods that are complete, from a position on
-    position = found.position                       # kept once they are handed out for good
+    found = plan.look(target, recorded, most=24)    # the periods that are complete, from a recorded position on
+    record = to_record(plan.name, found.position, found.generation)    # kept once they are handed out for good
 
 It follows from the position and min time alone: whoever comes back to an older position finds the same periods under
 the same keys. So nothing is lost if the position is kept after the periods are handed out, and nothing is doubled where
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tracker.client.admin import Admin
@@ -22,6 +22,7 @@ from tracker.client.history import history, moment
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
 from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.position import Recorded
 from tracker.core.model.slots import FOREVER
 
 LOOK_TIMEOUT_S = 15.0
@@ -35,10 +36,12 @@ PARTITION_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Periods that are complete, in order, and where the next one begins: FOREVER behind the last."""
+    """Periods that are complete, in order, and where the next one begins: FOREVER behind the last. generation: of the
+    pipeline, in which that was heard."""
 
     periods: list[Period]
     position: int
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +130,24 @@ class Plan:
         )  # fmt: skip
         return self.period(begins[passed], FOREVER)
 
-    def look(self, target: str | Sequence[str], position: int, most: int) -> Due:
-        """`due` by min time now. Raises RefusedError, UnavailableError."""
+    def look(self, target: str | Sequence[str], recorded: Recorded | None, most: int) -> Due:
+        """`due` by min time now, from where a record says; None: from the first on. Raises RefusedError, also where the record
+        is of a pipeline that was deleted and another one has its name; UnavailableError."""
         with Subscriber(target, self.pipeline) as subscriber:
+            if recorded is not None:
+                subscriber.goes_on_since(recorded.generation)
             min_time = subscriber.min_time(self.segment, LOOK_TIMEOUT_S)
-        return self.due(position, min_time, lambda slot: self.passed(target, slot), most)
+            generation = subscriber.heard_generation
+        position = self.begin if recorded is None else recorded.next
+        found = self.due(position, min_time, lambda slot: self.passed(target, slot), most)
+        return replace(found, generation=generation)
+
+    def check_same(self, target: str | Sequence[str], generation: int) -> None:
+        """Raises RefusedError where the pipeline was deleted that was in a generation, and another one has its name;
+        UnavailableError."""
+        with Subscriber(target, self.pipeline) as subscriber:
+            subscriber.goes_on_since(generation)
+            subscriber.min_time(timeout_s=LOOK_TIMEOUT_S)
 
     def passed(self, target: str | Sequence[str], slot: int) -> bool:
         """Of a complete segment: whether min time was at a slot before. The history knows, by the min time of

@@ -48,8 +48,8 @@ class Periods(Closing):
         The pipeline's start if not given. Raises as `Plan.of`, and StateError."""
         self._target, self._plan = target, Plan.of(target, pipeline, segment, every, since)
         self.cut = self._plan.cut
-        self._position = Position(self._plan.name, record)
         self._subscriber = Subscriber(target, pipeline)
+        self._position = Position(self._plan.name, record, self._subscriber)
 
     def run(self, *actions: Action, timeout_s: float | None = None) -> int:
         """Does all of the actions for each period, in their order, each unless it is found done; and then the period
@@ -71,7 +71,8 @@ class Periods(Closing):
 
         When the pipeline has become complete, there are the periods that min time has passed on its way,
         and then a last one from there to forever: where its data ends, the tracker does not know. Raises
-        RefusedError, StateError, and ValueError where more than MAX_BACKLOG periods are due.
+        RefusedError, also where the record is of a pipeline that was deleted and another one has its name; StateError, and
+        ValueError where more than MAX_BACKLOG periods are due.
         """
         segment = self._plan.segment
         while (position := self._position.begun(self._begin).next) != FOREVER:
@@ -80,6 +81,9 @@ class Periods(Closing):
             yield from self._plan.due(
                 position, self._subscriber.min_time(segment), self._passed, most=1
             ).periods
+        self._subscriber.min_time(
+            segment
+        )  # refuses, if it was another pipeline that was done to its end
 
     def done(self, period: Period) -> None:
         """The period was dealt with for good. May be repeated; raises StateError if it is not the next."""

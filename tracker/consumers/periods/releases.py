@@ -6,7 +6,7 @@ the last release ended to the end of the newest report, and its position is reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +31,15 @@ class Report:
 
     plan: Plan
     period: Period
+    generation: int | None = None
+    """Of the pipeline, in which that was heard."""
 
     def payload(self) -> dict[str, Any]:
         """As JSON, read back by `reported`."""
         return {
             **self.period.fields(), "begin": self.plan.begin, "pipeline": self.plan.pipeline, "segment": self.plan.segment,
             "slots": self.plan.cut.slots, "slack_ns": self.plan.cut.slack_ns,
-            "partition_key": partition_key(self.period),
+            "partition_key": partition_key(self.period), "generation": self.generation,
         }  # fmt: skip
 
 
@@ -57,16 +59,24 @@ def reported(extras: Iterable[Mapping[str, Any]]) -> Report | None:
         if isinstance(payload, Mapping) and "begin" in payload:
             cut = Cut(payload["slots"], slack_ns=payload["slack_ns"])
             plan = Plan(payload["pipeline"], payload["segment"], cut, payload["begin"])
-            return Report(plan, plan.period(payload["from_slot"], payload["to_slot"]))
+            period = plan.period(payload["from_slot"], payload["to_slot"])
+            return Report(plan, period, payload.get("generation"))
     return None
 
 
-def to_release(released: Sequence[Mapping[str, Any]], newest: Report | None) -> Release:
+def to_release(
+    released: Sequence[Mapping[str, Any]],
+    newest: Report | None,
+    check_same: Callable[[Plan, int], None],
+) -> Release:
     """What is due. released: what was recorded, the newest first, LOOKED_AT at most; newest: of the reports. The first
     release begins with the plan. Whether reports go back, as after a restart, does not matter.
 
+    check_same: raises where the pipeline was deleted that was in a generation, and another one has its name. It is called
+    where the record is of another generation than the report.
+
     Raises StateError where the record is of other periods: those of another pipeline, or cut otherwise; and where
-    others have made so many events that it may be behind them."""
+    others have made so many events that it may be behind them; and what `check_same` raises."""
     if newest is None:
         return Release([], {})
     plan, last = newest.plan, newest.period
@@ -78,11 +88,13 @@ def to_release(released: Sequence[Mapping[str, Any]], newest: Report | None) -> 
             Code.STATE_POSITION,
         )
     recorded = from_record(extra.get(RECORD), plan.name, "what was released")
+    if recorded is not None and recorded.generation not in (None, newest.generation):
+        check_same(plan, recorded.generation)
     position = plan.begin if recorded is None else recorded.next
     # No report follows the last one.
     most = MAX_BACKLOG if last.to_slot == FOREVER else MOST_RELEASED
     due = plan.due(position, last.to_slot, lambda slot: slot <= last.from_slot, most)
     return Release(
         [partition_key(each) for each in due.periods],
-        {RECORD: to_record(plan.name, due.position)},
+        {RECORD: to_record(plan.name, due.position, newest.generation)},
     )

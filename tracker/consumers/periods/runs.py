@@ -67,18 +67,21 @@ class Runs(Closing):
         self._admin = Admin(target)
         self.pipeline, self.segment = pipeline, segment
         self._since = since
-        self._position = Position(f"runs of {pipeline}/{segment or '*'}", record)
+        of = f"runs of {pipeline}/{segment or '*'}"
+        self._position = Position(of, record, self._subscriber)
 
     def begin(self, version: Callable[[], int | None] | None = None) -> Run | None:
         """The run that was not done, or else the next; None if nothing has become complete.
 
         version: gives the newest version of what is read, a table say, or None where it has none. It is
         called when min time is known, so all that is complete is in that version; it is recorded with the
-        run, which is given out again with the same. Raises RefusedError, UnavailableError, StateError if
-        the record is another job's, and what `version` raises.
+        run, which is given out again with the same. Raises RefusedError, also where the record is of a pipeline that was
+        deleted and another one has its name; UnavailableError, StateError if the record is another job's, and what `version`
+        raises.
         """
         state = self._read()
         if state is not None and state.begun is not None:
+            self._subscriber.min_time(self.segment)  # refuses, if it was begun in another pipeline
             return self._again(state, state.begun, version)
         info = self._admin.pipeline(self.pipeline)
         if state is None:

@@ -378,7 +378,7 @@ class ProgressServicer(Announcing):
             raise Refused(
                 RefusalCode.UNKNOWN_PIPELINE,
                 f"pipeline {pipeline!r}, of which you have heard in generation {generation}, was deleted, and another one has its "
-                "name; nothing of the one before counts for that: subscribe anew",
+                "name; nothing of the one before counts for that: subscribe anew, with a new record if you keep one",
             )
 
     async def GetHistory(

@@ -1,0 +1,95 @@
+"""A pipeline is deleted, and another one has its name: what a consumer has recorded of the one before counts for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.client.support import done, joined_front, promise, use_again
+from tests.waits import HANG_S
+from tracker.client import NodeClient, RefusedError
+from tracker.client.embedded import EmbeddedTracker
+from tracker.consumers.periods.follow import Periods
+from tracker.consumers.periods.runs import Runs
+from tracker.core.model import RefusalCode
+from tracker.core.model.slots import FOREVER
+
+REACHED = 20
+
+
+def next_period(running: EmbeddedTracker, record: Path, *, note: bool) -> int | None:
+    """Where the next period begins; None if none is complete. note: it is done."""
+    with Periods(running.target, "two", "second", "100ms", record) as periods:
+        for period in periods.completed(1):
+            if note:
+                periods.done(period)
+            return period.from_slot
+    return None
+
+
+def next_run(running: EmbeddedTracker, record: Path, *, note: bool) -> int | None:
+    """The same of runs."""
+    with Runs(running.target, "two", "second", record) as runs:
+        run = runs.begin()
+        if run is None:
+            return None
+        if note:
+            runs.done(run)
+        return run.from_slot
+
+
+ways = pytest.mark.parametrize("take", [next_period, next_run])
+Take = Callable[..., int | None]
+
+
+def reach(running: EmbeddedTracker, node: NodeClient, slot: int) -> None:
+    done(node.commit(promise(slot)))
+    assert running.subscriber("two").wait_until(slot, timeout_s=HANG_S)
+
+
+@ways
+@pytest.mark.parametrize(
+    "note", [True, False], ids=["behind_what_was_done", "before_what_was_begun"]
+)
+def test_a_record_of_the_one_before_is_refused(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path, take: Take, note: bool
+) -> None:
+    """Else what was done for the one before counts as done for the other, or what was begun for it is given out as
+    complete."""
+    reach(running, node, REACHED)
+    assert take(running, tmp_path / "record", note=note) == 0
+    use_again(running)
+    other = joined_front(running.node("two", "n"))
+    for slot in (1, REACHED, 2 * REACHED):
+        reach(running, other, slot)
+        with pytest.raises(RefusedError, match="another one has its name") as refused:
+            take(running, tmp_path / "record", note=True)
+        assert refused.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+    assert take(running, tmp_path / "another record", note=True) == 0
+
+
+@ways
+def test_a_record_goes_on_after_restarts(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path, take: Take
+) -> None:
+    reach(running, node, REACHED // 2)
+    assert take(running, tmp_path / "record", note=True) == 0
+    for generation in range(2):
+        running.admin().restart("two", generation)
+    reach(running, joined_front(running.node("two", "n")), REACHED)
+    assert take(running, tmp_path / "record", note=True) == REACHED // 2
+
+
+@ways
+def test_what_was_done_to_the_end_is_not_the_end_of_the_other(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path, take: Take
+) -> None:
+    done(node.leave_front("front"))
+    assert running.subscriber("two").wait_until(FOREVER, timeout_s=HANG_S)
+    assert take(running, tmp_path / "record", note=True) == 0
+    assert take(running, tmp_path / "record", note=True) is None
+    use_again(running)
+    with pytest.raises(RefusedError, match="another one has its name"):
+        take(running, tmp_path / "record", note=True)
