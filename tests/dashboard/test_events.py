@@ -79,7 +79,8 @@ class Listening:
         fields = self.lines()
         assert fields["event"] == "min_time", fields
         told = json.loads(fields["data"])
-        assert int(fields["id"]) == told["min_time"]
+        self.last = fields["id"]
+        assert self.last.endswith(f".{told['min_time']}")
         return dict(told)
 
     def close(self) -> None:
@@ -103,17 +104,17 @@ def test_it_hears_what_is_now_and_then_each_change_until_all_is_complete(
         done(front.leave_front("front"))
         last = whole.next()
         assert last["complete"] and last["min_time"] == FOREVER and whole.lines() == {}
-    status, _, body = asked(showing, PATH, **{"Last-Event-ID": str(FOREVER)})
+    status, _, body = asked(showing, PATH, **{"Last-Event-ID": whole.last})
     assert (status, body) == (204, b""), "by which an EventSource stays away"
 
 
 def test_whoever_comes_back_hears_only_what_is_further(showing: Showing, front: NodeClient) -> None:
     with closing(Listening(showing)) as first:
-        heard = str(first.next()["min_time"])
-    with closing(Listening(showing, **{"Last-Event-ID": heard})) as again:
+        first.next()
+    with closing(Listening(showing, **{"Last-Event-ID": first.last})) as again:
         done(front.commit(consume(5, 1)))
         assert again.next()["min_time"] == 9, "5 is not told again"
-    ahead = {"Last-Event-ID": "8"}  # of another process, which this one is behind
+    ahead = {"Last-Event-ID": "0.8"}  # of another process, which this one is behind
     with closing(Listening(showing, **ahead)) as other:
         assert other.next()["min_time"] == 9
 
@@ -267,3 +268,42 @@ def test_who_comes_while_the_subscription_is_cut_off_hears_of_the_pipeline_that_
             assert after.next()["min_time"] == 0
         fields = before.lines()
         assert fields["event"] == "refused" and "another one has its name" in fields["data"]
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["in_between", "complete"])
+def test_who_comes_back_with_the_last_event_of_a_pipeline_that_was_deleted_is_refused(
+    running: EmbeddedTracker, showing: Showing, front: NodeClient, leaves: bool
+) -> None:
+    """By the slot alone it would not hear of the one that has the name now until that is as far; never, if the one before was
+    complete."""
+    if leaves:
+        done(front.commit(consume(5, 1)))
+        done(front.leave_front("front"))
+        assert running.subscriber("two").wait_until(FOREVER, timeout_s=HANG_S)
+    with closing(Listening(showing)) as before:
+        before.next()
+    use_again(running)
+    status, _, body = asked(showing, PATH, **{"Last-Event-ID": before.last})
+    error = json.loads(body)
+    assert (status, error["code"]) == (404, "refused.unknown_pipeline")
+    assert "another one has its name" in error["message"]
+    with closing(Listening(showing)) as anew:
+        assert anew.next()["min_time"] == 0
+        told = anew.last
+    with closing(Listening(showing, **{"Last-Event-ID": told})) as again:
+        other = joined_front(running.node("two", "n", "front"))
+        done(other.commit(promise(3)))
+        assert again.next()["min_time"] == 3
+
+
+def test_who_comes_back_after_a_restart_of_the_pipeline_goes_on(
+    running: EmbeddedTracker, showing: Showing, front: NodeClient
+) -> None:
+    with closing(Listening(showing)) as before:
+        assert before.next()["min_time"] == 5
+    running.admin().restart("two", 0)
+    with closing(Listening(showing, **{"Last-Event-ID": before.last})) as again:
+        other = joined_front(running.node("two", "n", "front"))
+        done(other.commit(promise(8)))
+        assert again.next()["min_time"] == 8
+        assert again.last.startswith("1.")

@@ -1,15 +1,19 @@
 """Min times as server-sent events: one subscription for each pipeline that somebody listens to, however many do.
 
-The id of an event is its min time. Min times never go back, so a client that comes back with the last id that it has
-heard, here or at another process, needs nobody who remembers it.
+The id of an event is the generation of its pipeline and its min time. Min times never go back, so a client that comes back
+with the last id that it has heard, here or at another process, needs nobody who remembers it. Where the pipeline of that
+generation was deleted, and another one has its name, the client is refused: nothing that it has heard counts for that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tracker.client import AsyncSubscriber, LowmarkError, RefusedError, SecureTarget, Update
 from tracker.core.model import PipelineSpec
@@ -31,6 +35,30 @@ RIGHTS_INTERVAL_S = 1.0
 """A client's right is looked at so often, and before each event."""
 STILL_HERE = b": still here\n\n"
 RETRY_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class HeardEvent:
+    """What the id of an event states: a min time, and in which generation of the pipeline that was."""
+
+    PATTERN: ClassVar[str] = r"^[0-9]{1,18}\.-?[0-9]{1,19}$"
+    """As `GENERATION.SLOT`."""
+
+    generation: int
+    slot: int
+
+    @classmethod
+    def of(cls, given: str) -> HeardEvent:
+        """Raises ValueError with what is allowed."""
+        if not re.fullmatch(cls.PATTERN, given):
+            raise ValueError(
+                "it is no id of an event; give the last that was heard, GENERATION.SLOT"
+            )
+        generation, _, slot = given.partition(".")
+        return cls(int(generation), int(slot))
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.slot}"
 
 
 class Events:
@@ -59,12 +87,12 @@ class Events:
         self,
         spec: PipelineSpec,
         segment: str | None,
-        after: int | None,
+        after: HeardEvent | None,
         client: str,
         may_go_on: Callable[[], bool],
     ) -> EventStream:
-        """A stream of what is beyond a min time. client: who listens; may_go_on: whether the client may still listen. Raises Refused
-        where there are too many, and LowmarkError where the tracker does not answer."""
+        """A stream of what is beyond a min time. after: for it `check_heard` was asked; client: who listens; may_go_on: whether the
+        client may still listen. Raises Refused where there are too many, and LowmarkError where the tracker does not answer."""
         await self._check_same(spec.name)
         own, name = self._streams[client], spec.name
         is_new = name not in self._followed
@@ -75,7 +103,9 @@ class Events:
                 f"{self.streams} of {MAX_STREAMS} streams are open, of {self.followed} of {MAX_FOLLOWED} pipelines"
             )
         if is_new:
-            self._followed[name] = _Followed(AsyncSubscriber(self._target, name))
+            subscriber = AsyncSubscriber(self._target, name)
+            subscriber.goes_on_since(after.generation if after else None)
+            self._followed[name] = _Followed(subscriber)
         followed = self._followed[name]
         followed.listeners += 1
         self._streams[client] += 1
@@ -86,7 +116,15 @@ class Events:
                 del self._streams[client]
             self._leave(name, followed)
 
-        return EventStream(_events(followed, spec, segment, after, may_go_on), closed)
+        slot = after.slot if after else None
+        return EventStream(_events(followed, spec, segment, slot, may_go_on), closed)
+
+    async def check_heard(self, name: str, heard: HeardEvent) -> None:
+        """Raises RefusedError where the pipeline was deleted of which a client has heard, and another one has its name;
+        LowmarkError where the tracker does not answer."""
+        async with AsyncSubscriber(self._target, name) as subscriber:
+            subscriber.goes_on_since(heard.generation)
+            await subscriber.min_time(timeout_s=ANSWER_TIMEOUT_S)
 
     async def _check_same(self, name: str) -> None:
         """Whoever comes now is to hear nothing of a pipeline that was deleted before, its name perhaps being another one's: where
@@ -166,7 +204,7 @@ async def _events(
             return
         after = update.min_time
         announced = Announcement(pipeline=spec.name, segment=segment, **min_time(after, spec))
-        yield f"id: {after}\nevent: min_time\ndata: {announced.model_dump_json()}\n\n".encode()
+        yield f"id: {HeardEvent(followed.generation, after)}\nevent: min_time\ndata: {announced.model_dump_json()}\n\n".encode()
         told_s = loop.time()
         if update.complete:
             return
@@ -187,6 +225,11 @@ class _Followed:
 
     def stop(self) -> None:
         self._task.cancel()
+
+    @property
+    def generation(self) -> int:
+        """The newest in which anything was heard; 0 of a tracker that states none."""
+        return self._subscriber.heard_generation or 0
 
     async def check_same(self) -> None:
         """Raises RefusedError where the tracker knows the pipeline no more of which was heard, perhaps another one of its name;

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from tracker.core.home.home import MAX_NAME_CHARACTERS
-from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.dashboard import answers
+from tracker.dashboard.events import HeardEvent
 from tracker.dashboard.refusing import Refused
 from tracker.errors import Code
 from tracker.http import MAX_SHOWN_CHARACTERS, Request
@@ -76,6 +76,19 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class EventId:
+    """A parameter that is the id of an event."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": HeardEvent.PATTERN}
+
+    def parsed(self, given: str) -> HeardEvent:
+        """Raises ValueError with what is allowed."""
+        return HeardEvent.of(given)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A parameter that is one of some words."""
 
@@ -99,7 +112,7 @@ class Parameter:
 
     name: str
     place: str
-    kind: Text | Number | Choice
+    kind: Text | Number | EventId | Choice
     meaning: str
     default: str | int | None = None
 
@@ -189,14 +202,14 @@ ROUTES = (
     ),
     Route(
         "events", f"{ROOT}/pipelines/{{pipeline}}/events",
-        "Min time now, and then each change as it comes, as server-sent events `min_time`. The id of an event is its min "
-        "time: a client that comes back with its last one hears only what is further. After an event that says complete "
-        "the stream ends, and whoever comes back with it is answered with 204.",
+        "Min time now, and then each change as it comes, as server-sent events `min_time`. The id of an event is the "
+        "pipeline's generation and its min time: a client that comes back with its last one hears only what is further. "
+        "After an event that says complete the stream ends, and whoever comes back with it is answered with 204; with one of "
+        "a pipeline that was deleted, with 404.",
         Need.SUBSCRIBE, answers.Announcement,
         (
             _PIPELINE, _SEGMENT,
-            Parameter("Last-Event-ID", "header", Number(LOWEST_SLOT, FOREVER),
-                      "The id of the last event that was heard: the slot of its min time."),
+            Parameter("Last-Event-ID", "header", EventId(), "The id of the last event that was heard."),
         ),
         EVENTS,
     ),

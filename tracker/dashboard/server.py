@@ -209,8 +209,10 @@ class Dashboard:
         name, segment, after = given["pipeline"], given["segment"], given["Last-Event-ID"]
         info = await self._info(name)
         _check_segment(info, segment)
-        if after == FOREVER:
-            return Response(204, [])
+        if after is not None:
+            await self.events.check_heard(name, after)
+            if after.slot >= FOREVER:
+                return Response(204, [])
         authorization = request.headers.get("authorization", "")
 
         def may_go_on() -> bool:
