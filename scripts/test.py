@@ -37,7 +37,6 @@ BESIDE = {
     "systems": ("chart", "faults", "processes"),
     "matrix": ("spark_matrix",),
     "drivers": ("examples", "spark/test_declarative.py", "spark/test_init.py"),
-    "rows": ("connectors/test_quick.py",),
 }
 """By the name of a part, directories and files of `tests` that are a part of their own; the rest of a layer is one."""
 LAYERS = ("processes", "spark", "connectors", "pure")

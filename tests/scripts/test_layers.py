@@ -110,7 +110,6 @@ def test_parts_of_a_layer_run_beside_each_other(tmp_path: Path) -> None:
     processes = ["processes", "processes-clients", "processes-consumers", "processes-systems"]
     assert sorted(layers.parts_of("processes")) == processes
     assert layers.parts_of("spark")["spark-matrix"] == ["tests/spark_matrix"]
-    assert layers.parts_of("connectors")["connectors-rows"] == ["tests/connectors/test_quick.py"]
     reports = [tmp_path / "one.xml", tmp_path / "other.xml"]
     for report in reports:
         report.write_text(SUITE.format(3, 0, 0, 1))

@@ -170,7 +170,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark_matrix", description=__doc__)
     parser.add_argument("--rows", default="", help="numbers or sections, with commas")
     parser.add_argument("--profile", default="", help="only these kinds of sessions, with commas")
-    parser.add_argument("--quick", action="store_true", help="those of every test run")
+    parser.add_argument("--quick", action="store_true", help="those of the quick form")
     parser.add_argument("--sabotage", choices=("early", "lost", "double", UNHELD))
     parser.add_argument("--name", default="spark_matrix", help="of the files in build/")
     chosen = parser.parse_args(arguments)

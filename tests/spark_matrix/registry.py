@@ -45,7 +45,7 @@ class Row:
     body: Body | None
     profiles: tuple[Profile, ...]
     quick: tuple[Profile, ...] = ()
-    """The sessions in which it is part of the tests of every change."""
+    """The sessions in which it is part of the quick form."""
     why: str = ""
     since: str = ""
     """The first minor version of PySpark that can do it; on an older one it is refused."""
@@ -58,12 +58,12 @@ def row(
     number: str, name: str, *profiles: Profile, quick: bool | Profile = False, since: str = ""
 ) -> Callable[[Body], Body]:
     """Registers a row that runs once in a session of each profile (default: local). quick: whether all of them are
-    part of the tests of every change, or which one is."""
+    part of the quick form, or which one is."""
     all_profiles = profiles or (LOCAL,)
-    in_tests = (quick,) if isinstance(quick, Profile) else all_profiles if quick else ()
+    in_quick = (quick,) if isinstance(quick, Profile) else all_profiles if quick else ()
 
     def register(body: Body) -> Body:
-        _add(Row(number, name, body, all_profiles, in_tests, since=since))
+        _add(Row(number, name, body, all_profiles, in_quick, since=since))
         return body
 
     return register
