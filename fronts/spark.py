@@ -24,18 +24,24 @@ from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, newest_progress
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit, compose, fingerprint
-from local_tracker.spark.query.follow import MAX_BATCHES_BEHIND, Followed, Follower
+from local_tracker.spark.query.follow import (
+    MAX_BATCHES_BEHIND,
+    Followed,
+    Follower,
+    refuse_another_node,
+)
 from local_tracker.spark.query.labels import FrontLabels, Promises
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.starting import StartingQuery, check_planned
 from local_tracker.spark.session import connect
 from local_tracker.spark.versions import check_version
+from tracker.client import Admin
 from tracker.client.node import segment_number
 from tracker.core.log import Joined
-from tracker.core.model import Refusal, RefusalCode, TickContent
+from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
 from tracker.core.model.slots import slot_of
 from tracker.core.model.units import file_name
-from tracker.errors import TrackingError
+from tracker.errors import RefusedError, TrackingError
 
 _DRAIN_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 60.0
@@ -72,6 +78,8 @@ class SparkFront(Followed, StartedOnce):
         """The batches that were passed over: published before an eviction, and too late to be created."""
         self._ready, self._stopping = threading.Event(), threading.Event()
         self._query: StreamingQuery | None = None
+        self._last_of_before = -1
+        """The last batch of a query that may have run before it was a front: it may have published nothing."""
 
     def start(self, writer: DataStreamWriter, *, take_over: bool = False) -> StreamingQuery:
         """Start the query of a raw stream: `front.start(frame.writeStream.option(...))`, with the
@@ -94,8 +102,13 @@ class SparkFront(Followed, StartedOnce):
             asked = starting.ask()
             self._segment_number = segment_number(asked.spec, self.segment)
             if starting.checkpoint is not None and starting.checkpoint.exists():
+                with Admin(self._target) as admin:
+                    about = f"front {self.front!r}"
+                    refuse_another_node(about, starting.checkpoint, asked, [self.segment], admin)
                 self._follow(starting.checkpoint, asked)  # as it will be: nothing is begun
-            return self._start(writer, starting.join())
+                if all(batch.scope != starting.id for batch in asked.last_batches):
+                    self._last_of_before = max(starting.checkpoint.planned(), default=-1)
+            return self._start(writer, starting.join(), starting.id)
         except BaseException:
             self._stopping.set()
             self._ready.set()
@@ -104,9 +117,10 @@ class SparkFront(Followed, StartedOnce):
             self._node.close()
             raise
 
-    def _start(self, writer: DataStreamWriter, joined: Joined) -> StreamingQuery:
+    def _start(self, writer: DataStreamWriter, joined: Joined, query_id: str) -> StreamingQuery:
         self._slack_ns = joined.spec.slack_ns
         self._labels = FrontLabels.joined(self._node, self.front, self.segment)
+        self._commit_left([b for b in joined.last_batches if b.scope != query_id])
         self._promises = Promises(
             self._node, self.front,
             lambda: self._labels.promise(slot_of(self._options.clock(), self._slack_ns)),
@@ -181,6 +195,27 @@ class SparkFront(Followed, StartedOnce):
                 if manifest.slot >= self._labels.lowest_slot:
                     self._labels.reopen(batch, manifest.slot)
 
+    def _commit_left(self, last_batches: Sequence[Batch]) -> None:
+        """Commits what queries of this front with other checkpoints have published, and nobody has committed: readers
+        may have read it. last_batches: what the tracker has of these."""
+        for last in last_batches:
+            for batch in self._batches.numbers(last.scope):
+                manifest = self._batches.manifest(last.scope, batch) if batch > last.id else None
+                if manifest is None:
+                    continue
+                self._batches.place(manifest)
+                record = self._record(last.scope, batch, manifest, manifest.offsets)
+                try:
+                    content = self.tick(record, self._stopping)
+                    self._node.commit(content).result(_DRAIN_TIMEOUT_S)
+                except RefusedError as error:
+                    self.relabelled(record, error.refusal)  # says what to do
+                    raise
+                log.warning(
+                    "front %r: batch %d of query %s, whose checkpoint was another one, was published and is committed now",
+                    self.front, batch, last.scope,
+                )  # fmt: skip
+
     def _manifest(self, batch: int) -> Manifest | None:
         return self._batches.manifest(self._checkpoint.query_id, batch)
 
@@ -196,15 +231,26 @@ class SparkFront(Followed, StartedOnce):
 
     def read(self, batch: int) -> Any:
         """A batch, as the follower reads it."""
-        query, segment = self._checkpoint.query_id, self._segment_number
-        manifest = self._manifest(batch)
+        query = self._checkpoint.query_id
+        offsets = self._checkpoint.offsets(batch).text
+        return self._record(query, batch, self._manifest(batch), offsets)
+
+    def _record(
+        self, query: str, batch: int, manifest: Manifest | None, offsets: str
+    ) -> BatchUnits:
+        segment = self._segment_number
         names = self._batches.units(query, batch)
         created = tuple(CreatedUnit(name, (segment,)) for name in names)
         slots = {} if manifest is None else {segment: manifest.slot or 0}
-        digest = fingerprint(self._checkpoint.offsets(batch).text, {}, created)
-        return BatchUnits(query, batch, digest, (), created, slots)
+        return BatchUnits(query, batch, fingerprint(offsets, {}, created), (), created, slots)
 
     def tick(self, record: BatchUnits, stopping: threading.Event) -> TickContent:
+        if not record.label_slots and record.batch > self._last_of_before:
+            raise TrackingError(
+                f"front {self.front!r}: batch {record.batch} is over, and nothing in {self._batches.directory}/_lowmark "
+                f"tells any more what it published, which readers may have read: restore it, or start over, with a "
+                f"pipeline of another name"
+            )
         lowest = self._labels.lowest_slot
         late = bool(record.created) and record.label_slots[self._segment_number] < lowest
         if late and self._options.pass_over_late:

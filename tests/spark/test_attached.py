@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -72,7 +73,8 @@ def running() -> Iterator[EmbeddedTracker]:
 
 def attached(running: EmbeddedTracker, logs: Logs, **more: object) -> AttachedQuery:
     options = {"reads": "parse", "creates": ["after"], "sink": str(logs.sink), **more}
-    return AttachedQuery(running.target, "p", "parse", str(logs.checkpoint), **options)  # type: ignore[arg-type]
+    pipeline, node_id = str(options.pop("pipeline", "p")), str(options.pop("node_id", "parse"))
+    return AttachedQuery(running.target, pipeline, node_id, str(logs.checkpoint), **options)  # type: ignore[arg-type]
 
 
 def await_open_slots(running: EmbeddedTracker, *expected: int) -> None:
@@ -365,6 +367,92 @@ def test_another_query_is_not_followed_under_its_node_id(
     logs.batch(2, 4)
     assert query.wait_durable(HANG_S) and query.last_durable_batch == 2
     assert query.close()
+
+
+def test_what_was_told_under_one_node_id_is_not_told_under_another(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """What batch 0 has written is open. Created once more, it would be taken out, and pass for complete."""
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    assert query.wait_durable(HANG_S)
+    await_open_slots(running, 3, 1)
+    assert query.close()
+    said = "batches up to 0 of the query were told under node id 'parse', in segment 'parse'"
+    with pytest.raises(TrackingError, match=said):
+        attached(running, logs, node_id="renamed").start()
+    await_open_slots(running, 3, 1)
+    logs.batch(1, 2)
+    behind = attached(running, logs, node_id="renamed", first_batch=1).start()
+    assert behind.wait_durable(HANG_S)
+    await_open_slots(running, 2, 2)
+    assert behind.close()
+
+
+def test_a_query_may_be_told_by_several_nodes_in_segments_of_their_own(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """One reads the segment of its source, another one says what it made of that."""
+    with running.admin() as admin:
+        segments, front = ("in", "copied"), ("front",)
+        admin.register(PipelineSpec("two", segments, (Edge("in", "copied"),), fronts=front))
+    logs.batch(0, 1)
+    reader = attached(running, logs, pipeline="two", reads="in", creates=[]).start()
+    assert reader.wait_durable(HANG_S)
+    other = attached(running, logs, pipeline="two", node_id="2", reads="copied", creates=[])
+    assert other.start().wait_durable(HANG_S)
+    assert reader.close() and other.close()
+
+
+def test_a_checkpoint_that_was_made_anew_is_not_taken_for_the_one_before(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """Its batches have numbers that were told already: without a word they would never be told."""
+    for number in range(2):
+        logs.batch(number, number + 1)
+    query = attached(running, logs).start()
+    assert query.wait_durable(HANG_S)
+    logs.checkpoint.rename(logs.checkpoint.with_name("away"))
+    await_said(running, "metadata is gone; restore the checkpoint")
+    anew = Logs(logs.checkpoint.with_name("anew"))
+    (anew.checkpoint / "metadata").write_text(json.dumps({"id": "another"}))
+    anew.batch(0, 3)
+    anew.checkpoint.rename(logs.checkpoint)
+    with pytest.raises(TrackingError, match=r"made anew while it was followed.*of query another"):
+        until_failed(query)
+    query.close()
+
+
+def test_a_checkpoint_that_was_put_back_is_not_taken_for_the_one_before(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """The query has run batch 1 again, over another file."""
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    assert query.wait_durable(HANG_S)
+    shutil.copytree(logs.checkpoint, logs.checkpoint.with_name("copied"))
+    logs.batch(1, 2)
+    until(lambda: query.last_durable_batch == 1, lambda: "batch 1 is not durable")
+    shutil.rmtree(logs.checkpoint / "offsets")
+    shutil.copytree(logs.checkpoint.with_name("copied") / "offsets", logs.checkpoint / "offsets")
+    with pytest.raises(TrackingError, match="was rolled back while it was followed: batch 1"):
+        until_failed(query)
+    query.close()
+
+
+def until_failed(query: AttachedQuery) -> None:
+    until(lambda: query.failure is not None, lambda: "it follows on")
+    query.wait_durable(HANG_S)
+
+
+def await_said(running: EmbeddedTracker, text: str) -> None:
+    """Waits until a node says that it waits for something."""
+
+    def said() -> list[str]:
+        nodes = (node for part in running.admin().explain("p").parts for node in part.nodes)
+        return [wait.text for node in nodes for wait in node.waits]
+
+    until(lambda: any(text in each for each in said()), lambda: f"{said()}, not {text!r}")
 
 
 # --- what it waits for ----------------------------------------------------------------------------

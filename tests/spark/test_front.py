@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -9,14 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+import tracker
 from fronts.front import FrontOptions
 from fronts.spark import SparkFront
+from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
 from local_tracker.spark.query.labels import FrontLabels
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model.units import file_name
 from tracker.errors import RefusedError, StateError, TrackingError
 
 SCHEMA = "timestamp timestamp, value long"
@@ -83,6 +87,49 @@ def test_what_was_published_before_an_eviction_is_refused_or_passed_over(tmp_pat
     assert (len(passed.created), passed.units_created) == (0, ())
     assert passed.batch is not None and passed.batch.id == 7
     assert lenient.late_batches == [7] and not strict.late_batches
+
+
+def test_what_a_query_of_another_checkpoint_has_published_is_committed(tmp_path: Path) -> None:
+    """Batch 1 of a query was published, its driver was killed, and the front has got a new checkpoint: readers may have
+    read the batch, and consume it."""
+
+    def written(folder: str) -> None:
+        Path(folder).mkdir(parents=True)
+        (Path(folder) / "part-0.parquet").touch()
+
+    def named(name: str, *_: object) -> str:
+        return name
+
+    with tracker.embedded() as running, running.node("p", "f") as node:
+        running.register(PipelineSpec("p", ("parse",), fronts=("f",)))
+        node.join()
+        front = SparkFront(running.target, "p", "f", "parse", str(tmp_path))
+        front._node, front._segment_number = node, 0
+        front._labels = FrontLabels.joined(node, "f", "parse")
+        published = PublishedBatches(str(tmp_path))
+        for batch in (0, 1):
+            name = file_name(5 + batch, "f.0", batch, "parquet")
+            published.publish("old", batch, "{}", "run", written, partial(named, name), 5 + batch)
+        node.commit(
+            front.tick(front._record("old", 0, published.manifest("old", 0), "{}"), Event())
+        ).result(HANG_S)
+        for _ in range(2):  # the second time there is nothing left
+            front._commit_left(node.join().last_batches)
+            until(
+                lambda: [s.open_slots for s in running.admin().pipeline("p").state.segments] == [2]
+            )
+
+
+def test_what_was_published_and_is_not_known_any_more_is_not_taken_for_nothing(
+    tmp_path: Path,
+) -> None:
+    """Somebody has emptied the directory, with what says what is in it."""
+    front = SparkFront("127.0.0.1:1", "p", "f", "parse", str(tmp_path))
+    front._segment_number = 0
+    with pytest.raises(TrackingError, match=r"batch 3 is over, and nothing in .* tells any more"):
+        front.tick(front._record("q", 3, front._batches.manifest("q", 3), "{}"), Event())
+    front._last_of_before, front._labels = 3, FrontLabels(100)  # it was no front then
+    assert not front.tick(front._record("q", 3, None, "{}"), Event()).created.size
 
 
 def raw(spark: SparkSession, checkpoint: Path) -> DataStreamWriter:

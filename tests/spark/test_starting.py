@@ -306,3 +306,21 @@ def test_a_query_is_known_by_its_checkpoint_before_it_runs(
         assert CheckpointLog(str(pipeline.directory / "cp")).query_id == str(query.id)
         query.stop()
     assert not list(Path(pipeline.directory / "cp").glob(".metadata.*"))
+
+
+def test_a_query_is_tracked_under_one_node_id(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    """Under another one, what it has read and written would count once more. Whoever runs is not stopped by that."""
+    pipeline = pipelines("parse")
+    query = tracked_in(pipeline).start(
+        sink(files(spark, pipeline), pipeline), node_id="parse", reads="parse"
+    )
+    pipeline.publish(1)
+    query.processAllAvailable()
+    with pytest.raises(TrackingError, match="batches up to 0 of the query were told under node id"):
+        tracked_in(pipeline).start(
+            sink(files(spark, pipeline), pipeline), node_id="renamed", reads="parse"
+        )
+    assert query.isActive and query.failure is None
+    query.stop()

@@ -16,7 +16,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 from local_tracker.spark.query.compose import same_input
 from local_tracker.spark.query.logs import CheckpointLog
-from tracker.client import LowmarkError, NodeClient
+from tracker.client import Admin, LowmarkError, NodeClient
 from tracker.client.updates import slot_time
 from tracker.core.log import Joined
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
@@ -331,6 +331,10 @@ class Follower:
         if not listing:
             is_next = self._checkpoint.is_committed(self._last_read + 1)
             return [self._last_read + 1] if is_next else []
+        if not self._checkpoint.check_stands(self._last_read):
+            if self._ending.is_set():
+                return []
+            raise AwayError(f"{self._checkpoint.root}/metadata is gone; restore the checkpoint")
         over = [batch for batch in self._checkpoint.committed() if batch > self._last_read]
         if not over or over[-1] - self._last_read == len(over):
             return over
@@ -518,6 +522,39 @@ def refuse_another_query(about: str, checkpoint: str, last_batches: Sequence[Bat
             f"the checkpoint {checkpoint} is a new one, and what the query reads again has been counted "
             f"as consumed; restore the old checkpoint, or {_ANEW}"
         )
+
+
+def refuse_another_node(
+    about: str,
+    checkpoint: CheckpointLog,
+    asked: Joined,
+    segments: Iterable[str],
+    admin: Admin,
+    first_batch: int = 0,
+) -> None:
+    """Raises TrackingError where batches of a query have been told under another node id, in segments of this one: told
+    again, what they consumed and created would count twice, and what is open pass for complete. asked: what the tracker
+    would answer the node; segments: in which the query reads and creates; first_batch: the first that is to be told."""
+    query, spec = checkpoint.query_id, asked.spec
+    is_known = any(batch.scope == query for batch in asked.last_batches)
+    if is_known or max(checkpoint.committed(), default=-1) < first_batch:
+        return
+    explained = admin.explain(spec.name, max_cells=0)
+    mine = {spec.segments.index(name) for name in segments}
+    for node in (node for part in explained.parts for node in part.nodes):
+        other, last = node.key.node_id, dict(node.last_batches).get(query, -1)
+        touched = mine & {*node.consumes, *node.creates}
+        if other != asked.key.node_id and last >= first_batch and touched:
+            raise TrackingError(
+                f"{about}: batches up to {last} of the query were told under node id {other!r}, in segment "
+                f"{spec.segments[min(touched)]!r}, and would count twice: start it under that node id; who follows it "
+                f"from outside may begin behind them (--set from_batch={last + 1})"
+            )
+    if explained.silent_shards:
+        log.warning(
+            "%s: whether its batches were told under another node id is not known, since shards %s do not answer",
+            about, sorted(explained.silent_shards),
+        )  # fmt: skip
 
 
 def _refused(about: str, batch: int, refusal: Refusal, restarted: str) -> str:

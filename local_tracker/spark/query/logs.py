@@ -90,6 +90,9 @@ class CheckpointLog:
     @cached_property
     def query_id(self) -> str:
         """The query's id, which survives restarts."""
+        return self._named_query()
+
+    def _named_query(self) -> str:
         value = _json(self._whole(f"{self.root}/metadata"), f"{self.root}/metadata")
         if not isinstance(value, dict) or not isinstance(value.get("id"), str):
             raise FilesError(
@@ -100,6 +103,29 @@ class CheckpointLog:
     def exists(self) -> bool:
         """Whether a query has been started with this checkpoint."""
         return self.files.size(f"{self.root}/metadata") is not None
+
+    def check_stands(self, batch: int) -> bool:
+        """Whether the checkpoint is there. Raises FilesError where it is no longer the one of which a batch was the last
+        that was read: then others have its numbers, and what they read and wrote would never be told."""
+        if not self.exists():
+            return False
+        advice = "attach to it anew, or restore the checkpoint that was here"
+        if (now := self._named_query()) != self.query_id:
+            raise FilesError(
+                f"{self.root} was made anew while it was followed, and is of query {now}: {advice}",
+                Code.FILES_LOG,
+            )
+        if (known := self._kept.get(batch)) is None:
+            return True
+        is_there = self.files.size(f"{self.root}/offsets/{batch}") is not None
+        is_same = is_there and self._read_offsets(batch).text == known.text
+        if not is_same and (is_there or max(self.planned(), default=-1) < batch):
+            raise FilesError(
+                f"{self.root} was rolled back while it was followed: batch {batch} is not the one that was read: "
+                f"{advice}",
+                Code.FILES_LOG,
+            )
+        return True
 
     def committed(self) -> list[int]:
         """The batches that are over, as far as they are still logged, in order."""
@@ -128,6 +154,12 @@ class CheckpointLog:
         """The entry of one batch. Raises FilesError if it was purged or cannot be read."""
         if (kept := self._kept.get(batch)) is not None:
             return kept
+        offsets = self._read_offsets(batch)
+        if batch <= self._newest_over:
+            self._kept = dict([*self._kept.items(), (batch, offsets)][-_KEPT_OFFSETS:])
+        return offsets
+
+    def _read_offsets(self, batch: int) -> BatchOffsets:
         path = f"{self.root}/offsets/{batch}"
         version, header, lines = self._offset_entry(path)
         timestamp_ms = _integer(header.get("batchTimestampMs"), f"batchTimestampMs in {path}")
@@ -137,10 +169,7 @@ class CheckpointLog:
             sources[name] = None if text == "-" else text
         text = "\n".join([str(timestamp_ms), *lines])
         watermark_ms = _integer(header.get("batchWatermarkMs", 0), f"batchWatermarkMs in {path}")
-        offsets = BatchOffsets(batch, timestamp_ms, sources, text, watermark_ms)
-        if batch <= self._newest_over:
-            self._kept = dict([*self._kept.items(), (batch, offsets)][-_KEPT_OFFSETS:])
-        return offsets
+        return BatchOffsets(batch, timestamp_ms, sources, text, watermark_ms)
 
     def settings(self, batch: int) -> dict[str, Any]:
         """The Spark settings that a batch was planned with, of those that Spark notes. Raises FilesError

@@ -19,7 +19,7 @@ from local_tracker.spark.formats.interface import Source
 from local_tracker.spark.formats.reader_options import ReaderOptions
 from local_tracker.spark.formats.sinks import Sink
 from local_tracker.spark.jvm import PlannedQuery
-from local_tracker.spark.query.follow import Follower, refuse_another_query
+from local_tracker.spark.query.follow import Follower, refuse_another_node, refuse_another_query
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
@@ -165,6 +165,7 @@ def check_admission(
         where = checkpoint.root if checkpoint is not None else "(no checkpointLocation)"
         refuse_another_query(f"query {node_id!r}", where, asked.last_batches)
         return
+    refuse_another_node(f"query {node_id!r}", checkpoint, asked, routes.segments(), admin)
     ticks = QueryTicks(node, admin, routes, checkpoint)
     ticks.check_sources(node_id)
     Follower(

@@ -18,7 +18,7 @@ from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.outputs import Output, sink_output, table_output
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.formats.tables import table_at, table_writer
-from local_tracker.spark.query.follow import Followed, Follower
+from local_tracker.spark.query.follow import Followed, Follower, refuse_another_node
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
@@ -132,6 +132,10 @@ class AttachedQuery(Followed):
                     raise TrackingError(f"query {self._name!r}: {operator} {NO_WATERMARK_TELLS}")
                 chosen_plan(self._name, self._state, None, "Append", self._creates, None, asked)
             ticks = self._ticks(asked)
+            refuse_another_node(
+                f"query {self._name!r}", self._checkpoint, asked, ticks.routes.segments(), self._admin,
+                self._first_batch,
+            )  # fmt: skip
             ticks.check_sources(self._name)
             self._outputs(ticks.routes.creates)
             self._follow(ticks, asked)  # as it will be: nothing is begun
