@@ -40,8 +40,8 @@ from fronts.places import LocalPlace, Place, StoredPlace
 from tracker.client.known import known_beside
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.model.units import LabelledFile, file_name, unit_name
-from tracker.errors import NotPublishedError
-from tracker.files import STORES, OpenedFile, scheme
+from tracker.errors import Code, NotPublishedError, StateError
+from tracker.files import STORES, AwayError, FilesError, OpenedFile, scheme
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -262,7 +262,16 @@ class FileFront(DurableFront):
         where = self._place.at(name)
         if self.items is Items.FILES:
             return units_batch(segment, labelled.batch, labelled.slot, [unit_name(where)])
-        slots, values = _labels(where, Format(labelled.suffix))
+        try:
+            slots, values = _labels(where, Format(labelled.suffix))
+        except AwayError:
+            raise
+        except FilesError as error:
+            raise StateError(
+                f"front {labelled.front!r}: the labels of batch {labelled.batch} are in its file alone, and {error}; "
+                f"the tracker has not had it: restore it, or start under a new front name",
+                Code.STATE_ROLLED_BACK,
+            ) from error
         return items_batch(segment, labelled.batch, slots, values)
 
 

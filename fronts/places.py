@@ -9,6 +9,7 @@ place. Whoever takes over the log finishes what its records say, and deletes wha
 from __future__ import annotations
 
 import json
+import logging
 import os
 from abc import ABC, abstractmethod
 from functools import partial
@@ -27,6 +28,8 @@ PRUNE_ABOVE_RECORDS = 50
 """Records in a store that nobody needs any more, and that are let go of together."""
 
 _TAKEN_BY = "_lowmark.taken-by.json"
+
+log = logging.getLogger("lowmark.front")
 
 Found = list[tuple[LabelledFile, str]]
 """Files of the front by the numbers of their batches, with their names."""
@@ -178,6 +181,13 @@ class StoredPlace(Place):
         except AwayError:
             raise
         except FilesError as error:
+            # Nobody else takes what was put beside: the run before has put it there, and a reader has removed it.
+            if "staged" in value and self._files.size(self._source(value)) is None:
+                log.warning(
+                    "front %r: %s was put into its place, and is there no more: it is committed, and complete once "
+                    "whoever has read it says so", self._front, self.at(value["file"]),
+                )  # fmt: skip
+                return
             raise StateError(
                 f"front {self._front!r}: {self.at(value['file'])} was published, and {error}; the tracker has "
                 f"those up to {durable}: restore it, or start under a new front name",
@@ -235,8 +245,11 @@ class StoredPlace(Place):
             ) from error
 
     def _put(self, value: dict[str, Any]) -> None:
-        source = value["from"] if "from" in value else child(self._staged, value["staged"])
-        self._files.move(source, self.at(value["file"]))
+        self._files.move(self._source(value), self.at(value["file"]))
+
+    def _source(self, value: dict[str, Any]) -> str:
+        """Where a file was before it is put into its place."""
+        return str(value["from"]) if "from" in value else child(self._staged, value["staged"])
 
     def prune(self, durable: int) -> None:
         newest = max((number for number, batch in self._kept if 0 <= batch <= durable), default=0)

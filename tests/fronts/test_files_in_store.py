@@ -280,19 +280,42 @@ def test_records_that_nobody_needs_go(
     assert last is not None and last.batch == 18
 
 
-def test_files_that_the_tracker_has_may_be_cleaned_away_and_others_may_not(
-    make: Callable[[], InStore],
+@pytest.mark.parametrize("items", ["files", "rows"])
+def test_a_file_that_a_reader_has_removed_is_committed(
+    make: Callable[[], InStore], items: str
 ) -> None:
+    """Also before the tracker has it, as `cleanSource` may: its record says all but what its rows are."""
     directory = make()
-    front = directory.start()
+    front = directory.start(items=items)
     front.write(ROWS)
     assert front.wait_durable(HANG_S)
     directory.files.delete(front.published()[0].location)
     directory.tracker.holding = True
-    lost = front.write(ROWS)
+    removed = front.write(ROWS)
     directory.kill()
-    assert lost is not None
-    directory.files.delete(lost.location)
+    assert removed is not None
+    directory.files.delete(removed.location)
+    if items == "rows":
+        with pytest.raises(StateError, match=r"labels of batch 1 .* does not exist"):
+            directory.start(items=items)
+        return
+    again = directory.start(items=items)
+    last = again.write(ROWS)
+    assert last is not None and last.batch == 2 and again.wait_durable(HANG_S)
+    assert unit_name(removed.location) in directory.created()
+
+
+def test_a_file_that_was_to_be_taken_and_is_nowhere_is_an_error(
+    make: Callable[[], InStore],
+) -> None:
+    """It may be that nobody has ever seen it in its place."""
+    directory = make()
+    front = directory.start()
+    directory.tracker.holding = True
+    taken = front.take(*bring(directory, "a.csv"))
+    directory.kill()
+    assert taken is not None
+    directory.files.delete(taken.location)
     with pytest.raises(StateError, match=r"was published, and .* is gone"):
         directory.start()
 

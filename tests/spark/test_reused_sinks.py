@@ -6,6 +6,7 @@ the log says of that number is another query's.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.spark.test_attached import attached, logs, running
 from tests.spark.test_starting import files, nothing_was_touched, sink
 from tests.spark.written_logs import Logs
 from tracker.client.embedded import EmbeddedTracker
-from tracker.errors import FilesError
+from tracker.errors import FilesError, TrackingError
 
 __all__ = ["logs", "running"]
 
@@ -53,3 +54,21 @@ def test_it_is_not_followed_from_outside_either(
     logs.batch(0, 3)
     with pytest.raises(FilesError, match=AHEAD + "0"):
         attached(running, logs, sink=str(before.sink)).start()
+
+
+def test_a_batch_that_spark_leaves_out_is_not_taken_for_one_that_wrote_nothing(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    """Another query writes to the directory, too, and is ahead by then."""
+    pipeline = pipelines("parse", "after")
+    out = pipeline.directory / "out"
+    both = sink(files(spark, pipeline), pipeline).format("parquet").option("path", str(out))
+    query = tracked_in(pipeline).start(both, node_id="parse", reads="parse", creates=["after"])
+    pipeline.publish(1)
+    query.processAllAvailable()
+    shutil.copy(out / "_spark_metadata/0", out / "_spark_metadata/7")
+    pipeline.publish(2)
+    with pytest.raises(TrackingError, match=r"batch 1 had input and published nothing for .'after'"):
+        query.processAllAvailable()
+        query.awaitTermination()
+    assert query.last_durable_batch == 0

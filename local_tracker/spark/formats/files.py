@@ -22,9 +22,7 @@ _SOURCE, _SINK = "FileSource[", "FileSink["
 class FileSink(Sink):
     """Spark's own sink of files, or one that nothing is known of; it may be started into a table by name."""
 
-    def __init__(self, plan: SinkPlan) -> None:
-        super().__init__(plan)
-        self.leaves = plan.to_table is not None
+    leaves = True
 
     def open(self) -> None:
         """Raises FilesError where the directory has another query's log."""
