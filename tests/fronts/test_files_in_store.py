@@ -312,7 +312,7 @@ def test_a_file_that_was_to_be_taken_and_is_nowhere_is_an_error(
     directory = make()
     front = directory.start()
     directory.tracker.holding = True
-    taken = front.take(*bring(directory, "a.csv"))
+    taken = front.take(bring(directory, "a.csv")[0])
     directory.kill()
     assert taken is not None
     directory.files.delete(taken.location)

@@ -68,7 +68,9 @@ def test_a_batch_that_spark_leaves_out_is_not_taken_for_one_that_wrote_nothing(
     query.processAllAvailable()
     shutil.copy(out / "_spark_metadata/0", out / "_spark_metadata/7")
     pipeline.publish(2)
-    with pytest.raises(TrackingError, match=r"batch 1 had input and published nothing for .'after'"):
+    with pytest.raises(
+        TrackingError, match=r"batch 1 had input and published nothing for .'after'"
+    ):
         query.processAllAvailable()
         query.awaitTermination()
     assert query.last_durable_batch == 0
