@@ -402,6 +402,31 @@ def test_a_shard_that_is_lost_with_its_part_leaves_the_pipeline_standing(lost: i
     refused(target.join("front"), RefusalCode.NOT_READY, "stands")
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("anew", [False, True])
+def test_one_of_which_a_shard_is_lost_with_its_part_stays_where_all_of_it_is(
+    lost: int, *, anew: bool
+) -> None:
+    """The directory has not turned: nothing has to be given up. anew: whoever goes on with the move begins again."""
+    made, front, worker = running(2, 3)
+    made.begin_move("p", 0, 1)
+    drive = made.drive("p", 0)
+    for asked, _ in made.steps(drive):
+        what = asked.what if isinstance(asked, Ask) else None
+        if isinstance(what, KeepPart) and asked.shard == 1 and what.number == what.pieces - 1:
+            break
+    lose(made.groups[1], lost)
+    made.run(made.drive("p", 0) if anew else drive)
+    made.settle()
+    assert made.has("p") == [0]
+    assert not any(made.groups[1].processes[shard].membership.moving for shard in {0, 1, 2} - {lost})
+    for node in (front, worker):
+        goes_on(node, made.groups[0])
+    finish(front, worker)
+    assert made.groups[0].agreed(SPEC) == (50, 52)
+    assert made.move("p", 0, 1) == "", "it moves to those that are left"
+
+
 def test_one_that_is_complete_is_so_without_a_shard_that_was_lost() -> None:
     """Else it would stand until it is restarted, which nothing is that is complete."""
     made = Deployment(2, 3)

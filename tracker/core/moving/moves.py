@@ -148,6 +148,8 @@ class Moves:
                 RefusalCode.NOT_READY,
                 f"pipeline {event.pipeline!r} {way} group {known.group} by placement {known.version}; ask again when that is over",
             )
+        if known.arrives:
+            _check_whole(known)
 
     def _check_goes(self, event: MovePipeline) -> None:
         pipeline = self._pipelines.named(event.pipeline)
@@ -272,6 +274,7 @@ class Moves:
                 f"pipeline {name!r} does not come by placement {event.version}, as far as shard {self._shards.own} has heard; ask "
                 "again",
             )
+        _check_whole(known)
         coming = self.coming.get(name)
         pieces = (
             event.pieces if coming is None or coming.version != event.version else coming.pieces
@@ -389,6 +392,17 @@ class Moves:
             move = known.moving.get(name)
             goes = move is not None and not move.arrives and pipeline.placed == move.version
             pipeline.rests = goes and known.is_ready(name)
+
+
+def _check_whole(known: Move) -> None:
+    """Raises Refused(CONFLICT) where a shard is lost with its part of a pipeline that comes: unless the directory has turned, all of
+    it is where it was, and stays there."""
+    if known.lost:
+        raise Refused(
+            RefusalCode.CONFLICT,
+            f"pipeline {known.pipeline!r} cannot come: shards {[*known.lost]} are lost since it began to, and what they had of it; "
+            "move it again",
+        )
 
 
 def _is_piece(record: Record, event: KeepPart) -> bool:
