@@ -183,9 +183,32 @@ def test_groups_are_known_and_come_back(shards: int, snapshot: bool) -> None:
     cluster.restart_all(from_snapshots=snapshot)
     assert [plain(process.snapshot()) for process in cluster.processes.values()] == before
     assert all(process.groups == {1: group} for process in cluster.processes.values())
-    changed = Group(1, ("c:1",), cordoned=True)
-    cluster.ask(cluster.sequencer, KnowGroup, changed)
-    assert all(process.groups == {1: changed} for process in cluster.processes.values())
+    cluster.ask(cluster.sequencer, KnowGroup, Group(1, ("c:1",)))
+    changed = {1: Group(1, ("c:1",))}
+    assert all(process.groups == changed for process in cluster.processes.values())
+
+
+def test_a_group_that_says_where_it_is_reached_by_now_stays_cordoned(shards: int) -> None:
+    """Its process had not heard of that when it sent this."""
+    cluster = Cluster(shards)
+    cluster.ask(cluster.sequencer, KnowGroup, Group(1, ("a:1",)))
+    cluster.handle(cluster.sequencer, KnowGroup("cordon", Group(1, (), cordoned=True)))
+    cluster.handle(cluster.sequencer, KnowGroup("moves", Group(1, ("b:1",))))
+    cluster.settle()
+    assert cluster.processes[0].groups == {1: Group(1, ("b:1",), cordoned=True)}
+    cluster.ask(cluster.sequencer, KnowGroup, Group(1, ()))
+    assert cluster.processes[0].groups == {1: Group(1, ("b:1",))}
+
+
+def test_no_name_is_given_to_a_group_that_was_cordoned_since_it_was_chosen(shards: int) -> None:
+    """Else it is there when the group is taken for empty, and taken away."""
+    cluster = Cluster(shards)
+    cluster.ask(cluster.sequencer, KnowGroup, Group(1, ("a:1",)))
+    first = placed(cluster, "there", 1)
+    cluster.ask(cluster.sequencer, KnowGroup, Group(1, (), cordoned=True))
+    refused(place(cluster, "p", 1), RefusalCode.NOT_READY, "group 1, which is cordoned by now")
+    assert placed(cluster, "p", 2).group == 2
+    assert placed(cluster, "there", 1).version > first.version
 
 
 @pytest.mark.parametrize(
@@ -196,6 +219,7 @@ def test_groups_are_known_and_come_back(shards: int, snapshot: bool) -> None:
         (PlacePipeline("r", "p", 1, 7), "belongs to no group"),
         (KnowGroup("r", Group(-1, ("a:1",))), "groups are 0 to 255"),
         (KnowGroup("r", Group(1, ("",))), "addresses of 1 to 300 characters"),
+        (KnowGroup("r", Group(1, (), cordoned=True)), "there is no group 1"),
         (KnowGroup("r", Group(1, ("a:1",) * 65)), "at most 64 addresses"),
     ],
 )

@@ -166,6 +166,10 @@ def test_a_file_names_the_group_of_a_new_pipeline(groups: list[Tracker], tmp_pat
     assert (
         refused.returncode == 1 and "there is no group 7; the groups are [0, 1]" in refused.stderr
     )
+    lowmark("--target", groups[0].target, "groups", "cordon", "1")
+    refused = applied(1)
+    assert refused.returncode == 1 and "group 1 is cordoned" in refused.stderr
+    lowmark("--target", groups[0].target, "groups", "cordon", "1", "--undo")
     for group in (1, 0):
         assert applied(group).returncode == 0
         assert where(groups, "orders") == [1]

@@ -257,7 +257,7 @@ class AskRequest(_message.Message):
 
     @_builtins.property
     def known(self) -> _types_pb2.Group:
-        """The directory: a group is there."""
+        """The directory: a group is reached at these addresses; with none: one that is known is cordoned, or not."""
 
     @_builtins.property
     def groups(self) -> Global___NothingAsked:

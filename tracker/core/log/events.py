@@ -163,7 +163,8 @@ class PlacePipeline:
 
 @dataclass(frozen=True, slots=True)
 class KnowGroup:
-    """Asked of the directory, at its sequencer: a group is there, as said. May be repeated. Answered by `Answer(request, None)`."""
+    """Asked of the directory, at its sequencer: a group is reached at these addresses; or, with none of them, one that is known is
+    cordoned or not. May be repeated. Answered by `Answer(request, None)`."""
 
     request: Hashable
     group: Group

@@ -72,6 +72,12 @@ class Directory:
         if event.expected is None:
             if known is not None and known.group != event.group:
                 return None
+            there = self.groups.get(event.group)
+            if known is None and there is not None and there.cordoned:
+                raise Refused(
+                    RefusalCode.NOT_READY,
+                    f"pipeline {name!r} is not placed in group {event.group}, which is cordoned by now; ask again",
+                )
             if known is None and len(self.placements) >= MAX_PLACEMENTS:
                 raise Refused(
                     RefusalCode.FULL,
@@ -93,7 +99,8 @@ class Directory:
         return Placement(name, event.group, version, known.version, above)
 
     def know(self, event: KnowGroup) -> None:
-        """Records what a group is, where that is new; raises Refused, changing nothing."""
+        """Records what a group is, where that is new; raises Refused, changing nothing. Where it is reached, a group says of itself,
+        and whether it is cordoned, people do: neither undoes what the other has said meanwhile."""
         group = event.group
         lengths = [len(address) for address in group.addresses]
         if (
@@ -111,7 +118,19 @@ class Directory:
             for entry in self._journal.pending_entries()
             if isinstance(entry, GroupKnown) and entry.group.group == group.group
         ]
-        if group != (pending[0] if pending else self.groups.get(group.group)):
+        known = pending[0] if pending else self.groups.get(group.group)
+        if known is None and not group.addresses:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"there is no group {group.group}; the groups are {sorted(self.groups)}",
+            )
+        if known is not None:
+            group = (
+                replace(group, cordoned=known.cordoned)
+                if group.addresses
+                else replace(known, cordoned=group.cordoned)
+            )
+        if group != known:
             self._journal.append_home(GroupKnown(group))
         self._confirmations.answer(event.request, None)
 

@@ -112,8 +112,7 @@ class Deployment:
             return
         if self.group == DIRECTORY_GROUP and not self.engine.process.groups:
             return
-        cordoned = known is not None and known.cordoned
-        await self.ask(Ask(DIRECTORY_GROUP, Group(self.group, addresses, cordoned)))
+        await self.ask(Ask(DIRECTORY_GROUP, Group(self.group, addresses)))
 
     @property
     def others(self) -> list[int]:

@@ -160,13 +160,7 @@ class GroupServicer:
     async def CordonGroup(
         self, request: pb.CordonGroupRequest, context: Context
     ) -> pb.CordonGroupResponse:
-        known = self._deployment.groups.get(request.group)
-        if known is None:
-            raise Refused(
-                RefusalCode.INVALID,
-                f"there is no group {request.group}; the groups are {sorted(self._deployment.groups)}",
-            )
-        wanted = Group(known.group, known.addresses, request.cordoned)
+        wanted = Group(request.group, (), request.cordoned)
         answer = await self._deployment.ask(Ask(DIRECTORY_GROUP, wanted))
         _raise(answer, "cordoned")
         await self._deployment.look()
@@ -221,6 +215,12 @@ class GroupServicer:
                 raise Refused(
                     RefusalCode.INVALID,
                     f"there is no group {asked}; the groups are {sorted(groups)}",
+                )
+            if groups[asked].cordoned:
+                raise Refused(
+                    RefusalCode.CONFLICT,
+                    f"group {asked} is cordoned, and given no new pipelines; name another one, or: lowmark groups cordon {asked} "
+                    "--undo",
                 )
             return asked
         open_groups = [group for group in groups.values() if not group.cordoned]
