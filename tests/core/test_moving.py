@@ -419,7 +419,9 @@ def test_one_of_which_a_shard_is_lost_with_its_part_stays_where_all_of_it_is(
     made.run(made.drive("p", 0) if anew else drive)
     made.settle()
     assert made.has("p") == [0]
-    assert not any(made.groups[1].processes[shard].membership.moving for shard in {0, 1, 2} - {lost})
+    assert not any(
+        made.groups[1].processes[shard].membership.moving for shard in {0, 1, 2} - {lost}
+    )
     for node in (front, worker):
         goes_on(node, made.groups[0])
     finish(front, worker)

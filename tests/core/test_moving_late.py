@@ -19,7 +19,7 @@ from tracker.core.log import (
     PlacePipeline,
     RegisterPipeline,
 )
-from tracker.core.model import RefusalCode, Unit
+from tracker.core.model import RefusalCode, Refused, Unit
 from tracker.core.model.placements import NOWHERE
 from tracker.core.moving import driver
 from tracker.core.moving.driver import Ask, Where
@@ -244,6 +244,57 @@ def test_what_the_directory_says_outlives_the_loss_of_the_shard_that_says_it() -
     (group,) = made.has("p")
     known = made.ask(Ask(0, Where("p")))
     assert (known.group, known.version) == (group, made.groups[group].pipeline(0).placed)
+
+
+def test_nobody_hears_of_a_generation_that_one_begins_where_it_is_no_more() -> None:
+    """The directory has turned. Whoever had heard of a generation that the other group knows nothing of would wait there for ever."""
+    made, _, _ = running(3, 1)
+    source, target = made.groups
+    made.begin_move("p", 0, 1)
+    made.until(made.drive("p", 0), PlacePipeline)
+    assert [process.generation("p") for process in source.processes.values()] == [0, 0, 0]
+    lose(source, 2)
+    for process in source.processes.values():
+        with pytest.raises(Refused, match="on its way to group 1") as asked:
+            process.generation("p")
+        assert asked.value.refusal.code is RefusalCode.NOT_READY
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == [1]
+    assert target.processes[0].generation("p") == 0
+
+
+def test_one_that_was_not_at_rest_begins_anew_where_it_stays() -> None:
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    made.begin_move("p", 0, 1)
+    lose(source, 2)
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert made.has("p") == [0]
+    assert {process.generation("p") > 0 for process in source.processes.values()} == {True}
+
+
+def test_a_part_is_let_go_of_where_a_shard_hears_by_a_loss_alone_that_it_is_not_needed() -> None:
+    """The sequencer had told one of both that are left that the move was given up."""
+    made, _, _ = running(1, 3)
+    there = made.groups[1]
+    made.begin_move("p", 0, 1)
+    made.until(made.drive("p", 0), KeepPart)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        what = asked.what if isinstance(asked, Ask) else None
+        if isinstance(what, KeepPart) and asked.shard == 2 and what.number == what.pieces - 1:
+            break
+    version = made.place("p", 0, 0).version
+    there.held = {(0, 2)}
+    there.handle(0, EndMove("end", "p", version, False))
+    there.settle()
+    assert [len(inside.coming(process)) for process in there.processes.values()] == [0, 0, 1]
+    there.held.clear()
+    lose(there, 0)
+    assert [len(inside.coming(process)) for process in there.processes.values()] == [0, 0]
+    there.restart_all()
+    assert [len(inside.coming(process)) for process in there.processes.values()] == [0, 0]
 
 
 # --- pieces of two attempts -------------------------------------------------------------------------

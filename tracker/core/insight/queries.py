@@ -33,7 +33,7 @@ from tracker.core.model import FrontId, PipelineSpec, RefusalCode, Refused, Stag
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.pipeline.pipelines import Pipelines, moving
 from tracker.core.replication.replication import Replication
 from tracker.core.shard.cells import shown_items
 
@@ -97,8 +97,12 @@ class Queries:
         return self._pipelines.named(pipeline).min_time
 
     def generation(self, pipeline: str) -> int:
-        """The one that it is in here."""
-        return self._pipelines.named(pipeline).generation
+        """The one that it is in here. Raises Refused(NOT_READY) where a loss has begun one since nothing of the pipeline is decided
+        here any more: the group that it goes to may never hear of that."""
+        known, move = self._pipelines.named(pipeline), self._shards.membership.moving.get(pipeline)
+        if known.rests and move is not None and move.lost:
+            raise Refused.of(moving(pipeline, move.group))
+        return known.generation
 
     def goes_on_since(self, pipeline: str, generation: int) -> bool:
         """Whether a pipeline is the one of its name that was in a generation, perhaps restarted since. One that is deleted uses

@@ -372,9 +372,13 @@ class Moves:
         """What a step changes here, when the membership has taken it."""
         match entry:
             case ShardLost():
-                for move in self._shards.membership.moving.values():
-                    if move.arrives:
-                        self._pipelines.forget_ended(move.pipeline)
+                arriving = {
+                    m.pipeline for m in self._shards.membership.moving.values() if m.arrives
+                }
+                for name in arriving:
+                    self._pipelines.forget_ended(name)
+                for name in self.coming.keys() - arriving:  # the log that ended its move is lost
+                    del self.coming[name]
             case MoveBegun() if entry.arrives:
                 self._nodes.reserve(entry.next_incarnation)
                 self._pipelines.forget_ended(entry.pipeline)
