@@ -67,7 +67,8 @@ class Deployment:
                         return AWAY
                     part, given = group.processes[ask.shard].part(what.pipeline, what.version)
                     cut = [*in_pieces(part, self.piece_bytes)]
-                    return Piece(cut[what.number], len(cut), given)
+                    level = group.processes[ask.shard].membership.level
+                    return Piece(cut[what.number], len(cut), given, level)
         except Refused as refused:
             return refused.refusal
         shard = group.sequencer if ask.shard is None else ask.shard

@@ -15,6 +15,7 @@ from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
     EndMove,
+    FinishUpgrade,
     Frame,
     FrameArrived,
     JoinNode,
@@ -34,6 +35,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.losses import LossReport
 from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Unit
+from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.slots import FOREVER
 from tracker.core.moving.driver import Ask, Piece
 
@@ -124,6 +126,23 @@ def test_it_is_not_deleted_where_it_has_gone_from() -> None:
     answer = source.ask(source.routing.registrar("p"), DeletePipeline, "p", 0, True, 0)
     refused(answer, RefusalCode.UNKNOWN_PIPELINE, "gone to another group")
     assert made.has("p") == [1]
+
+
+def test_it_goes_to_no_group_that_records_by_an_older_feature_level() -> None:
+    """That would leave out what it does not know of. The pipeline goes on where it is."""
+    newer = NEWEST_LEVEL + 1
+    made = Deployment(1, 1)
+    made.groups[0] = Cluster(1, speaks=newer)
+    made.register(SPEC, 0)
+    there = made.groups[1]
+    there.register(replace(SPEC, name="other"))
+    assert f"this needs level {newer}" in made.move("p", 0, 1)
+    made.groups[0].front(SPEC, "front").commit(heartbeats={"a": 70})
+    there.upgrade(0, newer)
+    assert "finish the upgrade of this group first" in made.move("p", 0, 1)
+    there.ask(0, FinishUpgrade, newer)
+    assert made.move("p", 0, 1) == ""
+    assert there.agreed(SPEC) == (70, 72)
 
 
 def test_it_comes_back_and_goes_on_there() -> None:

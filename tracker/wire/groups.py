@@ -40,7 +40,7 @@ def ask_to_pb(what: Any, shard: int | None = None) -> pb.AskRequest:
                 pb.ComingAsked(
                     pipeline=what.pipeline, version=what.version, group=what.group,
                     segments=what.segments, next_incarnation=what.next_incarnation,
-                    generation=what.generation,
+                    generation=what.generation, level=what.level,
                 )
             )  # fmt: skip
         case KeepPart():
@@ -67,7 +67,7 @@ def event_from_pb(request: pb.AskRequest) -> Any:
             coming = request.coming
             return MovePipeline(
                 mark, coming.pipeline, coming.version, coming.group, True, coming.segments,
-                coming.next_incarnation, coming.generation,
+                coming.next_incarnation, coming.generation, coming.level,
             )  # fmt: skip
         case "keep":
             kept = PART.from_pb(request.keep)
@@ -91,7 +91,7 @@ def answer_to_pb(answer: Any) -> pb.AskResponse:
         case Piece():
             piece = pb.Piece(
                 part=PIPELINE.to_pb(answer.part), pieces=answer.pieces,
-                next_incarnation=answer.next_incarnation,
+                next_incarnation=answer.next_incarnation, level=answer.level,
             )  # fmt: skip
             return pb.AskResponse(piece=piece)
     raise TypeError(f"{type(answer).__name__} is no answer to a group")
@@ -108,7 +108,8 @@ def answer_from_pb(response: pb.AskResponse) -> Any:
             return tuple(response.members.shards)
         case "piece":
             piece = response.piece
-            return Piece(PIPELINE.from_pb(piece.part), piece.pieces, piece.next_incarnation)
+            part = PIPELINE.from_pb(piece.part)
+            return Piece(part, piece.pieces, piece.next_incarnation, piece.level)
         case "groups":
             return tuple(map(GROUP.from_pb, response.groups.groups))
     return None

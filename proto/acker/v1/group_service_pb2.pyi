@@ -573,10 +573,13 @@ class Piece(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
     NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
     pieces: _builtins.int
     """How many there are."""
     next_incarnation: _builtins.int
     """Incarnations below have been given at that shard."""
+    level: _builtins.int
+    """The feature level by which it is recorded there."""
     @_builtins.property
     def part(self) -> _storage_pb2.PipelineSnapshot:
         """The piece."""
@@ -587,10 +590,11 @@ class Piece(_message.Message):
         part: _storage_pb2.PipelineSnapshot | None = ...,
         pieces: _builtins.int = ...,
         next_incarnation: _builtins.int = ...,
+        level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_incarnation", b"next_incarnation", "part", b"part", "pieces", b"pieces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level", "next_incarnation", b"next_incarnation", "part", b"part", "pieces", b"pieces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -608,6 +612,7 @@ class ComingAsked(_message.Message):
     SEGMENTS_FIELD_NUMBER: _builtins.int
     NEXT_INCARNATION_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Its name."""
     version: _builtins.int
@@ -620,6 +625,8 @@ class ComingAsked(_message.Message):
     """Incarnations below have been given there."""
     generation: _builtins.int
     """The generation that it is in."""
+    level: _builtins.int
+    """The feature level by which it is recorded there."""
     def __init__(
         self,
         *,
@@ -629,10 +636,11 @@ class ComingAsked(_message.Message):
         segments: _builtins.int = ...,
         next_incarnation: _builtins.int = ...,
         generation: _builtins.int = ...,
+        level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "next_incarnation", b"next_incarnation", "pipeline", b"pipeline", "segments", b"segments", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "level", b"level", "next_incarnation", b"next_incarnation", "pipeline", b"pipeline", "segments", b"segments", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -173,8 +173,8 @@ class KnowGroup:
 @dataclass(frozen=True, slots=True)
 class MovePipeline:
     """Asked of the sequencer: a pipeline is to go to `group`, by the placement `version` by which it is here; or (arrives) to come
-    from there, by the placement by which it is there. segments, next_incarnation, generation: of one that comes. May be repeated.
-    Answered by `Answer(request, MoveTerms)` when every shard has heard of it."""
+    from there, by the placement by which it is there. segments, next_incarnation, generation, level (the feature level by which it is
+    recorded there): of one that comes. May be repeated. Answered by `Answer(request, MoveTerms)` when every shard has heard of it."""
 
     request: Hashable
     pipeline: str
@@ -184,6 +184,7 @@ class MovePipeline:
     segments: int = 0
     next_incarnation: int = 0
     generation: int = 0
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

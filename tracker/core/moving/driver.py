@@ -14,6 +14,7 @@ from typing import Any
 from tracker.core.log import EndMove, KeepPart, MovePipeline, MoveTerms, PlacePipeline
 from tracker.core.log.losses import Move
 from tracker.core.model import Refusal, RefusalCode
+from tracker.core.model.levels import OLDEST_LEVEL
 from tracker.core.model.placements import DIRECTORY_GROUP, Group, Placement
 from tracker.core.moving.parts import dealt, in_pieces, of_pieces, put_together
 from tracker.core.pipeline.snapshot import PipelineSnapshot
@@ -42,11 +43,13 @@ class PieceWanted:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a part (`Process.part`), how many there are, and the incarnations that were given there are below."""
+    """A piece of a part (`Process.part`), how many there are, the incarnations that were given there are below, and the feature
+    level by which it is recorded there."""
 
     part: PipelineSnapshot
     pieces: int
     next_incarnation: int
+    level: int = OLDEST_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,7 @@ def _hand_over(move: Move, own: int, attempts: int) -> Steps:
     """Everything that the pipeline is becomes durable in the other group. Raises GivenUp."""
     name, version = move.pipeline, move.version
     parts: dict[int, PipelineSnapshot] = {}
-    incarnation = 1
+    incarnation, level = 1, OLDEST_LEVEL
     for shard in (yield from _patiently(Ask(own, Members()), attempts)):
         kept: list[PipelineSnapshot] = []
         pieces = 1
@@ -167,7 +170,8 @@ def _hand_over(move: Move, own: int, attempts: int) -> Steps:
             wanted = PieceWanted(name, version, len(kept))
             piece = yield from _patiently(Ask(own, wanted, shard), attempts)
             kept.append(piece.part)
-            pieces, incarnation = piece.pieces, max(incarnation, piece.next_incarnation)
+            pieces, level = piece.pieces, max(level, piece.level)
+            incarnation = max(incarnation, piece.next_incarnation)
         parts[shard] = of_pieces(kept)
     whole = put_together(parts)
     spec = whole.changed or whole.spec
@@ -180,6 +184,7 @@ def _hand_over(move: Move, own: int, attempts: int) -> Steps:
         segments=len(spec.segments),
         next_incarnation=incarnation,
         generation=whole.restarts[-1].restart.generation if whole.restarts else 0,
+        level=level,
     )
     terms = yield from _patiently(Ask(move.group, arrival), attempts)
     assert isinstance(terms, MoveTerms)

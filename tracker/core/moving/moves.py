@@ -108,11 +108,11 @@ class Moves:
         if under_way is not None:
             self._check_same(event, under_way)
             return None
-        if known.level < MOVES:
+        if known.level < (needed := max(MOVES, event.level)):
             raise Refused(
-                RefusalCode.NOT_READY,
-                f"pipeline {name!r} cannot move: all record by feature level {known.level}, and moves need level {MOVES}; finish "
-                "the upgrade first (lowmark shards --finish-upgrade)",
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r} cannot {'come' if event.arrives else 'move'}: all record by feature level {known.level} here, and "
+                f"this needs level {needed}; finish the upgrade of this group first (lowmark shards --finish-upgrade)",
             )
         if not 0 <= event.group < MAX_GROUPS or event.version < 0:
             raise Refused(

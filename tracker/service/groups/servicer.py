@@ -318,7 +318,7 @@ class GroupServicer:
             raise invalid(
                 f"pipeline {wanted.pipeline!r} has {len(pieces)} pieces, not {wanted.number}"
             )
-        return Piece(pieces[wanted.number], len(pieces), given)
+        return Piece(pieces[wanted.number], len(pieces), given, process.membership.level)
 
 
 def _raise(answer: Any, what: str) -> None:
