@@ -308,3 +308,27 @@ def test_one_that_is_registered_behind_a_placement_that_is_given_back_late_stays
     assert placed(cluster, "p", 1).group == 0
     known = cluster.processes[0].placement("p")
     assert known is not None and known.version >= cluster.pipeline(0).placed > first.version
+
+
+def test_a_shard_that_does_not_decide_on_a_name_places_nothing() -> None:
+    """It is asked to register it, and names the one that decides: what it would log of that were another word on the name."""
+    cluster = Cluster(3)
+    placed(cluster, "other", 1)
+    registrar = cluster.routing.registrar("p")
+    for shard in {0, 1, 2} - {registrar}:
+        answer = cluster.ask(shard, RegisterPipeline, SPEC)
+        assert refused(answer, RefusalCode.NOT_HOME).home == registrar
+    cluster.settle()
+    for process in cluster.processes.values():
+        assert [*process.placements] == ["other"]
+    assert placed(cluster, "p", 1).group == 1
+
+
+def test_what_cannot_be_registered_is_not_placed_either(shards: int) -> None:
+    cluster = Cluster(shards)
+    placed(cluster, "other", 1)
+    bad = PipelineSpec("p", ("s", "s"), open=True)
+    refused(cluster.register(bad), RefusalCode.INVALID)
+    for process in cluster.processes.values():
+        assert [*process.placements] == ["other"]
+    assert placed(cluster, "p", 1).group == 1

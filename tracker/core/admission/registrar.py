@@ -16,6 +16,7 @@ from tracker.core.log import (
     PipelineDeleted,
     PipelineRegistered,
     PipelineRestarted,
+    Placed,
     RegisterPipeline,
     Restart,
     RestartPipeline,
@@ -24,6 +25,7 @@ from tracker.core.log.journal import Journal
 from tracker.core.log.losses import follows, generation_after
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model.placements import Placement
 from tracker.core.model.slots import FOREVER, add_delay
 from tracker.core.pipeline.change import changes_graph, check_change, numbered
 from tracker.core.pipeline.homes import Homes
@@ -134,10 +136,10 @@ class Registrar:
     _config: ProcessConfig
     _effects: list[Effect]
 
-    def register(self, event: RegisterPipeline) -> None:
-        """Registers a pipeline, once, however often it is asked for; raises Refused, changing nothing."""
+    def register(self, event: RegisterPipeline, claimed: Placement | None = None) -> None:
+        """Registers a pipeline, once, however often it is asked for; raises Refused, changing nothing. claimed: the placement of one
+        that is new here, where that is to be logged, too."""
         spec = event.spec
-        self._homes.need_registrar(spec.name, "registered with")
         check_spec(spec)
         pipeline = self._pipelines.get(spec.name)
         if self._pending(PipelineDeleted, spec.name) is not None:
@@ -168,6 +170,8 @@ class Registrar:
             if event.check_only:
                 self._effects.append(Answer(event.request, spec))
                 return
+            if claimed is not None:
+                self._journal.append_home(Placed(claimed))
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
             restart = self._first_generation(spec, event.above)

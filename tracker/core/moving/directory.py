@@ -134,10 +134,13 @@ class Directory:
             self._journal.append_home(GroupKnown(group))
         self._confirmations.answer(event.request, None)
 
-    def registering(self, event: RegisterPipeline) -> RegisterPipeline:
-        """What is registered here, with the version of its placement, if it has one; raises Refused(CONFLICT) where the name
-        belongs to another group, and Refused(NOT_READY) where that placement may be void by now."""
+    def registering(self, event: RegisterPipeline) -> tuple[RegisterPipeline, Placement | None]:
+        """What is registered here, with the version of its placement, if it has one, and that placement where it is to be logged
+        before; raises Refused(CONFLICT) where the name belongs to another group, and Refused(NOT_READY) where that placement may
+        be void by now, or another shard decides on it."""
         name, before = event.spec.name, self._pipelines.placed_before
+        self._homes.need_registrar(name, "registered with")
+        claimed = None
         known = self._pending(name) or self.placements.get(name)
         is_new = name not in self._pipelines and name not in self._pipelines.registering
         if known is None and 0 < event.placed <= before and name not in self._pipelines:
@@ -157,12 +160,11 @@ class Directory:
         if is_new and not is_claimed and not event.check_only and self._next_version() > 1:
             claim = PlacePipeline(event.request, name, DIRECTORY_GROUP)
             free = known is None or known.group == NOWHERE
-            known = self._decided(claim, None if free else known)
+            known = claimed = self._decided(claim, None if free else known)
             assert known is not None, "the name is free, or this group's"
-            self._journal.append_home(Placed(known))
         if known is None:
-            return replace(event, above=max(event.above, self._given_back_before()))
-        return replace(event, placed=known.version, above=known.above)
+            return replace(event, above=max(event.above, self._given_back_before())), None
+        return replace(event, placed=known.version, above=known.above), claimed
 
     # --- what there is ----------------------------------------------------------------------------
 

@@ -354,7 +354,7 @@ class Process(Queries):
         try:
             match event:
                 case RegisterPipeline():
-                    self._registrar.register(self._directory.registering(event))
+                    self._registrar.register(*self._directory.registering(event))
                 case RestartPipeline():
                     self._registrar.restart(event)
                 case DeletePipeline():
