@@ -200,6 +200,27 @@ def test_a_group_that_says_where_it_is_reached_by_now_stays_cordoned(shards: int
     assert cluster.processes[0].groups == {1: Group(1, ("b:1",))}
 
 
+@pytest.mark.parametrize("heard", [1, 2])
+def test_a_group_that_one_shard_has_heard_of_when_another_is_lost_is_known_to_all(
+    heard: int, snapshot: bool
+) -> None:
+    """Else one of them knows for good neither where it is reached nor that it is cordoned: the group has told it. What the
+    leader lacks, the group tells it again."""
+    cluster = Cluster(3)
+    group = Group(1, ("a:1",))
+    cluster.held = {(0, 3 - heard)}
+    cluster.handle(0, KnowGroup("known", group))
+    cluster.settle()
+    lose(cluster, 0)
+    cluster.held.clear()
+    declare(cluster, 0)
+    if heard == 2:
+        cluster.ask(1, KnowGroup, group)
+    cluster.settle()
+    cluster.restart_all(from_snapshots=snapshot)
+    assert [process.groups for process in cluster.processes.values()] == [{1: group}] * 2
+
+
 def test_no_name_is_given_to_a_group_that_was_cordoned_since_it_was_chosen(shards: int) -> None:
     """Else it is there when the group is taken for empty, and taken away."""
     cluster = Cluster(shards)

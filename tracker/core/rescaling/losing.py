@@ -17,7 +17,7 @@ from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.config import ProcessConfig
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import Answer, DeclareLost, Effect, MembersChanged
+from tracker.core.log import Answer, DeclareLost, Effect, GroupKnown, MembersChanged
 from tracker.core.log.journal import Journal
 from tracker.core.log.losses import (
     LossDeclared,
@@ -147,6 +147,8 @@ class Losing:
                 return []
             return [*self._what_is_known(loss)]
         if own == loss.leader and known.members - {*loss.lost} <= loss.heard.keys():
+            for group in self._directory.groups.values():  # of which another one may lack the entry
+                self._journal.append_home(GroupKnown(group))
             return [*self._what_is_left(loss)]
         return []
 
