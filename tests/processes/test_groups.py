@@ -175,6 +175,37 @@ def test_a_file_names_the_group_of_a_new_pipeline(groups: list[Tracker], tmp_pat
         assert where(groups, "orders") == [1]
 
 
+def test_who_registers_once_more_what_lives_in_another_group_gives_up_no_move_of_it(
+    groups: list[Tracker],
+) -> None:
+    """As a program does at each start: that it belongs there is not decided anew."""
+    first, second = groups
+    registered_in(groups, 1)
+    lowmark("--target", first.target, "groups", "cordon", "0", "--undo")
+    with Admin(first.target, HANG_S) as admin:
+        assert admin.register(SPEC) == (SPEC, False)
+    with Admin(second.target, HANG_S) as admin:
+        admin.move(SPEC.name, 0)
+    assert where(groups, SPEC.name) == [0]
+
+
+def test_what_was_unknown_a_moment_ago_is_found_when_it_is_registered(
+    groups: list[Tracker],
+) -> None:
+    """Whoever looks whether it is there, and then registers it, finds it from then on, whichever process is asked."""
+    first, second = groups
+    lowmark("--target", first.target, "groups", "cordon", "1")
+    for target in second.target.split(","):
+        with Admin(target, HANG_S) as admin, pytest.raises(RefusedError) as refused:
+            admin.pipeline(SPEC.name)
+        assert refused.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+    with Admin(first.target, HANG_S) as admin:
+        admin.register(SPEC)
+    for target in second.target.split(","):
+        with Admin(target, HANG_S) as admin:
+            assert admin.pipeline(SPEC.name).group == 0
+
+
 @pytest.mark.parametrize(
     ("source", "says"), [(1, "the directory does not"), (0, "group 1 does not")]
 )

@@ -19,7 +19,7 @@ from acker.v1 import group_service_pb2 as pb
 from acker.v1 import group_service_pb2_grpc as group_grpc
 from tracker.client.connection import AsyncConnection, SecureTarget
 from tracker.client.credentials import Credentials
-from tracker.core.model import RefusalCode, Refused
+from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model.placements import DIRECTORY_GROUP, Group, Placement
 from tracker.core.moving.driver import AWAY, Ask, Where
 from tracker.errors import LowmarkError, RefusedError
@@ -38,8 +38,19 @@ LOOK_INTERVAL_S = 1.0
 """How often a process looks which groups there are."""
 MAX_LOCATED = 10_000
 """Pipelines of other groups that a process remembers the group of, those asked for last."""
-NOT_FOUND_S = 1.0
-"""For how long it is remembered that a pipeline lives nowhere."""
+
+
+class _Located:
+    """Where one pipeline was found last, and who asks for it: one at a time, and for all who came before he began."""
+
+    def __init__(self) -> None:
+        self.group: int | None = None
+        """None where it was in none."""
+        self.refusal: Refusal | None = None
+        """Why that is not known, if it is not."""
+        self.asking = asyncio.Lock()
+        self.begun = self.answered = 0
+        """How often it was asked, and the last question that was answered."""
 
 
 class Deployment:
@@ -64,8 +75,7 @@ class Deployment:
         """What the directory has said last, where that is another group."""
         self.directory_answers = True
         """Whether the directory has answered when it was asked last."""
-        self._located: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
-        """By pipeline the group in which it was found last, or None where it was in none, and until when that counts."""
+        self._located: OrderedDict[str, _Located] = OrderedDict()
         self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -192,17 +202,28 @@ class Deployment:
         Refused(NOT_READY) where nobody who knows answers: that is no reason to give it up."""
         if self.is_alone:
             return ""
-        group, nowhere_until_s = self._located.get(pipeline, (None, 0.0))
-        if group is not None:
-            group = await self._lives(group, pipeline)  # it may have moved since
-        if group is None and time.monotonic() >= nowhere_until_s:
-            group = await self._find(pipeline)
-            nowhere_until_s = time.monotonic() + NOT_FOUND_S if group is None else 0.0
-        self._located[pipeline] = group, nowhere_until_s
+        known = self._located.setdefault(pipeline, _Located())
         self._located.move_to_end(pipeline)
         if len(self._located) > MAX_LOCATED:
             self._located.popitem(last=False)
-        return "" if group is None else self.address(group)
+        before = known.begun
+        async with known.asking:
+            if known.answered <= before:  # else it was asked and answered since
+                known.begun = number = known.begun + 1
+                try:
+                    known.group, known.refusal = await self._found(known.group, pipeline), None
+                except Refused as refused:
+                    known.group, known.refusal = None, refused.refusal
+                known.answered = number
+        if known.refusal is not None:
+            raise Refused.of(known.refusal)
+        return "" if known.group is None else self.address(known.group)
+
+    async def _found(self, before: int | None, pipeline: str) -> int | None:
+        """The group in which it lives; it may have moved since it was in the one before."""
+        if before is not None and await self._lives(before, pipeline) is not None:
+            return before
+        return await self._find(pipeline)
 
     def address(self, group: int) -> str:
         """One of its processes; nothing where none is known."""
