@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -186,6 +187,21 @@ def test_who_registers_once_more_what_lives_in_another_group_gives_up_no_move_of
         assert admin.register(SPEC) == (SPEC, False)
     with Admin(second.target, HANG_S) as admin:
         admin.move(SPEC.name, 0)
+    assert where(groups, SPEC.name) == [0]
+
+
+def test_what_a_group_has_refused_may_be_registered_in_another_one(groups: list[Tracker]) -> None:
+    """A file names the group, and has a mistake; when that is mended, it names another one."""
+    first, second = groups
+    wrong = replace(SPEC, max_open_cells=10**12)
+    for group, target in ((1, second.target), (1, first.target), (0, second.target)):
+        with (
+            Admin(target, HANG_S) as admin,
+            pytest.raises(RefusedError, match="max_open_cells"),
+        ):
+            admin.apply(wrong, group=group)
+    with Admin(second.target, HANG_S) as admin:
+        admin.apply(SPEC, group=0)
     assert where(groups, SPEC.name) == [0]
 
 

@@ -61,6 +61,10 @@ class Queries:
         """Whether a pipeline is registered, or about to be."""
         return pipeline in self._pipelines or pipeline in self._pipelines.registering
 
+    def decides_on(self, pipeline: str) -> bool:
+        """Whether this shard decides on a name, and has applied all that another one had decided on it before."""
+        return self._homes.decides_on(pipeline)
+
     def placed(self, pipeline: str) -> int:
         """The version of the placement by which a pipeline is here; 0 where it needs none, or is not here."""
         known = self._pipelines.get(pipeline)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from acker.v1 import group_service_pb2 as pb
 from tracker.core import log as m
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model.placements import DIRECTORY_GROUP, NOWHERE, Group, Placement
-from tracker.core.moving.driver import AWAY, Ask, Piece, Where
+from tracker.core.moving.driver import AWAY, FOR_NOW, Ask, Piece, Where
 from tracker.core.moving.parts import in_pieces
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.service.engine import Engine
@@ -41,6 +44,7 @@ class GroupServicer:
     def __init__(self, engine: Engine, deployment: Deployment, mover: Mover, peers: Peers) -> None:
         self._engine, self._deployment, self._mover, self._peers = engine, deployment, mover, peers
         self._load = Load(engine)
+        self._claiming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._parts: OrderedDict[tuple[str, int], tuple[list[PipelineSnapshot], int]] = (
             OrderedDict()
         )
@@ -168,7 +172,27 @@ class GroupServicer:
 
     # --- placing ----------------------------------------------------------------------------------
 
-    async def place(self, name: str, asked: int | None, *, check_only: bool) -> Placement | None:
+    @asynccontextmanager
+    async def placing(
+        self, name: str, asked: int | None, *, check_only: bool
+    ) -> AsyncIterator[Placement | None]:
+        """As `Groups.placing`. One at a time claims a name here: who gives it back takes it from nobody."""
+        process = self._engine.process
+        if check_only or process.has_heard_of(name):
+            yield await self._place(name, asked, check_only=check_only)
+            return
+        async with self._claiming.setdefault(name, asyncio.Lock()):
+            placement = await self._place(name, asked, check_only=False)
+            try:
+                yield placement
+            except Refused as refused:
+                is_final = refused.refusal.code not in FOR_NOW
+                is_here = process.has_heard_of(name) or not process.decides_on(name)
+                if placement is not None and is_final and not is_here:
+                    await self.give_back(name, placement.version, 0)
+                raise
+
+    async def _place(self, name: str, asked: int | None, *, check_only: bool) -> Placement | None:
         """The placement by which a new pipeline may be registered here; raises Refused, with where to register it instead if that
         is another group."""
         deployment, process = self._deployment, self._engine.process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
@@ -43,9 +44,11 @@ class Groups(Protocol):
     def group(self) -> int:
         """The number of the own group."""
 
-    async def place(self, name: str, asked: int | None, *, check_only: bool) -> Placement | None:
-        """The placement by which a pipeline may be registered here; None where it needs none. Raises Refused where it may not
-        be."""
+    def placing(
+        self, name: str, asked: int | None, *, check_only: bool
+    ) -> AbstractAsyncContextManager[Placement | None]:
+        """While a pipeline is registered: the placement by which it may be; None where it needs none. Raises Refused where it may
+        not be here. The name of one that is new, and refused for good, is given back."""
 
     async def give_back(self, name: str, placed: int, ended: int) -> None:
         """A pipeline that was here by this placement was deleted, by the generation `ended`: its name is free for every group, as
@@ -87,14 +90,17 @@ class PipelineServicer:
             )
         spec = spec_from_pb(request.spec)
         known = {spec.name: spec for spec in self._engine.process.pipelines()}
-        by = None
+        group = request.group if request.HasField("group") else None
+        placing: Any = nullcontext()
         if self._groups is not None:
-            wanted = request.group if request.HasField("group") else None
-            by = await self._groups.place(spec.name, wanted, check_only=request.check_only)
-        placed, above = (0, 0) if by is None else (by.version, by.above)
-        wish = m.RegisterPipeline(object(), spec, request.change, request.check_only, placed, above)
-        with self._budgets.registers(spec, change=request.change):
-            registered = await self._engine.ask(wish)
+            placing = self._groups.placing(spec.name, group, check_only=request.check_only)
+        async with placing as by:
+            placed, above = (0, 0) if by is None else (by.version, by.above)
+            wish = m.RegisterPipeline(
+                object(), spec, request.change, request.check_only, placed, above
+            )
+            with self._budgets.registers(spec, change=request.change):
+                registered = await self._engine.ask(wish)
         before = known.get(spec.name)
         changed = before is not None and before != registered
         return pipeline_pb.RegisterPipelineResponse(
