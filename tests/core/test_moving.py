@@ -244,6 +244,27 @@ def test_it_is_given_up_while_the_other_group_is_away_and_not_when_the_directory
     assert made.groups[2].agreed(SPEC) == (50, 52)
 
 
+def test_a_group_to_which_one_was_about_to_come_waits_for_no_group_that_is_gone() -> None:
+    """While it waits, no shard of it comes or goes. The pipeline is where it was, should that group be back."""
+    made, front, worker = running(2, 2, 2, group=1)
+    made.begin_move("p", 1, 2)
+    made.until(made.drive("p", 1), KeepPart)
+    made.away.add(1)
+    target = made.groups[2]
+    refused(target.ask(0, JoinShard, "host:1"), RefusalCode.NOT_READY)
+    made.run(made.drive("p", 2))
+    made.settle()
+    assert not any(process.membership.moving for process in target.processes.values())
+    target.join_shard()
+    made.away.clear()
+    made.run(made.drive("p", 1))
+    assert made.has("p") == [1]
+    for node in (front, worker):
+        goes_on(node, made.groups[1])
+    finish(front, worker)
+    assert made.groups[1].agreed(SPEC) == (50, 52)
+
+
 def test_while_the_directory_is_away_it_waits_and_goes_on_when_that_is_back() -> None:
     made, _, _ = running(2, 2, 2, group=1)
     made.begin_move("p", 1, 2)

@@ -21,6 +21,9 @@ from tracker.core.pipeline.snapshot import PipelineSnapshot
 
 MAX_ATTEMPTS = 60
 """How often a step that has to wait is asked for before the move is given up: a second passes in between."""
+MAX_LOOKS = 600
+"""How often the group to which a pipeline is to come looks whether it does: a second passes in between. Then it is left where it is.
+The group that it leaves may be gone for good, and no shard comes or goes while one is on its way."""
 FOR_NOW = {RefusalCode.NOT_READY, RefusalCode.NOT_HOME}
 """Why who asks is refused for now, and asks again."""
 
@@ -97,7 +100,7 @@ class GivenUp(Exception):
 
 def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask | Pause, Any, str]:
     """Goes on with a move of the group `own` until it has ended there; returns why it was given up, or nothing."""
-    why, name = "", move.pipeline
+    why, name, looks = "", move.pipeline, 0
     while True:
         placement = yield Ask(DIRECTORY_GROUP, Where(name))
         if placement is None or (
@@ -114,6 +117,9 @@ def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask 
                 continue
             yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, move.group, move.version))
             continue
+        looks += isinstance(placement, Placement)
+        if looks > MAX_LOOKS:
+            yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, move.group, move.version))
         yield Pause()
 
 
