@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.driver import Cluster, HandNode, plain
+from tests.core.driver import Cluster, HandNode, plain, refused
 from tracker.core.home.home import CELLS_PER_STAGED
 from tracker.core.log import (
     HomeEntry,
@@ -355,3 +355,28 @@ def test_what_is_staged_is_bounded_by_its_cells_too() -> None:
     query = cluster.node(spec, "query")
     query.commit(batch=Batch("q", 1, b""))
     assert stage(3, 1) is None, "the batch has let go of the others"
+
+
+def test_what_is_staged_and_not_durable_yet_counts_as_what_is() -> None:
+    """An operator that hands over twice in one attempt, with other contents, is told so however soon the second one comes;
+    and no more is staged at once than may be."""
+    spec = replace(SPEC, max_staged=2)
+    cluster = Cluster(1)
+    cluster.register(spec)
+    query = cluster.node(spec, "query")
+
+    def stage(task: int, slot: int) -> list[Any]:
+        """Nothing becomes durable meanwhile."""
+        request, some = f"{task}, {slot}", Cells.of([(0, slot, 1, 1)])
+        one = StagedContribution("q", "r", 1, 0, "map", 0, task, 0, Cells.empty(), some)
+        cluster.handle(query.home, StageContributions(request, "p", "query", (one,)))
+        return cluster.answers(request)
+
+    assert stage(0, 5) == []
+    (refusal,) = stage(0, 6)
+    refused(refusal, RefusalCode.CONFLICT, "operator 'map' handed over twice, with other contents")
+    assert stage(1, 5) == []
+    (refusal,) = stage(2, 5)
+    refused(refusal, RefusalCode.FULL, "2 contributions with 2 cells are staged", "max_staged of 2")
+    cluster.settle()
+    assert cluster.pipeline(0).home.staged_count == 2

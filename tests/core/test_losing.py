@@ -279,8 +279,11 @@ def test_a_front_that_joined_what_a_lost_shard_alone_had_announced_to_be_complet
         assert cluster.node(spec, f"new {name}", "front").join_front(name, segment).slot == 20
 
 
-def test_a_pipeline_that_only_the_lost_shard_knew_to_have_begun_is_not_bound_by_its_start() -> None:
-    """It had heard that the pipeline waits for fewer fronts."""
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_pipeline_that_only_the_lost_shard_knew_to_have_begun_is_not_bound_by_its_start(
+    comes_back: bool,
+) -> None:
+    """It had heard that the pipeline waits for fewer fronts; maybe it came back from a snapshot since."""
     names = map("q{}".format, count())
     cluster = Lossy(2)
     name = next(each for each in names if cluster.routing.registrar(each) == 1)
@@ -292,6 +295,10 @@ def test_a_pipeline_that_only_the_lost_shard_knew_to_have_begun_is_not_bound_by_
     cluster.lost = {(1, 0, ShardReport), (1, 0, Entries)}
     cluster.handle(1, RegisterPipeline("r", replace(spec, fronts=("f",)), True))
     cluster.pass_time(1_000)
+    if comes_back:
+        cluster.take_snapshot(1)
+        cluster.restart(1)
+        cluster.pass_time(1_000)
     told = cluster.processes[1].pipeline_min_time(name)
     lose(cluster, 1)
     (known,) = declare(cluster, 1).pipelines

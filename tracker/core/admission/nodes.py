@@ -248,23 +248,22 @@ class Nodes:
         pipeline = self._homes.at_home(event.pipeline, event.node_id)
         if event.node_id not in pipeline.home.newest:
             self.check_ended(pipeline, event.node_id)
-        waiting = [
-            record.contributions
+        waiting = {
+            (record.node_id, each.key): each
             for _, record, _ in self._journal.pending
             if isinstance(record, Staged)
-            and (record.pipeline, record.node_id) == (event.pipeline, event.node_id)
+            and record.pipeline == event.pipeline
             and record.generation == pipeline.generation
-        ]
-        repeated = {c.key: c for contributions in waiting for c in contributions}
+            for each in record.contributions
+        }
         try:
-            new = pipeline.home.check_staged(event.node_id, event.contributions)
+            new = pipeline.home.check_staged(event.node_id, event.contributions, waiting)
         except Refused as refused:
             node = pipeline.home.nodes.get(event.node_id)
             if node is not None and refused.refusal.code is RefusalCode.FULL:
                 node.refused = refused.refusal.message  # its batch fails by it, and commits no tick
             raise
-        fresh = tuple(c for c in new if c.key not in repeated)
-        staged = Staged(event.pipeline, event.node_id, fresh, pipeline.generation)
+        staged = Staged(event.pipeline, event.node_id, new, pipeline.generation)
         self._journal.append(staged, event.request)
 
     def current(self, pipeline: Pipeline, key: NodeKey) -> HomeNode:

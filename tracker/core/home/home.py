@@ -7,7 +7,7 @@ not durable yet counts in the checks and in nothing else, since a crash forgets 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -659,10 +659,14 @@ class HomePipeline:
     # --- staged contributions ---------------------------------------------------------------------
 
     def check_staged(
-        self, node_id: str, contributions: Sequence[StagedContribution]
+        self,
+        node_id: str,
+        contributions: Sequence[StagedContribution],
+        waiting: Mapping[tuple[str, tuple[object, ...]], StagedContribution],
     ) -> tuple[StagedContribution, ...]:
         """The contributions that are new; raises Refused where one differs from what is staged under
-        its key, or the table is full. Equal repeats are passed over."""
+        its key, or the table is full. Equal repeats are passed over. waiting: by node id and key what is to be staged
+        and not durable yet."""
         if node_id not in self.newest:
             raise self._refuse(
                 RefusalCode.UNKNOWN_NODE,
@@ -673,7 +677,8 @@ class HomePipeline:
         for contribution in contributions:
             self._check_size_of_staged(contribution)
             self.check_cells(contribution)
-            staged = known.get(contribution.key, new.get(contribution.key))
+            key = contribution.key
+            staged = known.get(key) or waiting.get((node_id, key)) or new.get(key)
             if staged is None:
                 new[contribution.key] = contribution
             elif not same_contribution(staged, contribution):
@@ -685,11 +690,12 @@ class HomePipeline:
                     "a name of its own",
                 )
         most, more_cells = self.spec.max_staged, _cells_of(new.values())
-        is_many = self.staged_count + len(new) > most
-        if is_many or self.staged_cells + more_cells > most * CELLS_PER_STAGED:
+        there = self.staged_count + len(waiting)
+        there_cells = self.staged_cells + _cells_of(waiting.values())
+        if there + len(new) > most or there_cells + more_cells > most * CELLS_PER_STAGED:
             raise self._refuse(
                 RefusalCode.FULL,
-                f"{self.staged_count} contributions with {self.staged_cells} cells are staged, and {len(new)} more "
+                f"{there} contributions with {there_cells} cells are staged, and {len(new)} more "
                 f"with {more_cells} would pass the limit max_staged of {most} with {most * CELLS_PER_STAGED} cells "
                 "together; are batches committed? If so, raise the limit (lowmark pipelines apply)",
             )

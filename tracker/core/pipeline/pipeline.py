@@ -57,8 +57,9 @@ class Pipeline:
     """Whether this home judges by the last change, which it has logged, durably or not."""
     change_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
     """Whether a change was applied, and what was announced by then is not reported."""
-    begun_by: int = d.forgotten("others are sure to know of it soon", default=0)
-    """The change by which it began here, since it waits for fewer fronts; 0 where fronts have joined, or that was before."""
+    begun_by: int = d.forgotten("it may be one that came later", default=0)
+    """The change by which it began here, since it waits for fewer fronts; 0 where fronts have joined. From a snapshot: the last
+    one, since it may have been by any."""
     declared: SegmentGraph = d.follows("`activates`", ahead=True)
     """The graph by which ticks are judged here."""
     graph: SegmentGraph = d.follows("`spec`, and the change that is under way", ahead=True)
@@ -296,6 +297,7 @@ class Pipeline:
         else:
             self.durable = list(self.published)
         self.announced = list(self.durable)
+        self.begun_by = self.changes if self.shard.begun else 0
         self._find_unpublished()
         for history, newest in zip(self.history, self.published, strict=True):
             history.newest = newest
