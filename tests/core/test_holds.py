@@ -285,6 +285,29 @@ def test_an_evicted_node_finds_its_holds_again(shards: int) -> None:
     assert all(not len(p.shard.cells.open_cells()) for p in cluster.pipelines())
 
 
+def test_nobody_waits_for_a_front_by_which_a_hold_was_to_begin_and_that_was_evicted(
+    shards: int, snapshot: bool
+) -> None:
+    """Its node was killed in between, and comes back without it: it has nothing to hold any more."""
+    spec = PipelineSpec(
+        "p", SPEC.segments, SPEC.edges, silent_front=SilentFront.EVICT, evict_after_ms=1_000,
+        fronts=("a",),
+    )  # fmt: skip
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    front = cluster.front(spec, "front", promise=50)
+    cluster.node(spec, "timers").join_front(f"{HOLD_FRONT}timer", WROTE)
+    for slot in (60, 70, 80):
+        cluster.pass_time(700)
+        front.commit(heartbeats={"a": slot})
+    assert cluster.pipeline(cluster.routing.home("p", "timers")).home.nodes["timers"].evicted
+    cluster.node(spec, "timers")
+    cluster.restart_all(from_snapshots=snapshot)
+    front.attach()
+    front.commit(heartbeats={"a": 90})
+    assert cluster.agreed(spec) == (90, 92)
+
+
 def test_what_was_written_off_is_no_hold_any_more(shards: int) -> None:
     """Moved up, it begins anew; let go of, it is counted as late."""
     cluster, _, worker = holding(shards)

@@ -159,12 +159,39 @@ def test_a_full_table_of_names_takes_a_name_that_is_there_and_what_consumes() ->
     front.commit(created=[(0, 200, 1)], units_created=[Unit(0, "a", 200), Unit(0, "b", 200)])
     front.commit(created=[(0, 200, 1)], units_created=[Unit(0, "b", 200)])
     front.commit(units_created=[Unit(1, "c", 200), Unit(1, "d", 200)])
-    refusal = front.refused(units_created=[Unit(0, "c", 200)])
+    refusal = front.refused(units_created=[Unit(0, "c", 201)])
     assert refusal.code is RefusalCode.FULL
     for named in ("'p'", "'in'", "2 units are open and 1 more", "max_open_units of 2"):
         assert named in refusal.message
     worker = cluster.node(SPEC, "worker")
     worker.commit(units_consumed=[Unit(0, "a", 200)], units_created=[Unit(1, "e", 200)])
+
+
+@pytest.mark.parametrize("segments", [(0, 0), (0, 1)])
+def test_a_table_full_of_names_that_were_consumed_ahead_takes_those_of_the_lowest_slots(
+    segments: tuple[int, int],
+) -> None:
+    """Such a name stays until min time has passed it, which another front holds: what that one has still to say, maybe of
+    several segments, each full, is taken."""
+    spec = replace(SPEC, fronts=("f", "g"), max_open_cells=100, max_nodes=3)
+    cluster = Cluster(1)
+    cluster.register(spec)
+    late = cluster.front(spec, "late", promise=100, f=0)
+    early = cluster.front(spec, "early", promise=100, g=0)
+    reader = cluster.node(spec, "reader")
+    items = [(0, 200, 1), (1, 200, 2)]
+    units = [Unit(n, name, 200) for n, name in ((0, "a"), (0, "b"), (1, "c"), (1, "d"))]
+    reader.commit(consumed=items, units_consumed=units)
+    early.commit(created=items, units_created=units)
+    early.commit(heartbeats={"g": 300})
+    below = [Unit(segment, f"e{n}", 150 + 100 * n) for n, segment in enumerate(segments)]
+    assert early.refused(units_created=[Unit(0, "x", 301)]).code is RefusalCode.FULL
+    made = [(unit.segment, unit.slot, 7) for unit in below]
+    late.commit(created=made, units_created=below)
+    reader.commit(consumed=made, units_consumed=below)
+    late.commit(heartbeats={"f": 300})
+    assert cluster.agreed(spec) == (300, 300)
+    early.commit(units_created=[Unit(0, "x", 301)])
 
 
 def test_an_empty_table_takes_a_tick_of_any_size() -> None:

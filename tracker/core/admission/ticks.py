@@ -199,9 +199,13 @@ class TickJudge:
             )
 
     def _check_room_for_units(self, pipeline: Pipeline, units: tuple[Unit, ...]) -> None:
-        spec = pipeline.spec
+        """A tick that creates any at or below the lowest that is open of its segment is taken whole: what is above may
+        have been consumed ahead of its creation, and is let go of when min time has passed it, not before."""
+        spec, names = pipeline.spec, pipeline.shard.names
+        if any(unit.slot <= names(unit.segment).lowest_slot for unit in units):
+            return
         for segment in {unit.segment for unit in units}:
-            known = pipeline.shard.names(segment)
+            known = names(segment)
             more = sum(
                 known.slot(name) is None
                 for name in {unit.name for unit in units if unit.segment == segment}

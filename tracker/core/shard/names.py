@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 
 from tracker.core.model import Unit
+from tracker.core.model.slots import LOWEST_SLOT
 
 
 class UnitNames:
@@ -43,6 +44,14 @@ class UnitNames:
     def slot(self, name: str) -> int | None:
         """The slot of an open unit; None if it has not arrived, or is gone."""
         return self._slots.get(name)
+
+    @property
+    def lowest_slot(self) -> int:
+        """The slot of those that are open of the lowest one; below all slots if none is."""
+        known = self._by_slot
+        while known and self._slots.get(known[0][1]) != known[0][0]:
+            heapq.heappop(known)
+        return known[0][0] if known else LOWEST_SLOT - 1
 
     def forget_below(self, min_time: int) -> None:
         """Everything below `min_time` is complete: names of units there are let go of."""

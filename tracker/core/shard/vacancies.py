@@ -56,6 +56,9 @@ class Vacancies:
         return any(of == node_id for of, _ in self._places)
 
     def evicted(self, front: FrontName, segment: int) -> None:
+        """A front was evicted. One by which a hold was to begin is none that anybody waits for."""
+        if front[1].startswith(HOLD_FRONT):
+            return
         self._places.pop(front, None)
         self._places[front] = Vacancy(*front, segment)
 
@@ -75,7 +78,7 @@ class Vacancies:
             del self._places[place.node_id, place.front]
 
     def joined(self, front: FrontName, segment: int) -> None:
-        """A front has come, or has come back. One by which a hold begins is none that anybody waits for."""
+        """A front has come, or has come back."""
         self._places.pop(front, None)
         if not front[1].startswith(HOLD_FRONT):
             self.fed(segment)
