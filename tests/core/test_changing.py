@@ -415,6 +415,31 @@ def test_a_segment_that_is_removed_is_drained(shards: int) -> None:
     assert apply(cluster, WITHOUT_A) == apply(cluster, answer) == answer, "again changes nothing"
 
 
+@pytest.mark.parametrize("edges", [(), (Edge("in", "a"),), (Edge("a", "in"),)])
+def test_a_segment_that_is_removed_holds_no_pipeline_that_is_open(
+    shards: int, edges: tuple[Edge, ...], snapshot: bool
+) -> None:
+    """What waits there for the next front would wait for ever, and the whole pipeline with it."""
+    spec = PipelineSpec("p", ("in", "a"), edges, fronts=("f",), open=True)
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    front = cluster.front(spec, "front", promise=50, f=0)
+    front.commit(created=[(1, 60, 7)])
+    apply(cluster, replace(spec, segments=("in",), edges=()))
+    front.commit(heartbeats={"f": 100})
+    assert min(cluster.agreed(spec)) <= 60, "what is open there is waited for"
+    cluster.node(spec, "reader").commit(consumed=[(1, 60, 7)])
+    assert cluster.agreed(spec) == (100, FOREVER)
+    cluster.restart_all(from_snapshots=snapshot)
+    front.attach()
+    front.commit(leaves=["f"])
+    assert cluster.agreed(spec) == (100, FOREVER), "it waits for the next front"
+    assert {process.pipeline_min_time("p") for process in cluster.processes.values()} == {100}
+    apply(cluster, replace(spec, segments=("in", "b"), edges=(Edge("in", "b"),)))
+    assert cluster.agreed(spec) == (100, FOREVER, 100)
+    assert cluster.node(spec, "next", "front").join_front("g").slot == 100
+
+
 @pytest.mark.parametrize("evicts", [False, True])
 def test_a_front_that_joins_a_segment_just_as_it_is_removed_holds_nothing(evicts: bool) -> None:
     """Its home has not heard of the removal, and the registrar not of the front. Nor does its place, once it is evicted."""

@@ -292,18 +292,19 @@ def _most_unasked_records(process: Process) -> int:
 
 def has_arrived(world: World, process: Process) -> bool:
     """Whether a process says the final min times (promise 2). In an open pipeline a segment that
-    nothing can reach any more holds where it is, and one of which a front was evicted anywhere; after a
-    restart, one that had come further does."""
+    nothing can reach any more holds where it is, if it was not removed, and one of which a front was evicted anywhere;
+    after a restart, one that had come further does."""
     if world.spec.name not in inside.pipelines(process):
         return False  # a newcomer that has not begun
     said = process.min_times(world.spec.name)
     if len(said) < len(world.spec.segments):
         return False  # it has not heard of the last change
     reached, stand = inside.pipeline(process, world.spec.name).durable, standing(world)
+    waits = [world.spec.open and name not in world.spec.removed for name in world.spec.segments]
     return all(
         low <= min_time <= true
         or segment in stand
-        or (true == FOREVER and world.spec.open and min_time != FOREVER)
+        or (true == FOREVER and waits[segment] and min_time != FOREVER)
         or (world.generation > 0 and min_time > true and low <= now <= true)
         for segment, (min_time, now, low, true) in enumerate(
             zip(said, reached, frontier(world, with_floors=False), frontier(world), strict=True)

@@ -155,11 +155,16 @@ class World:
 
     def may_be_called_complete(self, segments: Iterable[int]) -> bool:
         """Whether a process may say so of these: of an open pipeline's, if it said so before it became open, or if they lead
-        to such a one, so that no front could label anything there."""
+        to such a one, so that no front could label anything there, as none can in one that was removed."""
         if not self.spec.open or self.opening:
             return True
         before = self.complete_before
-        return all(s in before or any(self.leads(s, each) for each in before) for s in segments)
+        return all(
+            s in before
+            or self.spec.segments[s] in self.spec.removed
+            or any(self.leads(s, each) for each in before)
+            for s in segments
+        )
 
     def use_what_is_new(
         self, before: list[NumberedEdge], decided: Sequence[int], announced: Sequence[int]

@@ -337,7 +337,8 @@ class Pipeline:
         an open pipeline waits for the next front."""
         if self.shard.vacancies:
             return True
-        return self.spec.open and FOREVER in self.combiner.allowed_min_times({})
+        allowed = enumerate(self.combiner.allowed_min_times({}))
+        return self.spec.open and any(self._awaits_next_front(*each) for each in allowed)
 
     def new_announcements(self, is_open: bool) -> tuple[tuple[int, int], ...]:
         """(segment, min time) that the reports allow and that is beyond what was announced. is_open: whether it is, or will
@@ -386,9 +387,14 @@ class Pipeline:
             for before, slot in zip(self.announced, allowed, strict=True)
         ]
         return [
-            self.graph.pin(stands, segment) if slot == FOREVER else slot
+            self.graph.pin(stands, segment) if self._awaits_next_front(segment, slot) else slot
             for segment, slot in enumerate(allowed)
         ]
+
+    def _awaits_next_front(self, segment: int, slot: int | None) -> bool:
+        """Whether a segment of an open pipeline, of which the reports allow this slot, waits for a front: none does that
+        was removed."""
+        return slot == FOREVER and segment not in self.combiner.removed
 
     def new_sweeps(self) -> list[tuple[int, int]]:
         """(segment, slot) below which this shard has open cells though some process has announced
