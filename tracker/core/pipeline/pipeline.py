@@ -387,7 +387,7 @@ class Pipeline:
             for before, slot in zip(self.announced, allowed, strict=True)
         ]
         return [
-            self.graph.pin(stands, segment) if self._awaits_next_front(segment, slot) else slot
+            self.remaining.pin(stands, segment) if self._awaits_next_front(segment, slot) else slot
             for segment, slot in enumerate(allowed)
         ]
 
