@@ -204,6 +204,25 @@ def test_an_empty_table_takes_a_tick_of_any_size() -> None:
     front.commit(created=many)
 
 
+@pytest.mark.parametrize(
+    ("limit", "whose"),
+    [("MAX_FRONTS_OF_NODE", "node front#"), ("MAX_FRONTS_OF_PIPELINE", "all nodes together")],
+)
+def test_there_are_so_many_fronts_at_one_time(
+    monkeypatch: pytest.MonkeyPatch, shards: int, limit: str, whose: str
+) -> None:
+    monkeypatch.setattr(f"tracker.core.admission.ticks.{limit}", 3)
+    _, front = begun(shards)
+    refused(
+        front.refused(joins={"g": 0, "h": 0, "i": 0}),
+        RefusalCode.FULL, f"1 fronts are those of {whose}", "and 3 more", "the limit of 3",
+    )  # fmt: skip
+    front.commit(joins={"f": 0, "g": 0, "h": 0})
+    front.commit(joins={"f": 0, "h": 0})
+    front.commit(leaves=["g"])
+    front.commit(joins={"i": 0})
+
+
 def test_how_many_cells_would_be_opened_is_counted_by_segment_and_slot() -> None:
     table = CellTable(2)
     table.apply(Cells.of([(0, 5, 1, 1), (0, 70, 1, 1), (1, 5, 1, 1)]), 1)

@@ -16,6 +16,10 @@ from tracker.core.replication.replication import Replication
 from tracker.core.shard.cells import new_cells
 from tracker.core.shard.shard import MAX_JOINED
 
+MAX_FRONTS_OF_NODE = 10_000
+MAX_FRONTS_OF_PIPELINE = 100_000
+"""At one time, as far as its home has applied: each shard reports all of them."""
+
 
 @dataclass(slots=True, eq=False)
 class TickJudge:
@@ -69,7 +73,7 @@ class TickJudge:
             self._check_labels(pipeline, node, created)
         if created.size and content.consumed.size and pipeline.has_other_edges:
             self._check_ways(pipeline, node, event.content, floors)
-        if content.joins and pipeline.spec.fronts and not pipeline.shard.begun:
+        if content.joins:
             self._check_room_for_fronts(pipeline, node, content)
         self._check_room(pipeline, content)
         return content
@@ -144,9 +148,20 @@ class TickJudge:
     def _check_room_for_fronts(
         self, pipeline: Pipeline, node: HomeNode, content: TickContent
     ) -> None:
-        """Those that the pipeline waits for may always join: they are what empties the table."""
+        """Of a pipeline that has not begun, those that it waits for may always join: they are what empties the table."""
         spec, joined = pipeline.spec, pipeline.shard.joined
-        if len(joined) < MAX_JOINED:
+        more = len({join.front for join in content.joins} - node.fronts.keys())
+        for whose, there, most in (
+            (f"node {node.key}", len(node.fronts), MAX_FRONTS_OF_NODE),
+            ("all nodes together", len(pipeline.shard.fronts), MAX_FRONTS_OF_PIPELINE),
+        ):
+            if more and there + more > most:
+                raise Refused(
+                    RefusalCode.FULL,
+                    f"pipeline {spec.name!r}: {there} fronts are those of {whose} and {more} more of node {node.key} would "
+                    f"pass the limit of {most}; let some leave first",
+                )
+        if pipeline.shard.begun or not spec.fronts or len(joined) < MAX_JOINED:
             return
         missing = {*spec.fronts} - {name for _, name in joined}
         for join in content.joins:
