@@ -24,7 +24,14 @@ from tracker.core.log import (
 )
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
-from tracker.core.model import Cells, NodeKey, Refusal, RefusalCode, Refused
+from tracker.core.model import (
+    Cells,
+    NodeKey,
+    Refusal,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+)
 from tracker.core.model import durable as d
 from tracker.core.model.names import unprintable
 from tracker.core.model.slots import LOWEST_SLOT
@@ -248,7 +255,7 @@ class Nodes:
         pipeline = self._homes.at_home(event.pipeline, event.node_id)
         if event.node_id not in pipeline.home.newest:
             self.check_ended(pipeline, event.node_id)
-        waiting = {
+        waiting: dict[tuple[str, tuple[object, ...]], StagedContribution] = {
             (record.node_id, each.key): each
             for _, record, _ in self._journal.pending
             if isinstance(record, Staged)
