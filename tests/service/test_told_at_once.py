@@ -3,14 +3,19 @@ its history, and when the process stops."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import grpc
 import pytest
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
-from tests.service.serving import Serving, Ticks, config, serving
+from tests.service.serving import Serving, Ticks, config, serving, status_of
 from tests.waits import HANG_S, until_async
 from tracker.service import engine as engine_module
-from tracker.store import MemoryStore
+from tracker.store import MemoryStore, StoreUnavailable
 
 NEVER_S = 3600.0
 MINUTE = 6_000
@@ -74,3 +79,36 @@ async def test_a_process_that_stops_has_written_all(monkeypatch: pytest.MonkeyPa
         assert process.committed < process.position
         await served.stop()
         assert process.committed == process.position
+
+
+class AwayStore(MemoryStore):
+    """Does not answer when it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away, self.asked = threading.Event(), threading.Event()
+
+    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]], level: int = 1) -> None:
+        if self.is_away.is_set():
+            self.asked.set()
+            raise StoreUnavailable("away")
+        super().commit(epoch, records, level)
+
+
+async def test_who_asks_for_a_history_that_is_not_written_hears_that_the_process_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store is away: what was told stays unwritten, and whoever asks waits for it when the process is told to stop."""
+    monkeypatch.setattr(engine_module, "WRITE_LATE_S", NEVER_S)
+    monkeypatch.setattr(engine_module, "FLUSH_AT_STOP_S", 0.2)
+    store = AwayStore()
+    async with serving(config(grace_s=0.2), store) as served:
+        await promise(served, await begun(served), 2, MINUTE)
+        store.is_away.set()
+        asks = served.progress.GetHistory(
+            progress_pb.GetHistoryRequest(pipeline="p", slots=[MINUTE]), timeout=HANG_S
+        )
+        await asyncio.to_thread(store.asked.wait, HANG_S)
+        await served.stop()
+        code, details = await status_of(asks)
+        assert code is grpc.StatusCode.UNAVAILABLE and "stops" in details

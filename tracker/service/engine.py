@@ -133,7 +133,7 @@ class Engine:
         self._awaited = 0
         """Position of the last record that somebody waits for; those behind it may be left a while."""
         self._has_committed = asyncio.Event()
-        """Set, and replaced, with each group commit."""
+        """Set, and replaced, with each group commit. One that is set and stays: the process stops."""
         self._room = asyncio.Event()
         self._room_to_write = asyncio.Event()
         self._takes_up = asyncio.Event()
@@ -430,10 +430,12 @@ class Engine:
         self._write_in_time()
 
     async def written(self) -> None:
-        """Returns when all that is appended by now is durable, or the process stops."""
+        """Returns when all that is appended by now is durable. Raises Refused(NOT_READY) where the process stops before."""
         position = self.process.position
         self._write_now()
-        while self.process.committed < position and not self._stopped:
+        while self.process.committed < position:
+            if self._stopped or self._has_committed.is_set():
+                raise _refused(self._stopping)
             await self._has_committed.wait()
 
     async def _write_all(self) -> None:
