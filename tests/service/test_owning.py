@@ -27,7 +27,14 @@ from tracker.service.config import ServerConfig
 from tracker.service.leasing import LeaseKeeper
 from tracker.service.rpc.redirect import LIVE_SERVICE, RedirectServer
 from tracker.service.server import TrackerServer
-from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
+from tracker.store import (
+    Fenced,
+    MemoryStore,
+    SqliteStore,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
 from tracker.wire.frames import frame_to_pb
 
 LONG_MS = 3_600_000
@@ -201,11 +208,12 @@ class CutOffStore(MemoryStore):
         super().__init__()
         self.away = threading.Event()
         self.asked = threading.Event()
+        self.answer: StoreError = StoreUnavailable("it does not answer")
 
     def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         if self.away.is_set():
             self.asked.set()
-            raise StoreUnavailable("it does not answer")
+            raise self.answer
         super().renew(epoch, lease_ms, address)
 
 
@@ -244,6 +252,18 @@ async def test_a_log_that_others_know_more_of_is_another_owners_where_that_has_t
     store.away.clear()
     await asyncio.wait_for(server.wait(), HANG_S)
     assert isinstance(server.failure, Fenced)
+    await server.stop()
+
+
+async def test_a_log_that_others_know_more_of_in_a_store_that_is_damaged_ends_its_process() -> None:
+    """Somebody has put half of an older copy there. The store does not say who owns it before that is mended."""
+    store = CutOffStore()
+    server = await one_of_two(store)
+    store.answer = StoreDamaged("database disk image is malformed")
+    store.away.set()
+    server.engine.post(more_than_there_is())
+    await asyncio.wait_for(server.wait(), HANG_S)
+    assert isinstance(server.failure, StoreDamaged)
     await server.stop()
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from tests.waits import HANG_S
 from tracker.cli.app import app
-from tracker.store import LogShortened, SqliteStore, StoreError
+from tracker.store import LogShortened, SqliteStore, StoreDamaged, StoreError
 from tracker.store.mark import mark_path, read_mark
 from tracker.store.wal import find_damage
 
@@ -334,6 +334,25 @@ def test_a_store_whose_files_are_put_back_goes_on_in_the_process_that_waits_for_
         os.replace(right / name, killed / name)
     epoch = waiting.acquire("standby")
     assert [position for position, _ in waiting.load(epoch).records] == list(range(1, COMMITS + 1))
+    waiting.close()
+
+
+def test_a_store_that_is_put_back_by_and_by_goes_on_in_the_process_that_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    """A standby has it open, and tries while a copy of the database is there in part."""
+    store = SqliteStore(tmp_path / "s.db", 0)
+    write(store, store.acquire("a"), 1, 200)
+    store.close()
+    right = copy(tmp_path, tmp_path / "right")
+    waiting = SqliteStore(tmp_path / "s.db", 0)
+    (tmp_path / "s.db").unlink()
+    (tmp_path / "s.db").write_bytes((right / "s.db").read_bytes()[:-5_000])
+    with pytest.raises(StoreDamaged, match="malformed"):
+        waiting.acquire("standby")
+    copy(right, tmp_path)
+    epoch = waiting.acquire("standby")
+    assert [position for position, _ in waiting.load(epoch).records] == list(range(1, 201))
     waiting.close()
 
 

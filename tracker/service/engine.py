@@ -215,7 +215,7 @@ class Engine:
                 try:
                     await asyncio.to_thread(self.store.renew, self.epoch, self._lease_ms)
                     why = error
-                except (Fenced, LogShortened) as certain:
+                except (Fenced, LogShortened, StoreDamaged) as certain:
                     why = certain
                 except StoreError as unknown:
                     log.warning("owner_unknown", shard=self.process.shard, reason=str(unknown))

@@ -200,7 +200,8 @@ class SqliteStore:
     def acquire(
         self, owner: str, *, lease_ms: int = 0, replaces: int = 0, least_epoch: int = 1
     ) -> int:
-        if self._lost or self._foreign():  # perhaps the right files have been put back since
+        # Perhaps the right files have been put back since; or it is closed, since they could not be opened then.
+        if self._lost or not self._files or self._foreign():
             self.close()
             self._open_whole()
         if self._lost:
