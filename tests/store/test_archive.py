@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.cluster.redis_server import RedisServer
+from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
 from tracker.service.cluster.owning import mark_gone
-from tracker.store import GONE, MemoryStore, Store, StoreError, open_store
+from tracker.store import GONE, Held, MemoryStore, Store, StoreError, open_store
 from tracker.store import format as store_format
 from tracker.store.archive import export_stores, import_stores
 from tracker.store.sqlite import read_lease
@@ -102,6 +106,29 @@ def test_a_copy_carries_the_number_of_its_store_and_a_newer_one_is_refused(
     newer = f"has format {NEWEST_LEVEL}, this version reads"
     with pytest.raises(StoreError, match=newer):
         import_stores({2: MemoryStore()}, tmp_path / f"level-{NEWEST_LEVEL}")
+
+
+def test_a_copy_is_on_the_disk_when_it_is_said_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its source may be deleted then, and the machine lose its power."""
+    steps: list[str] = []
+    sync, place = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        steps.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    def placed(source: Path, target: Path) -> None:
+        steps.append("placed")
+        place(source, target)
+
+    source = MemoryStore()
+    source.commit(source.acquire("a"), [(1, b"one")])
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", placed)
+    export_stores({0: source}, tmp_path / "out")
+    assert steps == [f"{tmp_path}/out.unfinished", "placed", str(tmp_path)]
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
@@ -217,3 +244,47 @@ def test_a_shard_that_has_left_is_left_out_and_stays_what_it_is(tmp_path: Path) 
     assert done.exit_code == 0, done.output
     lease = read_lease(tmp_path / "a" / "shard-2.db")
     assert lease is not None and lease.owner == GONE
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+from tracker.store import archive, open_store
+
+writes = []
+def dies(epoch, records, level):
+    writes.append(records)
+    if len(writes) == 2:
+        os._exit(9)
+    commit(epoch, records, level)
+
+stores = {shard: open_store(sys.argv[1], shard) for shard in range(2)}
+commit, stores[0].commit = stores[0].commit, dies
+archive.import_stores(stores, Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_a_store_that_was_filled_in_part_is_served_by_nobody(tmp_path: Path, kind: str) -> None:
+    """Half of what was acknowledged would be announced anew. Whoever began it may have lost their terminal."""
+    server = RedisServer(tmp_path / "redis").start() if kind == "redis" else None
+    url = f"sqlite:{tmp_path / 'b'}" if server is None else server.url
+    out = tmp_path / "all"
+    sources = {shard: filled(f"sqlite:{tmp_path / 'a'}", shard) for shard in range(2)}
+    export_stores(sources, out)
+    for source in sources.values():
+        source.close()
+    died = subprocess.run([sys.executable, "-c", DIES, url, str(out)], timeout=HANG_S)
+    assert died.returncode == 9
+    for shard in range(2):
+        again = CliRunner().invoke(
+            app, ["store", "copy", "--store", url, "--shards", "2", "--from", str(out)]
+        )
+        assert again.exit_code == 1 and "begin it anew in an empty store" in again.output
+        store = open_store(url, shard)
+        with pytest.raises(Held) as held:
+            store.acquire("127.0.0.1:7070", lease_ms=1_000)
+        assert held.value.lease.remaining_ms > 365 * 86_400_000
+        store.close()
+    if server is not None:
+        server.discard()

@@ -16,11 +16,17 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
+from uuid import uuid4
 
 from tracker.store.format import OLDEST_FORMAT, check_format
 from tracker.store.interface import Store, StoreError
+from tracker.store.mark import sync_names
 
 LEASE_MS = 60_000
+FILLING_LEASE_MS = 100 * 365 * 86_400_000
+"""While stores are filled, and for good where that broke off: no process is to begin with a part of what was acknowledged."""
+_READS = "lowmark store copy"
+_FILLS = "lowmark store copy --from (if that broke off, begin it anew in an empty store), attempt"
 RECORDS_PER_COMMIT = 2_000
 RECORDS_PER_RENEWAL = 50_000
 _FILE, _SHARD = "lowmark-stores", "lowmark-shard"
@@ -45,29 +51,41 @@ class Contents:
     """The number that its store carries, and the one that it is copied to."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Owned:
     """Shards that are owned together, so that none goes on while another is read or filled, by their numbers;
     and the epoch of each."""
 
     stores: Mapping[int, Store]
     epochs: dict[int, int]
+    lease_ms: int = LEASE_MS
 
     def renew(self) -> None:
         for shard, store in self.stores.items():
-            store.renew(self.epochs[shard], LEASE_MS)
+            store.renew(self.epochs[shard], self.lease_ms)
+
+    @contextmanager
+    def filling(self) -> Iterator[None]:
+        """While they are filled. Where that breaks off, nobody else is to own them any more."""
+        self.lease_ms = FILLING_LEASE_MS
+        self.renew()
+        yield
+        self.lease_ms = LEASE_MS
+
+    def release(self, shard: int) -> None:
+        if self.lease_ms == LEASE_MS:
+            self.stores[shard].release(self.epochs[shard])
 
 
 @contextmanager
-def _owned(stores: Mapping[int, Store], least: Mapping[int, int]) -> Iterator[_Owned]:
+def _owned(stores: Mapping[int, Store], owner: str, least: Mapping[int, int]) -> Iterator[_Owned]:
     """`least`: the least epoch that a store is to give, if it is not any."""
     with ExitStack() as held:
         owned = _Owned(stores, {})
         for shard, store in stores.items():
             least_epoch = least.get(shard, 1)
-            epoch = store.acquire("lowmark store copy", lease_ms=LEASE_MS, least_epoch=least_epoch)
-            held.callback(store.release, epoch)
-            owned.epochs[shard] = epoch
+            owned.epochs[shard] = store.acquire(owner, lease_ms=LEASE_MS, least_epoch=least_epoch)
+            held.callback(owned.release, shard)
         yield owned
 
 
@@ -78,7 +96,7 @@ def export_stores(stores: Mapping[int, Store], path: Path) -> list[Contents]:
     """Writes shards, by their numbers, to one file. All are owned before one is read: what the file holds is of one
     moment. Raises StoreError: Held while a process of theirs runs; or if the file is there already, or cannot be
     written."""
-    with _new_file(path) as file, _owned(stores, {}) as owned:
+    with _new_file(path) as file, _owned(stores, _READS, {}) as owned:
         file.write(_line({_FILE: OLDEST_FORMAT, "shards": list(stores)}))
         return [_write_shard(file, shard, owned) for shard in stores]
 
@@ -111,6 +129,7 @@ def _new_file(path: Path) -> Iterator[_Hashed]:
             yield hashed
             hashed.end()
         os.replace(unfinished, path)
+        sync_names(path.parent)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error}") from error
     finally:
@@ -143,7 +162,8 @@ def _line(fields: dict[str, Any]) -> bytes:
 
 def import_stores(stores: Mapping[int, Store], path: Path) -> list[Contents]:
     """Fills empty stores from a file with just these shards. Raises StoreError if one is not empty, or the file is
-    damaged, of other shards or of another version; then nothing has been written."""
+    damaged, of other shards or of another version; then nothing has been written. What is filled in part, where it breaks
+    off, belongs to nobody who could serve it."""
     with _whole_file(path) as file:
         there = _fields(file, path, _FILE)
         if there.get("shards") != list(stores):
@@ -160,12 +180,13 @@ def import_stores(stores: Mapping[int, Store], path: Path) -> list[Contents]:
         _check_end(file, path)
         file.seek(begin)
         epochs = {shard: contents.epoch + 1 for shard, contents in found.items()}
-        with _owned(stores, epochs) as owned:
+        with _owned(stores, f"{_FILLS} {uuid4().hex}", epochs) as owned:
             for shard in stores:
                 _need_empty(shard, owned)
-            for contents in found.values():
-                file.readline(_MOST_HEADER_BYTES)
-                _fill(contents, file, owned)
+            with owned.filling():
+                for contents in found.values():
+                    file.readline(_MOST_HEADER_BYTES)
+                    _fill(contents, file, owned)
         return list(found.values())
 
 

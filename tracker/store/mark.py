@@ -75,11 +75,16 @@ def make_mark(path: Path, mark: Mark) -> None:
     finally:
         os.close(descriptor)
     os.replace(unfinished, target)
-    folder = os.open(target.parent, os.O_RDONLY)
+    sync_names(target.parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Makes the names in a directory durable. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 class OpenMark:
