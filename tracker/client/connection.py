@@ -18,7 +18,7 @@ import grpc
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tracker.client.credentials import MISSING, Credentials, Stamp
+from tracker.client.credentials import Credentials, Stamp
 from tracker.client.refusals import refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode
@@ -148,6 +148,8 @@ class _Processes(ABC):
         self.credentials = own or Credentials.from_environment()
         self.closed = threading.Event()
         self._stamp: Stamp = ()
+        self._read: grpc.ChannelCredentials | None = None
+        """What the files held that are of this stamp; None without TLS."""
         self._channels: dict[str, Any] = {}
         self._older: list[Any] = []
         """Made with certificates that were renewed since; kept for the calls under way."""
@@ -180,9 +182,16 @@ class _Processes(ABC):
             return self._channels[address]
 
     def _renew(self) -> None:
-        """Lets go of the channels if the files of certificates have changed."""
+        """Lets go of the channels if the files of certificates have changed. Files that cannot be read now are just being
+        replaced, where they could be before: it goes on with what they held. Raises InvalidError where they never could be."""
         stamp = self.credentials.stamp()
-        if stamp == self._stamp or (self._channels and MISSING in stamp):
+        if stamp == self._stamp:
+            return
+        try:
+            self._read = self.credentials.read()
+        except InvalidError:
+            if self._read is None:
+                raise
             return
         self._stamp = stamp
         while len(self._older) > MAX_OLDER_CHANNELS:
@@ -334,7 +343,7 @@ class Connection(_Processes):
             channel.close()
 
     def _made(self, address: str) -> grpc.Channel:
-        return self.credentials.channel(address, CHANNEL_OPTIONS)
+        return self.credentials.channel(address, CHANNEL_OPTIONS, self._read)
 
     def _let_go(self, channel: grpc.Channel) -> None:
         channel.close()
@@ -375,7 +384,7 @@ class AsyncConnection(_Processes):
         await asyncio.gather(*(channel.close(grace_s) for channel in self._taken()))
 
     def _made(self, address: str) -> grpc.aio.Channel:
-        return self.credentials.aio_channel(address, CHANNEL_OPTIONS)
+        return self.credentials.aio_channel(address, CHANNEL_OPTIONS, self._read)
 
     def _let_go(self, channel: grpc.aio.Channel) -> None:
         """It ends with its last call."""

@@ -71,19 +71,31 @@ class Credentials:
         """Changes when one of the TLS files does."""
         return tuple(file_stamp(path) for path in (self.ca, self.cert, self.key) if path)
 
-    def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
-        """A channel to host:port. Raises InvalidError if a file cannot be read."""
+    def channel(
+        self,
+        address: str,
+        options: Sequence[tuple[str, Any]],
+        known: grpc.ChannelCredentials | None = None,
+    ) -> grpc.Channel:
+        """A channel to host:port. known: what was read of the files before, if it is not to be read now. Raises InvalidError
+        if a file cannot be read."""
         if not self.ca:
             return grpc.insecure_channel(address, options)
-        return grpc.secure_channel(address, self._of_channel(), options)
+        return grpc.secure_channel(address, known or self.read(), options)
 
-    def aio_channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
+    def aio_channel(
+        self,
+        address: str,
+        options: Sequence[tuple[str, Any]],
+        known: grpc.ChannelCredentials | None = None,
+    ) -> grpc.aio.Channel:
         """The same, for asyncio."""
         if not self.ca:
             return grpc.aio.insecure_channel(address, options)
-        return grpc.aio.secure_channel(address, self._of_channel(), options)
+        return grpc.aio.secure_channel(address, known or self.read(), options)
 
-    def _of_channel(self) -> grpc.ChannelCredentials:
+    def read(self) -> grpc.ChannelCredentials:
+        """What the files hold now. Raises InvalidError if one cannot be read, or names no CA."""
         tls = grpc.ssl_channel_credentials(
             read_file(self.ca, "the CA"),
             read_file(self.key, "the key") if self.key else None,

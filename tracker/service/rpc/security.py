@@ -132,6 +132,8 @@ class _Reloading:
         self._files = Credentials(security.tls_ca or security.tls_cert,
                                   security.tls_cert, security.tls_key)  # fmt: skip
         self._stamp: Stamp = self._files.stamp()
+        self._reported: Stamp = ()
+        """Of files of which it was logged that they cannot be used."""
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
         security = self._security
@@ -143,18 +145,21 @@ class _Reloading:
         return grpc.ssl_server_certificate_configuration([pair], ca)
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """A new configuration if the files are others; files that cannot be used are passed over."""
+        """A new configuration if the files are others; files that cannot be used are passed over, and looked at again
+        when the next one connects: perhaps they could not be read just then."""
         stamp = self._files.stamp()
         if stamp == self._stamp:
             return None
-        self._stamp = stamp
         security = self._security
         try:
             check_files(security.tls_cert, security.tls_key, security.tls_ca)
             fresh = self.configuration()
         except InvalidError as error:
-            log.error("certificate_not_renewed", reason=str(error))
+            if stamp != self._reported:
+                log.error("certificate_not_renewed", reason=str(error))
+            self._reported = stamp
             return None
+        self._stamp = stamp
         log.info("certificate_renewed", file=security.tls_cert)
         return fresh
 
