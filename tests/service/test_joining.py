@@ -43,12 +43,8 @@ def joining(address: str, at: str, store: str) -> ServerConfig:
     )
 
 
-async def no_wait() -> None:
-    """Nothing is to be done while a newcomer waits."""
-
-
 async def owned_by(config: ServerConfig) -> Owned:
-    owned = await asyncio.wait_for(Newcomer(config, no_wait).own(asyncio.Event()), HANG_S)
+    owned = await asyncio.wait_for(Newcomer(config).own(asyncio.Event()), HANG_S)
     assert owned is not None
     return owned
 
@@ -126,7 +122,7 @@ async def test_a_newcomer_that_is_given_up_before_it_has_begun_is_told_so(tmp_pa
     await server.start()
     number = await server.engine.ask(m.JoinShard(object(), two))
     await until_async(lambda: not server.engine.process.membership.joining)
-    newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"), no_wait)
+    newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"))
     with pytest.raises(GivenUp, match=f"shard {number.shard} has been given up"):
         await asyncio.wait_for(newcomer.fetch(number.shard), HANG_S)
     await server.stop()
@@ -188,12 +184,12 @@ async def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_neve
         one.close()
     mark_gone(url, 1)
     claim = Claim(url, "standby", 3_000, 1)
-    owned = await asyncio.wait_for(Claimant(claim, no_wait).own(asyncio.Event()), HANG_S)
+    owned = await asyncio.wait_for(Claimant(claim).own(asyncio.Event()), HANG_S)
     assert owned is not None and owned.shard == 3
     await in_thread(owned.store.close)
     # And whoever served the one that left is told so.
     with pytest.raises(HasLeft, match="shard 1 has left"):
-        await Claimant(Claim(url, "owner-1", 3_000, 2, 1), no_wait).own(asyncio.Event())
+        await Claimant(Claim(url, "owner-1", 3_000, 2, 1)).own(asyncio.Event())
     leases = open_leases(url)
     assert leases.shards() == [0, 1, 2, 3]
     lease = leases.read(1)

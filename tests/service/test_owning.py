@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.config import ServerConfig
 from tracker.service.leasing import LeaseKeeper
 from tracker.service.rpc.redirect import LIVE_SERVICE, RedirectServer
+from tracker.service.run import serve
 from tracker.service.server import TrackerServer
 from tracker.store import (
     Fenced,
@@ -35,6 +37,7 @@ from tracker.store import (
     StoreError,
     StoreUnavailable,
 )
+from tracker.store.sqlite import read_lease
 from tracker.wire.frames import frame_to_pb
 
 LONG_MS = 3_600_000
@@ -59,11 +62,11 @@ class Waits:
     def __init__(self, directory: Path, name: str, own: int | None, shards: int = 2) -> None:
         self.waiting, self._stop = asyncio.Event(), asyncio.Event()
 
-        async def on_wait() -> None:
+        async def on_look(serving: Sequence[str], all_served: bool) -> None:
             self.waiting.set()
 
         claim = Claim(f"sqlite:{directory}", name, 1_000, shards, own)
-        self._task = asyncio.ensure_future(Claimant(claim, on_wait).own(self._stop))
+        self._task = asyncio.ensure_future(Claimant(claim, on_look).own(self._stop))
 
     async def shard(self) -> int:
         owned = await asyncio.wait_for(self._task, HANG_S)
@@ -306,6 +309,19 @@ class TakenStore(MemoryStore):
         if address is not None:
             self.acquire("another", replaces=epoch)
         super().renew(epoch, lease_ms, address)
+
+
+async def test_who_is_started_where_one_serves_already_replaces_nobody(tmp_path: Path) -> None:
+    """By mistake, or by something that starts it again and again: it has the other one's name, and no port."""
+    (port,) = free_ports(1)
+    twice = ServerConfig(0, (f"127.0.0.1:{port}",), f"sqlite:{tmp_path}", grace_s=0.1)
+    running = TrackerServer(twice)
+    await running.start()
+    before = read_lease(tmp_path / "shard-0.db")
+    assert await serve(twice) == 1
+    after = read_lease(tmp_path / "shard-0.db")
+    assert before is not None and after is not None and before.epoch == after.epoch
+    await running.stop()
 
 
 async def test_a_start_that_fails_leaves_its_port_to_the_next_one() -> None:

@@ -145,7 +145,7 @@ class EmbeddedTracker(Closing):
             address=address,
             listen=address,
         )
-        owned = await Newcomer(config, _no_wait).own(asyncio.Event())
+        owned = await Newcomer(config).own(asyncio.Event())
         assert owned is not None, "nobody tells it to stop"
         self._configs[owned.shard] = replace(config, shard=owned.shard)
         if config.store == "memory:":
@@ -210,10 +210,6 @@ class EmbeddedTracker(Closing):
     async def _looked_after(self, shards: Iterable[int]) -> None:
         """Those have ended."""
         await asyncio.gather(*(self._looking[shard] for shard in list(shards)))
-
-
-async def _no_wait() -> None:
-    """Nobody is told while a shard joins."""
 
 
 embedded = EmbeddedTracker

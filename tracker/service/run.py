@@ -269,13 +269,14 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
         await probes.waits(all_served)
 
     try:
+        await redirect.open()  # one that cannot listen replaces nobody who serves there
         if config.join:
             await probes.waits(all_served=False)
-            return await Newcomer(config, redirect.open).own(stop)
+            return await Newcomer(config).own(stop)
         own = None if config.standby else config.shard
         shards = len(config.addresses)
         claim = Claim(config.store, config.own_address, config.lease_ms, shards, own)
-        return await Claimant(claim, redirect.open, looked).own(stop)
+        return await Claimant(claim, looked).own(stop)
     finally:
         await presence.stop()
         await redirect.close()

@@ -8,7 +8,6 @@ had been given up. From then on it is a shard that comes back from its own store
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Any
 
@@ -51,11 +50,9 @@ class CannotJoin(Exception):
 class Newcomer:
     """A process that becomes a shard."""
 
-    def __init__(self, config: ServerConfig, on_wait: Callable[[], Awaitable[None]]) -> None:
-        """`on_wait` is called before it begins to wait."""
+    def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._address = config.own_address
-        self._on_wait = on_wait
         self._credentials = config.security.to_peers
         self._targets = Targets(config.join)
         self._turn = 0
@@ -67,7 +64,6 @@ class Newcomer:
         begun = await self._begun(stop)
         if begun is not None or stop.is_set():
             return begun
-        await self._on_wait()
         return await unless(stop, self._join(stop))
 
     # --- coming back ------------------------------------------------------------------------------
@@ -91,7 +87,7 @@ class Newcomer:
     async def _claim(self, shard: int, stop: asyncio.Event) -> Owned | None:
         config = self._config
         claim = Claim(config.store, self._address, config.lease_ms, 0, shard)
-        return await Claimant(claim, self._on_wait).own(stop)
+        return await Claimant(claim).own(stop)
 
     # --- joining ----------------------------------------------------------------------------------
 

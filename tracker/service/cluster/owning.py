@@ -84,13 +84,11 @@ class Claimant:
     def __init__(
         self,
         claim: Claim,
-        on_wait: Callable[[], Awaitable[None]],
         on_look: Callable[[Sequence[str], bool], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_wait` is called once, before it begins to wait; `on_look` at each look, with where
-        others serve, and whether every shard is another process's."""
+        """`on_look` is called at each look, with where others serve, and whether every shard is another
+        process's."""
         self._claim = claim
-        self._on_wait = on_wait
         self._on_look = on_look
         self._held: dict[int, str] = {}
         self._gone: set[int] = set()
@@ -98,7 +96,6 @@ class Claimant:
         self._leases: Leases | None = None
         self._stores: dict[int, Store] = {}
         self._reported: dict[int, str] = {}
-        self._waits = False
         self._watches: dict[int, Watch] = {}
         self._outages: dict[int, Outage] = {}
         self._news = asyncio.Event()
@@ -200,9 +197,6 @@ class Claimant:
         return Owned(shard, store, epoch)
 
     async def _wait(self, stop: asyncio.Event, pause_s: float) -> None:
-        if not self._waits:
-            self._waits = True
-            await self._on_wait()
         await unless(stop, self._news.wait(), pause_s)
         self._news.clear()
 
