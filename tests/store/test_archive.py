@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,18 @@ def test_a_copy_carries_the_number_of_its_store_and_a_newer_one_is_refused(
     newer = f"has format {NEWEST_LEVEL}, this version reads"
     with pytest.raises(StoreError, match=newer):
         import_stores({2: MemoryStore()}, tmp_path / f"level-{NEWEST_LEVEL}")
+
+
+def test_a_store_with_a_hole_is_not_copied(tmp_path: Path) -> None:
+    """Nobody could begin with the copy, and that is heard when it is needed."""
+    source = filled(f"sqlite:{tmp_path / 'a'}")
+    with sqlite3.connect(tmp_path / "a" / "shard-2.db") as database:
+        database.execute("DELETE FROM log WHERE position = 1000")
+    database.close()
+    with pytest.raises(StoreError, match="shard 2 is damaged: of the records after 500 some"):
+        export_stores({2: source}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    source.close()
 
 
 def test_a_copy_is_on_the_disk_when_it_is_said_to_be_there(

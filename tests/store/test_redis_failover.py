@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.redis_server import STRICT, RedisServer
 from tests.waits import until
-from tracker.store import Fenced, LogShortened, Store, StoreError, open_store
+from tracker.store import Fenced, LogShortened, Store, StoreError, open_leases, open_store
 
 LEASE_MS = 60_000
 
@@ -103,6 +103,22 @@ def test_who_was_forgotten_and_had_committed_nothing_is_replaced(pair: Pair, wha
     assert log(pair) == [b"one", b"of the new one"]
     for store in (first, old, new):
         store.close()
+
+
+def test_a_shard_that_a_server_has_forgotten_is_found_again_by_those_who_would_take_it_over(
+    pair: Pair,
+) -> None:
+    """In a cluster the list of shards is another server's than the shard, and may fail over by itself. Nobody but its owner
+    knows of a shard that has joined, and it may die."""
+    owner, leases = open_store(pair.primary.url, 5), open_leases(pair.primary.url)
+    epoch = owner.acquire("newcomer")
+    with pair.primary.client() as client:
+        client.delete("lowmark:{default:all}:shards")
+    assert leases.shards() == []
+    owner.renew(epoch, LEASE_MS)
+    assert leases.shards() == [5]
+    owner.close()
+    leases.close()
 
 
 def test_an_owner_that_only_renews_its_lease_notices_what_is_lost(pair: Pair) -> None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from uuid import uuid4
 
 from tracker.store.format import OLDEST_FORMAT, check_format
-from tracker.store.interface import Store, StoreError
+from tracker.store.interface import Store, StoreError, follow_one_another
 from tracker.store.mark import sync_names
 
 LEASE_MS = 60_000
@@ -142,6 +142,11 @@ def _write_shard(file: _Hashed, shard: int, owned: _Owned) -> Contents:
     stored = owned.stores[shard].load(epoch)
     snapshot_position, snapshot = stored.snapshot or (0, b"")
     records = list(stored.records)
+    if not follow_one_another(records, snapshot_position + 1):
+        raise StoreError(
+            f"the store of shard {shard} is damaged: of the records after {snapshot_position} some are missing; a copy would "
+            "be of no use"
+        )
     contents = Contents(shard, epoch, snapshot_position, len(snapshot), len(records), stored.format)
     fields = asdict(contents)
     file.write(_line({_SHARD: fields.pop("format"), **fields}))

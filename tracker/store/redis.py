@@ -89,9 +89,13 @@ class RedisStore:
         self._weakened = {}
         answer = self._run(scripts.ACQUIRE, [self._meta], [owner, lease_ms, replaces, least_epoch])
         self._known_last = int(answer[1])
-        with self._errors("acquired"):
-            self._keeper(self._numbers).sadd(self._numbers, self._shard)
+        self._list()
         return int(answer[0])
+
+    def _list(self) -> None:
+        """Lets others find this shard; again and again, since a server that has failed over may have forgotten it."""
+        with self._errors("listed"):
+            self._keeper(self._numbers).sadd(self._numbers, self._shard)
 
     def shards(self) -> list[int]:
         """Numbers of the shards of this namespace that have ever been acquired."""
@@ -109,6 +113,7 @@ class RedisStore:
         self._run(
             scripts.RENEW, [self._meta], [epoch, lease_ms, self._known_last, *more], wait=False
         )
+        self._list()
 
     def release(self, epoch: int) -> None:
         try:
