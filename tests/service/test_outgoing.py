@@ -11,6 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from acker.v1 import peer_service_pb2 as peer_pb
+from tests.waits import until_async
+from tracker.client.credentials import Credentials
 from tracker.core import log as m
 from tracker.core.model import NodeKey
 from tracker.service.cluster import peer_link
@@ -148,6 +150,48 @@ def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> 
             read += [frame_from_pb(one) for one in carriers(sent)]
         # What states no level is of the oldest one.
         assert read == [frame(m.EntriesReceived(3)), *frames[1:]]
+
+
+def test_a_link_that_takes_nothing_for_long_fills_no_disk_with_what_it_logs() -> None:
+    """The other process takes nothing while its store is away. The disk may be that of a store."""
+    engine: Any = SimpleNamespace(
+        stats=Stats(), process=SimpleNamespace(links=(1,), handle=lambda *_: [])
+    )
+
+    async def run() -> None:
+        link = peer_link.PeerLink(1, Addresses({1: "127.0.0.1:1"}), engine, None)
+        for _ in range(MAX_QUEUED_FRAMES + 100_000):
+            link.offer(REPORT)
+        await link.stop()
+
+    with capture_logs() as logs:
+        asyncio.run(run())
+    said = [entry["dropped"] for entry in logs if entry["event"] == "frame_dropped"]
+    assert said == [2**n for n in range(17)]
+    assert engine.stats.forwarding[1].dropped_frames == 100_000
+
+
+def test_a_link_whose_files_are_gone_says_so_once_and_goes_on() -> None:
+    engine: Any = SimpleNamespace(stats=Stats())
+
+    class Counted(Addresses):
+        looks = 0
+
+        def __getitem__(self, shard: int) -> str:
+            self.looks += 1
+            return super().__getitem__(shard)
+
+    async def run() -> None:
+        addresses = Counted({1: "127.0.0.1:1"})
+        link = peer_link.PeerLink(1, addresses, engine, None, Credentials("/nowhere/ca.pem"))
+        await until_async(lambda: addresses.looks > 9)
+        assert not link.ended
+        await link.stop()
+
+    with capture_logs() as logs:
+        asyncio.run(run())
+    (said,) = [entry for entry in logs if entry["log_level"] != "debug"]
+    assert said["event"] == "peer_refused" and "/nowhere/ca.pem" in said["reason"]
 
 
 class Call:

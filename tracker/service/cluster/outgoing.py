@@ -41,6 +41,8 @@ class Outgoing:
     def __init__(self) -> None:
         self.links = 1
         """To how many shards the process sends: they share what it may send."""
+        self.dropped = 0
+        """Frames that found no room."""
         self._frames: list[m.Frame] = []
         self._last_taken_ns: int | None = None
         self._messages = Allowance(BURST, BEYOND_BURST)
@@ -53,6 +55,7 @@ class Outgoing:
     def add(self, frame: m.Frame, now_ns: int) -> bool:
         """Queues a frame; False if there is no room for it."""
         if len(self._frames) >= MAX_QUEUED_FRAMES:
+            self.dropped += 1
             return False
         self._frames.append(frame)
         due_ns = self._due_ns(frame.body, now_ns)

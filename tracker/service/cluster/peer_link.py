@@ -22,6 +22,7 @@ from tracker.client.credentials import Credentials
 from tracker.client.refusals import refusal_of
 from tracker.core import log as m
 from tracker.core.model import RefusalCode
+from tracker.errors import InvalidError
 from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.outgoing import MAX_QUEUED_FRAMES, Outgoing
 from tracker.service.engine import Engine
@@ -44,6 +45,7 @@ _STREAM_ENDS = (
     grpc.aio.UsageError,
     asyncio.InvalidStateError,  # a write to a call that has just ended
     TimeoutError,
+    InvalidError,  # own files that cannot be read now: they are being renewed, or gone
 )
 
 
@@ -124,7 +126,13 @@ class PeerLink:
         self._outgoing.links = max(1, len(self._engine.process.links))
         if not self._outgoing.add(frame, time.monotonic_ns()):
             self._forwarding.dropped_frames += 1
-            log.warning("frame_dropped", to_shard=self.shard, limit=MAX_QUEUED_FRAMES)
+            dropped = self._outgoing.dropped
+            if (
+                dropped.bit_count() == 1
+            ):  # twice as many as when it was said last: a store may be away for hours
+                log.warning(
+                    "frame_dropped", to_shard=self.shard, dropped=dropped, limit=MAX_QUEUED_FRAMES
+                )
             return
         if self._outgoing.due_ns != due_before:
             self._news.set()
@@ -174,9 +182,12 @@ class PeerLink:
             if refused is not None and refused.refusal.code is RefusalCode.FENCED:
                 self._engine.fail(GivenUp(refused.refusal.message))
             is_refused = refused is not None and refused.refusal.code is RefusalCode.INVALID
-            if (is_refused or error.code() in _NOT_LET_IN) and reason != self._refused:
-                log.error("peer_refused", shard=self.shard, address=address, reason=reason)
-                self._refused = reason
+            is_refused = is_refused or error.code() in _NOT_LET_IN
+        else:
+            is_refused = isinstance(error, InvalidError)
+        if is_refused and reason != self._refused:
+            log.error("peer_refused", shard=self.shard, address=address, reason=reason)
+            self._refused = reason
         log.debug("peer_unreachable", shard=self.shard, reason=reason)
 
     async def _look_up(self) -> None:
