@@ -13,6 +13,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.insight.freshness import MAX_POINTS
+from tracker.core.model import Refused
 from tracker.core.model.placements import Placement
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
@@ -128,7 +129,12 @@ class PipelineServicer:
         for spec in self._engine.process.pipelines():
             if spec.name < token or not caller_knows(spec.name):
                 continue
-            described = self._describe(spec.name)
+            try:
+                described = self._describe(spec.name)
+            except (
+                Refused
+            ):  # it was deleted, or has gone to another group, since the list was begun
+                continue
             _fit(described)
             described_bytes = described.ByteSize()
             full = answer_bytes + described_bytes > MAX_PAGE_BYTES and answer_bytes > 0
@@ -137,9 +143,7 @@ class PipelineServicer:
                 break
             answer.pipelines.append(described)
             answer_bytes += described_bytes
-            await asyncio.sleep(
-                0
-            )  # others are served meanwhile; a pipeline stays once it is registered
+            await asyncio.sleep(0)  # others are served meanwhile
         return answer
 
     def _describe(self, name: str) -> pipeline_pb.GetPipelineResponse:
