@@ -16,7 +16,7 @@ from tracker.wire.pipelines import spec_to_pb
 
 
 async def deleted(served: Serving, name: str) -> None:
-    request = pipeline_pb.DeletePipelineRequest(pipeline=name)
+    request = pipeline_pb.DeletePipelineRequest(pipeline=name, drop_open=True)
     await served.pipelines.DeletePipeline(request, timeout=HANG_S)
     process = served.server.engine.process
     await until_async(lambda: all(spec.name != name for spec in process.pipelines()))
@@ -43,3 +43,13 @@ async def test_one_that_is_deleted_while_they_are_listed_keeps_no_other_from_bei
         )
         listed = await served.pipelines.ListPipelines(pipeline_pb.ListPipelinesRequest())
         assert [each.spec.name for each in listed.pipelines] == ["p", "r"]
+
+
+async def test_what_is_counted_of_one_goes_with_it() -> None:
+    """Others may come for years, each with a name of its own."""
+    async with serving(config()) as served:
+        await (await served.ticks()).commit(1)
+        counted = served.server.engine.stats.pipelines
+        assert counted["p"].ticks == 1
+        await deleted(served, "p")
+        assert not counted

@@ -108,6 +108,7 @@ class TrackerServer:
         self._deployment.forget(effect.pipeline)
         self._hub.ended(effect.pipeline, moved=effect.moved)
         self._quotas.forget(effect.pipeline)
+        self.engine.stats.pipelines.pop(effect.pipeline, None)
         self.sampler.forget(effect.pipeline)
 
     async def start(self) -> None:
