@@ -385,6 +385,30 @@ def test_a_cluster_that_does_not_serve_a_shard_now_is_away(start: Start) -> None
     store.close()
 
 
+@pytest.mark.parametrize("how", ["gone", "no slots"])
+def test_a_cluster_of_which_nobody_answers_is_away_for_its_own_client(
+    start: Start, how: str
+) -> None:
+    """What that says then is no error of a server."""
+    bus = str(free_ports(1)[0])
+    options = [*STRICT, "--cluster-enabled", "yes", "--cluster-port", bus]
+    server = start(options)
+    with server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        until(lambda: "ok" in str(client.execute_command("CLUSTER INFO")["cluster_state"]))
+        url = f"redis+cluster://{server.host}:{server.port}?timeout_ms=1000"
+        store = open_store(url, 0)
+        epoch = store.acquire("a")
+        if how == "no slots":
+            client.execute_command("CLUSTER", "DELSLOTSRANGE", 0, 16383)
+            until(lambda: "fail" in str(client.execute_command("CLUSTER INFO")["cluster_state"]))
+    if how == "gone":
+        server.kill()
+    for _ in range(2):  # the second time it does not know whom to ask
+        _is_away(url, store, epoch)
+    store.close()
+
+
 def test_a_replica_that_lacks_its_primary_is_away(start: Start) -> None:
     """As what an address leads to for a while, when a primary has died."""
     primary = start()

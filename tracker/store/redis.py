@@ -24,6 +24,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
     TryAgainError,
@@ -56,6 +57,8 @@ _PASSING_KINDS = (
     AskError, ClusterDownError, NoScriptError, OutOfMemoryError, ReadOnlyError, TryAgainError,
 )  # fmt: skip
 """... and of one that is not the right one now: also MOVED and MASTERDOWN, which are kinds of these."""
+_OF_CLIENT = (RedisError, RedisClusterException)
+"""What the client raises; the second, of which the first is none, where it reaches no server of a cluster."""
 
 
 class RedisStore:
@@ -239,7 +242,7 @@ class RedisStore:
     def close(self) -> None:
         try:
             self._server().close()
-        except (RedisError, OSError, StoreError):
+        except (*_OF_CLIENT, OSError, StoreError):
             pass  # nothing is held that another owner would wait for
 
     # --- asking the server ------------------------------------------------------------------------
@@ -320,13 +323,13 @@ class RedisStore:
         """The client's errors as the store's."""
         try:
             yield
-        except RedisError as error:
+        except _OF_CLIENT as error:
             self._forget_keeper()
             raise self._as_store_error(what, error) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._where} cannot be {what} now: {error}") from error
 
-    def _as_store_error(self, what: str, error: RedisError) -> StoreError:
+    def _as_store_error(self, what: str, error: Exception) -> StoreError:
         if isinstance(error, AuthenticationError | NoPermissionError):
             return StoreError(f"{self._where} cannot be {what}: {error}; check the login")
         passing = not isinstance(error, ResponseError) or isinstance(error, _PASSING_KINDS)
