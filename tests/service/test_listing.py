@@ -31,7 +31,7 @@ async def test_one_that_is_deleted_while_they_are_listed_keeps_no_other_from_bei
             spec = spec_to_pb(PipelineSpec(name, SPEC.segments, front_count=1))
             request = pipeline_pb.RegisterPipelineRequest(spec=spec)
             await served.pipelines.RegisterPipeline(request, timeout=HANG_S)
-        turns = []
+        turns: list[None] = []
 
         async def sleep(_: float) -> None:
             turns.append(None)
