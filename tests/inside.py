@@ -24,6 +24,7 @@ from tracker.core.log import (
     PipelineRegistered,
     PipelineRestarted,
     PipelinesOver,
+    Placed,
     Record,
     Staged,
     WrittenOff,
@@ -193,7 +194,7 @@ def pending(process: Process) -> Collection[tuple[int, Record, Hashable | None]]
 
 _ASKED_FOR = (
     KeyOpened, KeyClosed, PipelineChanged, PipelineDeleted, PipelineRegistered, PipelineRestarted,
-    PipelinesOver, WrittenOff,
+    PipelinesOver, Placed, WrittenOff,
 )  # fmt: skip
 
 

@@ -540,7 +540,8 @@ class HandNode:
         return self.grants[-1]
 
     def leave(self) -> Any:
-        return self.cluster.ask(self.home, LeaveNode, self.spec.name, self.key)
+        leave = partial(LeaveNode, generation=self.joined.generation)
+        return self.cluster.ask(self.home, leave, self.spec.name, self.key)
 
 
 def _first(effects: list[Effect], kinds: tuple[type, ...]) -> Any:

@@ -13,6 +13,7 @@ from tests.core.test_losing import declare, lose
 from tracker.core.log import (
     DeletePipeline,
     KnowGroup,
+    LeaveNode,
     PlacePipeline,
     RegisterPipeline,
     RestartPipeline,
@@ -156,6 +157,22 @@ def test_one_that_moves_when_the_name_is_used_again_is_above_all_before() -> Non
         made.move("p", there, to)
         made.delete("p", to)
     assert generations == sorted({*generations})
+
+
+def test_who_leaves_late_leaves_nothing_in_another_group() -> None:
+    """Keys are of one group: a node of the one that has the name now may have the same."""
+    made = Deployment(1, 1)
+    made.register(SPEC, 1)
+    before = made.groups[1].node(SPEC, "n")
+    made.delete("p", 1)
+    made.register(SPEC, 0)
+    here = made.groups[0]
+    node = here.node(SPEC, "n")
+    assert node.key == before.key
+    leave = partial(LeaveNode, generation=before.joined.generation)
+    refused(here.ask(0, leave, "p", node.key), RefusalCode.FENCED, "was restarted", "join again")
+    node.commit(created=[(0, 1, 7)])
+    assert node.leave() is None
 
 
 def test_a_name_that_is_given_back_late_is_claimed_by_nobody_while_it_is_used_again() -> None:

@@ -292,12 +292,13 @@ def test_a_directory_that_has_just_come_back_takes_nothing_for_unknown(
 
 
 def test_what_was_heard_of_one_that_was_deleted_is_nothing_to_one_in_another_group(
-    groups: list[Tracker],
+    groups: list[Tracker], tmp_path: Path
 ) -> None:
     first, second = groups
     registered_in(groups, 1)
+    remembered = tmp_path / "known"
     with (
-        NodeClient(second.target, "orders", "front") as front,
+        NodeClient(second.target, "orders", "front", known=remembered) as front,
         Subscriber(first.target, "orders") as subscriber,
     ):
         front.join(HANG_S)
@@ -313,6 +314,8 @@ def test_what_was_heard_of_one_that_was_deleted_is_nothing_to_one_in_another_gro
             subscriber.min_time()
         with Subscriber(first.target, "orders") as anew:
             assert anew.min_time() < heard
+        with NodeClient(first.target, "orders", "front", known=remembered) as again:
+            assert again.join(HANG_S).generation > generation
 
 
 def test_what_is_for_another_group_is_not_taken_by_one_that_is_reached_there_now(

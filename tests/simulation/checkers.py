@@ -50,6 +50,8 @@ class AnnouncementChecker:
         self._said: dict[tuple[int, int], list[int]] = {}
         """The last word of each process, by (shard, epoch)."""
         self._newest: Counter[int] = Counter()
+        self.lost: set[int] = set()
+        """Shards that are lost for good. What they have said stays true, and no other need know it."""
 
     @property
     def world(self) -> World:
@@ -77,13 +79,17 @@ class AnnouncementChecker:
 
     def arrive(self, shards: Iterable[int]) -> None:
         """The pipeline has come to the group of these shards, which say nothing below what any has said of it."""
-        every = [*self._said.values()]
-        highest = [max(said[n] for said in every if n < len(said)) for n in range(len(self._start))]
+        every = [said for (shard, _), said in self._said.items() if shard not in self.lost]
+        wholes = [said for shard, said in self._whole.items() if shard not in self.lost]
+        highest = [
+            max((said[n] for said in every if n < len(said)), default=first)
+            for n, first in enumerate(self._start)
+        ]
         for shard in shards:
             said = self._said.setdefault((shard, self._newest[shard]), list(highest))
             said[:] = map(max, highest, [*said, *highest[len(said) :]])
-            if self._whole:
-                self._whole[shard] = max(self._whole.values())
+            if wholes:
+                self._whole[shard] = max(wholes)
 
     def begin_generation(self, world: World) -> None:
         """The pipeline was restarted."""
@@ -135,7 +141,9 @@ class AnnouncementChecker:
                     f"the one after it {newest[segment]}",
                 )
             number = logged.get(segment, {}).get(min_time, self.since)
-            generation = self._generations[max(number, self.since)]
+            generation = self._generations.get(max(number, self.since))
+            if generation is None:
+                raise Failure("false", f"shard {shard} announces {min_time} in generation {number}")
             if min_time > generation.highest[segment]:
                 generation.highest[segment] = min_time
                 generation.raised = True
@@ -213,6 +221,10 @@ class SubscriberChecker:
                     f"{segment}, then {min_time}",
                 )
             heard[segment] = min_time
+
+    def forget_stays(self) -> None:
+        """A shard is lost, of which it may have heard more than others know."""
+        self._of_stay.clear()
 
     def _check_stays(self, min_times: list[tuple[int, int]]) -> None:
         most = self._of_stay.setdefault(self._stay, [])

@@ -59,6 +59,8 @@ class _Logged:
     cells: list[tuple[int, CellKey, int]]
     stay: int
     """In which its pipeline is."""
+    generation: Generation | None
+    """The one in which its key was opened, where it names one."""
 
 
 @dataclass(slots=True)
@@ -68,9 +70,7 @@ class Mirror:
     applied: dict[int, int] = field(default_factory=dict)
     cells: dict[Stay, dict[CellKey, int]] = field(default_factory=dict)
     node_times: dict[Stay, dict[NodeKey, int]] = field(default_factory=dict)
-    arrived: set[Stay] = field(default_factory=set)
-    """Those that began with what the pipeline had in another group, which is counted here."""
-    dropped: set[tuple[str, NodeKey]] = field(default_factory=set)
+    dropped: set[tuple[Generation, NodeKey]] = field(default_factory=set)
     swept: dict[tuple[Generation, int], int] = field(default_factory=dict)
     """By generation and segment the slot below which cells went to the late ledger."""
     said: dict[str, dict[int, dict[int, int]]] = field(default_factory=dict)
@@ -89,16 +89,18 @@ class Ledger:
         self._groups = [(0, 0)] * shards
         """By shard the number of its group, and where the group's shards begin."""
         self.stays = Stays()
-        self._versions = {routing.version: routing}
+        self._versions = {(0, routing.version): routing}
+        """By group and version."""
         self._logs: list[list[_Logged]] = [[] for _ in range(shards)]
         self.mirrors = [Mirror() for _ in range(shards)]
-        self._numbers: dict[tuple[str, NodeKey], int] = {}
+        self._numbers: dict[tuple[Generation, NodeKey], int] = {}
         self._batches: dict[tuple[str, str, int], int] = {}
-        self._open: dict[tuple[str, str], NodeKey | None] = {}
-        """By (pipeline, node id) the key under which ticks may come."""
+        self._open: dict[tuple[int, str, str], NodeKey | None] = {}
+        """By (group, pipeline, node id) the key under which ticks may come."""
         self._written_off: set[tuple[Generation, CellKey]] = set()
-        self._generation: dict[tuple[str, NodeKey], Generation] = {}
-        """By (pipeline, key) the generation in which the key was opened."""
+        self._generation: dict[tuple[int, str, NodeKey], Generation] = {}
+        """By (group, pipeline, key) the generation in which the key was opened: where a name is used again, another group may
+        give a key that there was under it."""
 
     def take(self, shard: int, record: Record) -> None:
         """A record has become durable."""
@@ -116,7 +118,8 @@ class Ledger:
                 self._hear_of_loss(shard, entry)
                 self._hear_completion(self.mirrors[shard].said, entry)
                 if isinstance(entry, DepartureSummarized | ShardLeft):
-                    self._hear_last_words(self.mirrors[shard].said, entry, record.shard)
+                    leaver = self._groups[shard][1] + record.shard
+                    self._hear_last_words(self.mirrors[shard].said, entry, leaver)
         elif isinstance(record, Swept):
             swept = self.mirrors[shard].swept
             place = ((record.pipeline, record.generation), record.segment)
@@ -145,6 +148,28 @@ class Ledger:
                     swept[place] = max(below, swept.get(place, below))
         for mirror in self.mirrors:
             mirror.swept |= swept
+        for number, (there, _) in enumerate(self._groups):
+            if there == group:
+                self._begin(number, name)
+        for (of, pipeline, node_id), key in [*self._open.items()]:
+            if of != group and pipeline == name:
+                self._open[group, name, node_id] = key
+        for (of, pipeline, key), generation in [*self._generation.items()]:
+            is_of_this = pipeline == name and generation[1] >= self.stays.since.get(name, 0)
+            if of != group and is_of_this:
+                self._generation[group, name, key] = generation
+
+    def _begin(self, place: int, name: str) -> None:
+        """A shard has what there is of a pipeline that has come to its group: the cells that are its own, and all node times."""
+        mirror, routing, (_, first) = self.mirrors[place], self._tables[place], self._groups[place]
+        for generation, whole in self.stays.wholes(name):
+            stay = (name, generation, self.stays.numbers[name])
+            mirror.node_times[stay] = dict(whole.times)
+            mirror.cells[stay] = {
+                cell: checksum
+                for cell, checksum in whole.cells.items()
+                if first + routing.owner(cell[1], name) == place
+            }
 
     def _hear_completion(self, said: dict[str, dict[int, dict[int, int]]], entry: Told) -> None:
         """That a pipeline is complete, every process says from then on."""
@@ -162,7 +187,8 @@ class Ledger:
                 complete = PipelineCompleted(known.spec.name, known.generation, 0)
                 self._hear_completion(self.mirrors[shard].said, complete)
         if entry.shards is not None:
-            self._tables[shard] = self._versions[entry.shards.table.version] = entry.shards.table
+            table, (group, _) = entry.shards.table, self._groups[shard]
+            self._tables[shard] = self._versions[group, table.version] = table
 
     def _hear_last_words(
         self,
@@ -196,11 +222,11 @@ class Ledger:
         if record.number != len(log) + 1:
             raise Failure("broken", f"home log entry {record.number} comes after {len(log)}")
         cells: list[tuple[int, CellKey, int]] = []
-        routing, (_, first) = self._tables[shard], self._groups[shard]
+        routing, (group, first) = self._tables[shard], self._groups[shard]
         if isinstance(entry, RoutingChanged):
-            self._versions[entry.table.version] = entry.table
+            self._versions[group, entry.table.version] = entry.table
         elif isinstance(entry, RoutingActivated):
-            self._tables[shard] = self._versions[entry.version]
+            self._tables[shard] = self._versions[group, entry.version]
         elif isinstance(entry, CellsMoved):
             for segment, slot, checksum, _ in entry.cells.rows():
                 cells.append((shard, (segment, slot), checksum))
@@ -209,12 +235,13 @@ class Ledger:
         if isinstance(entry, KeyTick):
             tick = entry.tick
             name, content = tick.pipeline, tick.content
-            if self._open.get((name, tick.key.node_id)) != tick.key:
+            if self._open.get((group, name, tick.key.node_id)) != tick.key:
                 raise Failure("broken", f"tick {tick.number} of {tick.key} comes after its end")
-            before = self._numbers.get((name, tick.key), 0)
+            of_key = self._generation[group, name, tick.key]
+            before = self._numbers.get((of_key, tick.key), 0)
             if tick.number != before + 1:
                 raise Failure("broken", f"tick {tick.number} of {tick.key} comes after {before}")
-            self._numbers[name, tick.key] = tick.number
+            self._numbers[of_key, tick.key] = tick.number
             for part in (content.created, content.consumed):
                 for segment, slot, checksum, _ in part.rows():
                     owner = first + routing.owner(slot, name)
@@ -229,20 +256,24 @@ class Ledger:
             for segment, slot, _, _ in entry.cells.rows():
                 self._written_off.add((generation, (segment, slot)))
         elif isinstance(entry, KeyOpened):
-            self._open[entry.pipeline, entry.key.node_id] = entry.key
-            self._generation[entry.pipeline, entry.key] = (entry.pipeline, entry.generation)
+            if (group, entry.pipeline, entry.key) in self._generation:
+                raise Failure("broken", f"{entry.key} of {entry.pipeline} is given again")
+            self._open[group, entry.pipeline, entry.key.node_id] = entry.key
+            opened = entry.pipeline, entry.generation
+            self._generation[group, entry.pipeline, entry.key] = opened
         elif isinstance(entry, KeyClosed):
-            place = (entry.pipeline, entry.key.node_id)
+            place = (group, entry.pipeline, entry.key.node_id)
             if self._open.get(place) == entry.key:
                 self._open[place] = None
-        pipeline = pipeline_of(entry)
+        pipeline = entry.pipeline if isinstance(entry, CellsMoved) else pipeline_of(entry)
         stay = 0 if pipeline is None else self.stays.numbers.get(pipeline, 0)
-        log.append(_Logged(entry, cells, stay))
-        if isinstance(entry, KeyTick | KeyOpened | KeyDropped):
+        key_is_of: Generation | None = None
+        if isinstance(entry, KeyTick | KeyOpened | KeyClosed | KeyDropped):
             key = entry.tick.key if isinstance(entry, KeyTick) else entry.key
             assert pipeline is not None
-            generation = self._generation[pipeline, key]
-            self.stays.count(*generation, entry, cells)
+            key_is_of = self._generation[group, pipeline, key]
+            self.stays.count(*key_is_of, entry, cells)
+        log.append(_Logged(entry, cells, stay, key_is_of))
 
     def add_place(self, routing: RoutingTable, group: int = 0, first: int = 0) -> None:
         """A number was given to a shard of a group, whose shards begin at place `first`."""
@@ -256,12 +287,12 @@ class Ledger:
         """A shard begins with what a peer knows: with the vectors and node times, and no cells."""
         membership = snapshot.membership
         assert membership is not None
-        times = {
-            (saved.spec.name, saved.restarts[-1].restart.generation if saved.restarts else 0, 0): {
-                known.key: known.number for known in saved.keys
-            }
-            for saved in snapshot.pipelines
-        }
+        times = {}
+        for saved in snapshot.pipelines:
+            name, begun = saved.spec.name, saved.restarts
+            generation = begun[-1].restart.generation if begun else 0
+            stay = (name, generation, self.stays.at(name, saved.placed))
+            times[stay] = {known.key: known.number for known in saved.keys}
         said = {
             saved.spec.name: {
                 segment: {slot: self._said_in(saved.spec.name, segment, slot)}
@@ -269,7 +300,8 @@ class Ledger:
             }
             for saved in snapshot.pipelines
         }
-        applied = dict(snapshot.received) | membership.former
+        received, (_, first) = dict(snapshot.received) | membership.former, self._groups[shard]
+        applied = {first + home: number for home, number in received.items()}
         self.mirrors[shard] = Mirror(applied, node_times=times, said=said)
         self._tables[shard] = membership.table
 
@@ -280,9 +312,9 @@ class Ledger:
 
     # --- checks -----------------------------------------------------------------------------------
 
-    def check_durable(self, pipeline: str, key: NodeKey, number: int) -> None:
-        """A node was told that its ticks up to a number are durable."""
-        durable = self._numbers.get((pipeline, key), 0)
+    def check_durable(self, generation: Generation, key: NodeKey, number: int) -> None:
+        """A node that has joined in a generation was told that its ticks up to a number are durable."""
+        durable = self._numbers.get((generation, key), 0)
         if number > durable:
             raise Failure(
                 "lost", f"{key} was told that tick {number} is durable, and {durable} ticks are"
@@ -305,13 +337,14 @@ class Ledger:
                     f"and {max(said.get(segment, ()), default=None)} is durable",
                 )
 
-    def generation_of(self, pipeline: str, key: NodeKey) -> int:
-        """The number of the generation in which a key was opened."""
-        return self._generation[pipeline, key][1]
+    def generation_of(self, shard: int, pipeline: str, key: NodeKey) -> int:
+        """The number of the generation in which a key was opened that a shard's group has."""
+        return self._generation[self._groups[shard][0], pipeline, key][1]
 
     def open_key(self, pipeline: str, node_id: str) -> NodeKey | None:
         """The key under which a node's ticks may come, by its home's log."""
-        return self._open.get((pipeline, node_id))
+        group = self.stays.groups.get(pipeline, -1) if self.stays.moves else 0
+        return self._open.get((group, pipeline, node_id))
 
     def said(self, shard: int, pipeline: str) -> dict[int, dict[int, int]]:
         """By segment and min time that the shard has made durable, the generation that it is of."""
@@ -329,12 +362,13 @@ class Ledger:
         for name, pipeline in inside.pipelines(process).items():
             if pipeline.held is not None:
                 continue  # nobody has all that a lost shard had logged
+            if pipeline.generation < self.stays.since.get(name, 0):
+                continue  # it was deleted
             loss = process.membership.loss
             generation = (name, pipeline.generation)
             if mirror.begun_amid_loss.setdefault(generation, loss is not None):
                 continue
             stay = (*generation, self.stays.at(name, pipeline.placed))
-            self._begin(place, mirror, stay)
             times = mirror.node_times.get(stay, {})
             node_times = {key: state.number for key, state in pipeline.shard.keys.items()}
             if node_times != times:
@@ -349,22 +383,6 @@ class Ledger:
                     held[segment, slot] = checksum
             if held != mirror.cells.get(stay, {}):
                 self._compare_cells(process, mirror, stay, held)
-
-    def _begin(self, place: int, mirror: Mirror, stay: Stay) -> None:
-        """A shard has what there was of a pipeline when it came to its group: the cells that are its own, and all node times."""
-        came = self.stays.begun_with.get(stay)
-        if came is None or stay in mirror.arrived:
-            return
-        mirror.arrived.add(stay)
-        _, first = self._groups[place]
-        routing, cells = self._tables[place], mirror.cells.setdefault(stay, {})
-        for cell, checksum in came.cells.items():
-            if first + routing.owner(cell[1], stay[0]) == place:
-                _xor_into(cells, cell, checksum)
-        times = mirror.node_times.setdefault(stay, {})
-        for key, number in came.times.items():
-            if (stay[0], key) not in mirror.dropped:
-                times[key] = max(number, times.get(key, 0))
 
     def _compare_cells(
         self, process: Process, mirror: Mirror, stay: Stay, held: dict[CellKey, int]
@@ -409,33 +427,31 @@ class Ledger:
                 _xor_into(cells, cell, checksum)
 
     def _apply(self, shard: int, mirror: Mirror, logged: _Logged) -> None:
-        entry = logged.entry
+        entry, generation = logged.entry, logged.generation
         # A node that has moved stands in several homes' logs, which are taken up here one by one.
         if isinstance(entry, CellsMoved):
             self._xor(shard, mirror, (entry.pipeline, entry.generation), logged)
-        elif isinstance(entry, KeyTick):
-            place = (entry.tick.pipeline, entry.tick.key)
-            generation = self._generation[place]
-            times = mirror.node_times.setdefault((*generation, logged.stay), {})
-            if place not in mirror.dropped:
-                times[place[1]] = max(entry.tick.number, times.get(place[1], 0))
+            return
+        if generation is None:
+            return
+        times = mirror.node_times.setdefault((*generation, logged.stay), {})
+        if isinstance(entry, KeyTick):
+            key = entry.tick.key
+            if (generation, key) not in mirror.dropped:
+                times[key] = max(entry.tick.number, times.get(key, 0))
             self._xor(shard, mirror, generation, logged)
         elif isinstance(entry, KeyOpened):
-            stay = (entry.pipeline, entry.generation, logged.stay)
-            if (entry.pipeline, entry.key) not in mirror.dropped:
-                mirror.node_times.setdefault(stay, {}).setdefault(entry.key, 0)
+            if (generation, entry.key) not in mirror.dropped:
+                times.setdefault(entry.key, 0)
         elif isinstance(entry, KeyDropped):
-            mirror.dropped.add((entry.pipeline, entry.key))
-            stay = (*self._generation[entry.pipeline, entry.key], logged.stay)
-            mirror.node_times.setdefault(stay, {}).pop(entry.key, None)
+            mirror.dropped.add((generation, entry.key))
+            times.pop(entry.key, None)
         elif isinstance(entry, KeyClosed):
-            stay = (*self._generation[entry.pipeline, entry.key], logged.stay)
-            times = mirror.node_times.get(stay, {})
-            if times.get(entry.key, entry.last_number) > entry.last_number:
+            ticks = times.get(entry.key, 0)
+            if ticks > entry.last_number:
                 raise Failure(
                     "broken",
-                    f"{entry.key} was closed at {entry.last_number} and has "
-                    f"{times[entry.key]} ticks",
+                    f"{entry.key} was closed at {entry.last_number} and has {ticks} ticks",
                 )
 
 

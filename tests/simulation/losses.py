@@ -14,7 +14,7 @@ from tests.simulation.checkers import Failure
 from tests.simulation.nodes import Node
 from tests.simulation.operators import Asked
 from tests.simulation.plan import MS
-from tests.simulation.processes import Running
+from tests.simulation.processes import Running, Shard
 from tests.simulation.rescaling import RescalingSimulator
 from tests.simulation.stories import draw_plan
 from tracker.core.log import (
@@ -54,6 +54,8 @@ class LosingSimulator(RescalingSimulator):
         self.also_rescales = rng.random() < 0.3
         self.write_off = rng.random() < 0.6
         self.lost: list[int] = []
+        self.bereft = self.group
+        """The group that loses a shard."""
         self._is_declared = False
         self._left = False
         """Whether it is durable how the others go on."""
@@ -72,25 +74,26 @@ class LosingSimulator(RescalingSimulator):
     # --- losing -----------------------------------------------------------------------------------
 
     def _lose(self) -> None:
-        there = [shard for shard in self.present if shard.running is not None]
-        if self.resting or len(there) < 2 or len(there) < len(self.present):
+        present = self.present_in(self.bereft)
+        there = [shard for shard in present if shard.running is not None]
+        if self.resting or len(there) < 2 or len(there) < len(present):
             if not self.resting and not self.healed:
                 self.after(2 * MS, self._lose)  # what is away says nothing of what it had said
             return
         if any(self._may_be_complete(name) for name in self.worlds):
             return
         counted = [shard.running.process.membership.members for shard in there if shard.running]
-        there = [shard for shard in there if all(shard.number in members for members in counted)]
+        there = [shard for shard in there if all(shard.own in members for members in counted)]
         if len(there) < 2:
             self.after(2 * MS, self._lose)
             return
         shard = self._loss_rng.choice(there)
         running = shard.running
         assert running is not None
-        if not self._is_survived(shard.number):
+        if not self._is_survived(shard.own):
             self.after(2 * MS, self._lose)
             return
-        if any(self._alone_has_changed(shard.number, name) for name in self.worlds):
+        if any(self._alone_has_changed(shard, name) for name in self.worlds):
             self.after(
                 MS, self._lose
             )  # the operator asks again, and would not know that it was durable once
@@ -99,7 +102,7 @@ class LosingSimulator(RescalingSimulator):
         self.counts["shards_lost_in_storms"] += self.plan.storm
         if running.process.membership.level < LOSSES:
             self.count("shards_lost_amid_an_upgrade")
-        if running.process.membership.sequencer == shard.number:
+        if running.process.membership.sequencer == shard.own:
             self.count("lost_sequencers")
         if running.process.membership.is_busy:
             self.count("shards_lost_amid_a_change")
@@ -109,16 +112,16 @@ class LosingSimulator(RescalingSimulator):
         for process in [*shard.former, running]:
             self.kill(process)
         shard.died = None
-        for other in self.present:
+        for other in self.present_in(self.bereft):
             if other.running is not None:
-                self.after(self.latency(), self._notice_loss, other.running, shard.number)
+                self.after(self.latency(), self._notice_loss, other.running, shard.own)
         self._declare()
 
     def _is_survived(self, lost: int) -> bool:
         """Whether one is left that does not leave, by all that anyone has accepted: else nobody can go on."""
         known = [
             inside.expected_membership(shard.running.process)
-            for shard in self.present
+            for shard in self.present_in(self.bereft)
             if shard.running is not None
         ]
         staying = set.intersection(*(each.members - {each.leaving} for each in known))
@@ -129,18 +132,19 @@ class LosingSimulator(RescalingSimulator):
         delete it."""
         return any(
             slot == FOREVER
-            for shard in self.present
+            for shard in self.present_in(self.bereft)
             if (pipeline := self.pipeline_at(shard.number, name)) is not None
             for slot in pipeline.announced
         )
 
-    def _alone_has_changed(self, shard: int, name: str) -> bool:
+    def _alone_has_changed(self, shard: Shard, name: str) -> bool:
         """Whether a change of a pipeline, or its end, is durable at a shard, and no other one has applied it."""
-        counted = [s.running.process.membership.members for s in self.present if s.running]
+        present = self.present_in(self.bereft)
+        counted = [s.running.process.membership.members for s in present if s.running]
         others = [
             self.pipeline_at(s.number, name)
-            for s in self.present
-            if s.number != shard and all(s.number in members for members in counted)
+            for s in present
+            if s is not shard and all(s.own in members for members in counted)
         ]
         if self.worlds[name].generation > max(p.generation if p else -1 for p in others):
             return True
@@ -154,19 +158,21 @@ class LosingSimulator(RescalingSimulator):
         if self._is_declared:
             self.not_a_step()
             return
-        left = [shard.number for shard in self.present if shard.number not in self.lost]
+        present, first = self.present_in(self.bereft), self.bereft.first
+        lost = tuple(place - first for place in self.lost)
+        left = [shard.own for shard in present if shard.number not in self.lost]
         members = {
             member
-            for shard in self.present
+            for shard in present
             if shard.running is not None
             for member in shard.running.process.membership.members
         }
-        leader = min({*left} & members, default=min(left))
-        for shard in self.present:
+        leader = first + min({*left} & members, default=min(left))
+        for shard in present:
             if shard.running is not None:  # a connection that began before is noticed to have ended
-                self._notice_loss(shard.running, self.lost[-1])
+                self._notice_loss(shard.running, lost[-1])
         self.upgrading.stays()
-        event = DeclareLost(("lost", len(self.lost)), (*self.lost,), self.write_off, 1_000)
+        event = DeclareLost(("lost", len(lost)), lost, self.write_off, 1_000)
         self.call(None, leader, event)
         self.after(ASK_AGAIN_NS, self._declare)
 
@@ -190,23 +196,29 @@ class LosingSimulator(RescalingSimulator):
                 self.count("lost_shards_without_a_bound")
             if restart is not None and name not in self._began_at:
                 self._began_at[name] = restart.generation
-                self.count("pipelines_going_on_without_a_shard")
-                self.restarted(name, restart)
+                self.goes_on(name, restart)
         if entry.shards is None:
             return
         self.trace_line(lambda: f"all go on without {entry.shards}")
         self._left = True
         for newcomer in self.newcomers:
-            if newcomer.shard is not None and newcomer.shard not in entry.shards.members:
-                gone = self.shards[newcomer.shard]
+            if newcomer.shard is None or newcomer.group is not self.bereft:
+                continue
+            gone = self.shards[newcomer.shard]
+            if gone.own not in entry.shards.members:
                 gone.gone = True
                 if gone.running is not None:
                     self.kill(gone.running)
 
+    def goes_on(self, name: str, restart: Restart) -> None:
+        """It is durable that a pipeline goes on without a shard."""
+        self.count("pipelines_going_on_without_a_shard")
+        self.restarted(name, restart)
+
     def _deliver(self, node: Node | None, shard: int, event: Event) -> None:
         """Who gets no answer for long asks another process."""
         if shard in self.lost and self._left:
-            shard = self.present[0].number
+            shard = self.present_in(self.bereft)[0].number
             if node is not None:
                 node.home = shard
         super()._deliver(node, shard, event)
@@ -216,11 +228,11 @@ class LosingSimulator(RescalingSimulator):
         if effect.request[0] != "lost":
             super()._tell_operators(effect)
         elif isinstance(effect.result, LossReport):
-            self._go_on(effect.result)
+            self._hear_of_loss(effect.result)
         elif not isinstance(effect.result, Refusal) or effect.result.code not in _FOR_NOW:
             raise Failure("broken", f"a loss was answered with {effect.result}")
 
-    def _go_on(self, report: LossReport) -> None:
+    def _hear_of_loss(self, report: LossReport) -> None:
         """The others go on; an operator restarts what stands."""
         if self._is_declared:
             return

@@ -3,7 +3,8 @@
 The second group is a tracker of its own beside the first, which keeps the directory. An operator asks that pipelines move; whoever
 leads a group goes on with its moves by the product's own driver, whose questions and answers are late, lost and repeated as any
 message is, and which dies with its process. Now and then two of them go on with the same move, a move is given up from outside, and
-somebody registers by a placement that is not valid any more.
+somebody registers by a placement that is not valid any more. Pipelines are deleted, also as a move of them begins, and their names
+are used again in either group.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests import inside
 from tests.simulation.checkers import Failure
+from tests.simulation.operators import deletes
 from tests.simulation.plan import MS
 from tests.simulation.processes import Group, Running, Shard
 from tests.simulation.simulator import Simulator
@@ -28,15 +30,17 @@ from tracker.core.log import (
     KeyTick,
     MovePipeline,
     PartKept,
+    PipelineRegistered,
     Placed,
     PlacePipeline,
     Record,
     RegisterPipeline,
+    Restart,
 )
 from tracker.core.log.losses import Move
 from tracker.core.log.steps import MoveBegun, MoveEnded, MoveReady
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
-from tracker.core.model.placements import DIRECTORY_GROUP, Placement
+from tracker.core.model.placements import DIRECTORY_GROUP, NOWHERE, Placement
 from tracker.core.model.routing import RoutingTable
 from tracker.core.moving.driver import AWAY, Ask, Members, Pause, Piece, PieceWanted, Where, follow
 from tracker.core.moving.parts import in_pieces
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
     from tests.simulation.nodes import Node
 
 SHARE = 0.1
-"""Of all runs that have no story, storm or upgrade, and whose shards stay, those in which pipelines move."""
+"""Of all runs that have no story, storm or upgrade, those in which pipelines move."""
 ASK_AGAIN_NS = 8 * MS
 LOOK_NS = 3 * MS
 """How often a process that leads looks for moves that nobody goes on with."""
@@ -69,7 +73,7 @@ _TOO_LATE = (RefusalCode.CONFLICT, RefusalCode.UNKNOWN_PIPELINE)
 
 
 def moves(seed: int) -> bool:
-    """Whether pipelines move in the run of a seed, in which no shard comes or goes for another reason."""
+    """Whether pipelines move in the run of a seed. What else happens there says moving_amid.py."""
     if random.Random(f"moves {seed}").random() >= SHARE:
         return False
     plan = draw_plan(seed)
@@ -107,7 +111,8 @@ class MovingSimulator(Simulator):
         self.plan = replace(self.plan, groups=2, faults_for_ns=2 * self.plan.faults_for_ns)
         shards = rng.choice([1, 1, 2, 3])
         table = RoutingTable.uniform(shards, self.plan.block_slots)
-        self.groups = [self.group, Group(1, len(self.shards), table)]
+        self.leave_room()
+        self.groups.append(Group(1, len(self.shards), table))
         for _ in range(shards):
             shard = self.add_shard(self.groups[1])
             self.ledger.add_place(table, 1, self.groups[1].first)
@@ -117,20 +122,24 @@ class MovingSimulator(Simulator):
         self._asked: dict[int, Drive] = {}
         """By number of a question whose it is."""
         self._questions = 0
-        self.wishes: list[Wish] = []
-        self._placed: dict[str, list[int]] = {
-            name: [] for name in self._pipelines if rng.random() < 0.3
-        }
-        """By pipeline that begins in the second group the versions of placements by which somebody may register it."""
+        self.wanted: list[Wish] = []
+        self._begins = {name: int(rng.random() < 0.3) for name in self._pipelines}
+        """By pipeline the group in which somebody wants to register it."""
+        self._lived: dict[str, int] = {}
+        """The group in which it was registered last."""
+        self._placed: dict[str, list[Placement]] = {name: [] for name in self._pipelines}
+        """The placements in the second group by which somebody may register it."""
         for group in self.groups:
             self.after(LOOK_NS, self._look, group)
+
+    def leave_room(self) -> None:
+        """For shards that join the first group."""
 
     # --- where a pipeline lives -------------------------------------------------------------------
 
     def group_of(self, pipeline: str) -> Group:
-        begins = 1 if pipeline in self._placed else DIRECTORY_GROUP
-        _, there = self.ledger.stays.placed.get(pipeline, (0, begins))
-        return self.groups[there]
+        _, there = self.ledger.stays.placed.get(pipeline, (0, NOWHERE))
+        return self.groups[self._begins[pipeline] if there == NOWHERE else there]
 
     def has_gone(self, node: Node) -> bool:
         return not self.lives_at(self.shards[node.home], node.world.spec.name)
@@ -153,33 +162,70 @@ class MovingSimulator(Simulator):
     # --- who registers ----------------------------------------------------------------------------
 
     def _register(self, spec: PipelineSpec) -> None:
-        versions = self._placed.get(spec.name)
-        if versions is None or spec.name in self.registered:
+        placements = self._placed[spec.name]
+        is_first = self.group_of(spec.name).number == DIRECTORY_GROUP
+        if is_first or spec.name in self.registered or not self._is_newest(spec):
             super()._register(spec)
             return
-        if versions:
-            placed = self._move_rng.choice(versions)
-            event = RegisterPipeline(("register", spec.name), spec, placed=placed)
+        if placements:
+            by = self._move_rng.choice(placements)
+            event = RegisterPipeline(
+                ("register", spec.name), spec, placed=by.version, above=by.above
+            )
             self.call(None, self.registrar(spec.name), event)
-        if not versions or self._move_rng.random() < 0.3:
-            self._place(("place", spec.name), PlacePipeline(None, spec.name, 1))
+        if not placements or self._move_rng.random() < 0.3:
+            self._place_name(("place", spec.name), PlacePipeline(None, spec.name, 1))
         self.after(6 * MS, self._register, spec)
 
-    def _place(self, request: Any, event: PlacePipeline) -> None:
+    def _place_name(self, request: Any, event: PlacePipeline) -> None:
         directory = self.group.first + self.routing.registrar(event.pipeline)
         self.call(None, directory, replace(event, request=request))
 
     def _register_late(self, name: str) -> None:
         """Somebody asked the directory long ago, and registers by what it said then."""
-        versions = self._placed.get(name)
-        if versions and name in self.registered:
+        placements, since = self._placed[name], self.checkers[name].since
+        if placements and (since or name in self.registered):
             self.count("registered_by_old_placements")
+            self.counts["registered_by_void_placements"] += since > 0
             group = self.groups[1]
             registrar = group.first + self.routing_of(group).registrar(name)
-            version = self._move_rng.choice(versions)
-            spec = self._pipelines[name].spec
-            event = RegisterPipeline(("late", name), spec, placed=version)
+            by = self._move_rng.choice(placements)
+            spec = self.worlds[name].spec if since else self._pipelines[name].spec
+            event = RegisterPipeline(("late", name), spec, placed=by.version, above=by.above)
             self.call(None, registrar, event)
+
+    # --- who deletes, and registers again -----------------------------------------------------------
+
+    def deleted(self, pipeline: str, restart: Restart) -> None:
+        rng, known = self._move_rng, self.pipeline_at(self.registrar(pipeline), pipeline)
+        self.counts["deleted_amid_moves"] += self.ledger.stays.is_moving(pipeline)
+        self._begins[pipeline] = rng.randrange(2)
+        if known is not None and known.placed and rng.random() < 0.7:
+            self._give_back(pipeline, known.placed, restart.generation)
+        super().deleted(pipeline, restart)
+
+    def _give_back(self, name: str, version: int, ended: int) -> None:
+        """Whoever had a pipeline deleted tells the directory that its name is free."""
+        if self.ledger.stays.placed.get(name, (0, NOWHERE))[0] != version:
+            self.not_a_step()
+            return
+        self.count("names_given_back")
+        event = PlacePipeline(None, name, NOWHERE, version, ended)
+        self._place_name(("give back", name), event)
+        self.after(ASK_AGAIN_NS, self._give_back, name, version, ended)
+
+    def _is_registered_in(self, group: Group, entry: PipelineRegistered) -> None:
+        name = entry.spec.name
+        if self.checkers[name].since:
+            before, last = self._lived[name], self.worlds[name]
+            self.counts["registered_anew_in_another_group"] += before != group.number
+            if entry.restart is None or entry.restart.generation < last.generation:
+                raise Failure("broken", f"{entry} comes after generation {last.generation - 1}")
+            if entry.restart.generation > last.generation:
+                last.generation = last.since = entry.restart.generation
+                self._generations[name][last.generation] = last
+                self.checkers[name].begin_anew(last)
+        self._begins[name] = self._lived[name] = group.number
 
     # --- who wants a move -------------------------------------------------------------------------
 
@@ -190,21 +236,25 @@ class MovingSimulator(Simulator):
         rng = self._move_rng
         for name in self._pipelines:
             for _ in range(rng.choice([1, 1, 2, 3])):
-                self.after(rng.randrange(2 * self.plan.faults_for_ns), self._wish, name)
+                self.after(rng.randrange(2 * self.plan.faults_for_ns), self.want, name)
             if rng.random() < 0.3:
                 self.after(rng.randrange(3 * self.plan.faults_for_ns), self._give_up, name)
             for _ in range(rng.choice([0, 0, 1, 2])):
                 self.after(rng.randrange(4 * self.plan.faults_for_ns), self._register_late, name)
+            if deletes(self.plan, self._pipelines[name]):
+                for _ in range(rng.choice([0, 1, 2])):
+                    later = rng.randrange(self.plan.faults_for_ns)
+                    self.after(later, self.operator.delete, name)
 
-    def _wish(self, name: str) -> None:
+    def want(self, name: str) -> None:
         if self.resting or name not in self.registered:
             return
         wish = Wish(name, self.groups[1 - self.group_of(name).number])
-        self.wishes.append(wish)
+        self.wanted.append(wish)
         self.count("moves_asked_for")
-        self._ask_for(wish)
+        self._ask_for_move(wish)
 
-    def _ask_for(self, wish: Wish) -> None:
+    def _ask_for_move(self, wish: Wish) -> None:
         if wish.done:
             self.not_a_step()
             return
@@ -213,15 +263,16 @@ class MovingSimulator(Simulator):
         if here is wish.target or wish.asked > _MOST_ASKED:
             wish.done = True
             return
-        sequencer = self.shards[here.first].running
+        place = self.sequencer_of(here)
+        sequencer = self.shards[place].running
         pipeline = None if sequencer is None else inside.pipelines(sequencer.process).get(wish.name)
         if pipeline is not None:
-            request = ("wish", self.wishes.index(wish))
+            request = ("wish", self.wanted.index(wish))
             event = MovePipeline(request, wish.name, pipeline.placed, wish.target.number)
-            self.call(None, here.first, event)
-        self.after(ASK_AGAIN_NS, self._ask_for, wish)
+            self.call(None, place, event)
+        self.after(ASK_AGAIN_NS, self._ask_for_move, wish)
 
-    def _hear_of_wish(self, wish: Wish, result: object) -> None:
+    def _hear_of_wanted(self, wish: Wish, result: object) -> None:
         if isinstance(result, Refusal):
             if result.code in _FOR_NOW:
                 return
@@ -233,14 +284,14 @@ class MovingSimulator(Simulator):
     def _give_up(self, name: str) -> None:
         """Somebody has the directory leave a pipeline where it is."""
         for group in self.groups:
-            sequencer = self.shards[group.first].running
+            sequencer = self.shards[self.sequencer_of(group)].running
             if sequencer is None:
                 continue
             move = sequencer.process.membership.moving.get(name)
             if move is not None and not move.arrives:
                 self.count("moves_given_up_from_outside")
                 event = PlacePipeline(None, name, group.number, move.version)
-                self._place(("give up", name), event)
+                self._place_name(("give up", name), event)
                 return
         if not self.resting and not self.healed:
             self.after(LOOK_NS, self._give_up, name)
@@ -249,11 +300,13 @@ class MovingSimulator(Simulator):
 
     def _look(self, group: Group) -> None:
         self.after(LOOK_NS, self._look, group)
-        shard = self.shards[group.first]
         self._drives = [each for each in self._drives if each.running.alive]
         found = False
-        for running in [shard.running, *shard.former]:
+        shards = [shard for shard in self.shards if shard.group is group]
+        for running in [each for shard in shards for each in (shard.running, *shard.former)]:
             if running is None or running.paused:
+                continue
+            if running.process.membership.sequencer != running.process.shard:
                 continue
             for move in running.process.membership.moving.values():
                 drives = [d for d in self._drives if d.running is running and d.move == move]
@@ -261,18 +314,18 @@ class MovingSimulator(Simulator):
                     found = True
                     drive = Drive(running, move, follow(move, group.number))
                     self._drives.append(drive)
-                    self._go_on(drive, None)
+                    self._drive_on(drive, None)
         if not found:
             self.not_a_step()
 
-    def _go_on(self, drive: Drive, answer: Any) -> None:
+    def _drive_on(self, drive: Drive, answer: Any) -> None:
         """A driver hears an answer, and asks the next thing."""
         running, move = drive.running, drive.move
         if not running.alive:
             self.not_a_step()
             return
         if running.paused:
-            self.after(MS, self._go_on, drive, answer)
+            self.after(MS, self._drive_on, drive, answer)
             return
         known = running.process.membership.moving.get(move.pipeline)
         if known is None or known.number != move.number:
@@ -286,7 +339,7 @@ class MovingSimulator(Simulator):
         self._questions += 1
         drive.asked = number = self._questions
         if isinstance(asked, Pause):
-            self.after(self.milliseconds(1, 3), self._go_on, drive, None)
+            self.after(self.milliseconds(1, 3), self._drive_on, drive, None)
             return
         self._asked[number] = drive
         self.trace_line(lambda: f"group {running.shard.group.number} asks {asked}"[:300])
@@ -304,7 +357,7 @@ class MovingSimulator(Simulator):
         if drive is None or drive.asked != number:
             self.not_a_step()
         else:
-            self._go_on(drive, answer)
+            self._drive_on(drive, answer)
 
     def _answer(self, number: int, answer: Any) -> None:
         if self.faulty and self.rng.random() < self.plan.loss:
@@ -317,8 +370,11 @@ class MovingSimulator(Simulator):
         group, what = self.groups[ask.group], ask.what
         decides = isinstance(what, PlacePipeline | Where)
         table = self.routing_of(group)
-        shard = table.registrar(what.pipeline) if decides else ask.shard or 0  # type: ignore[union-attr]
-        running = self.shards[group.first + shard].running
+        if decides:
+            place = group.first + table.registrar(what.pipeline)  # type: ignore[union-attr]
+        else:
+            place = self.sequencer_of(group) if ask.shard is None else group.first + ask.shard
+        running = self.shards[place].running
         if running is None:
             return
         read = self._read_of(what)
@@ -357,11 +413,11 @@ class MovingSimulator(Simulator):
         if name == "move":
             self._answer(rest[0], result)
         elif name == "wish":
-            self._hear_of_wish(self.wishes[rest[0]], result)
+            self._hear_of_wanted(self.wanted[rest[0]], result)
         elif name == "place":
             if isinstance(result, Placement) and result.group == 1:
-                self._placed[rest[0]].append(result.version)
-        elif name in ("give up", "late"):
+                self._placed[rest[0]].append(result)
+        elif name in ("give up", "give back", "late"):
             pass
         elif name == "bad" and self.asks_elsewhere(result):
             self.count("refused_conflict")
@@ -386,16 +442,18 @@ class MovingSimulator(Simulator):
         if joins and self.faulty and self._move_rng.random() < 0.3:
             # Some shards will have pinned the front when the pipeline comes to rest, and others not.
             self.count("moves_asked_for_as_a_front_joins")
-            self.after(self.latency(), self._wish, entry.tick.pipeline)
+            self.after(self.latency(), self.want, entry.tick.pipeline)
 
     def _durable(self, shard: int, record: Record) -> None:
         before = dict(self.ledger.stays.groups)
+        if isinstance(record, HomeEntry) and isinstance(record.entry, PipelineRegistered):
+            self._is_registered_in(self.shards[shard].group, record.entry)
         super()._durable(shard, record)
         if not isinstance(record, HomeEntry) or not isinstance(record.entry, MoveEnded):
             return
         name = record.entry.pipeline
-        there = self.ledger.stays.groups[name]
-        if there == before[name]:
+        there = self.ledger.stays.groups.get(name)
+        if there is None or there == before[name]:
             self.counts["moves_that_stayed"] += record.entry.here
             return
         self.count("moved_pipelines")
@@ -409,14 +467,15 @@ class MovingSimulator(Simulator):
     # --- the end ----------------------------------------------------------------------------------
 
     def _is_settled(self) -> bool:
-        return super()._is_settled() and all(wish.done for wish in self.wishes)
+        return super()._is_settled() and all(wish.done for wish in self.wanted)
 
     def _has_arrived(self) -> bool:
         return all(map(self._is_at_peace, self.present)) and super()._has_arrived()
 
     def _is_at_peace(self, shard: Shard) -> bool:
         """Whether no move is under way, and the pipelines of its group, and no others, are there."""
-        assert shard.running is not None
+        if shard.running is None:
+            return False
         process = shard.running.process
         here = {name for name in self.worlds if self.lives_at(shard, name)}
         return (

@@ -283,7 +283,7 @@ class Node(Life):
         where nobody is, another one is asked."""
         self.sim.not_at_home()
         home = self.sim.peer(self.sim.shards[self.home], number)
-        self.home = self.sim.sequencer if home.gone else home.number
+        self.home = self.sim.sequencer_of(home.group) if home.gone else home.number
 
     def follows(self) -> bool:
         """Whether its pipeline has gone to another group, in which the node is at home from now on."""
@@ -332,7 +332,8 @@ class Node(Life):
         """Closes the key for good."""
         assert self.key is not None
         self.on_left = True
-        leave = LeaveNode(self._new_request(), self.world.spec.name, self.key)
+        name, generation = self.world.spec.name, self.world.generation
+        leave = LeaveNode(self._new_request(), name, self.key, generation)
         self.sim.call(self, self.home, leave)
 
     # --- committing ---------------------------------------------------------------------------
@@ -345,7 +346,8 @@ class Node(Life):
         self.attached = False
         self.window.detached()
         self.progress_ns = self.sim.now
-        self.sim.stream(self, AttachSession(self.session, self.world.spec.name, self.key))
+        name, generation = self.world.spec.name, self.world.generation
+        self.sim.stream(self, AttachSession(self.session, name, self.key, generation))
 
     def commit(self, content: TickContent) -> None:
         """Commits the next tick; it is sent again until it is durable."""
@@ -414,7 +416,8 @@ class Node(Life):
             self.sim.perhaps_a_stranger(self)
         elif isinstance(effect, TicksDurable):
             assert self.key is not None
-            self.sim.ledger.check_durable(self.world.spec.name, self.key, effect.number)
+            generation = self.world.spec.name, self.world.generation
+            self.sim.ledger.check_durable(generation, self.key, effect.number)
             self.known = (self.key.incarnation, effect.number, self.known[2])
             for content, _ in self.window.committed(effect.number):
                 self._durable(content)

@@ -56,8 +56,8 @@ REFUSED_RESTARTS = (
     RefusalCode.UNKNOWN_PIPELINE,
 )  # fmt: skip
 """What an operator may be told who knows less than the registrar."""
-DELETED_SHARE = 0.3
-"""Of the pipelines that could be deleted in a run, how many are."""
+DELETED_SHARE, MOVED_DELETED_SHARE = 0.3, 0.9
+"""Of the pipelines that could be deleted in a run, how many are; and where pipelines move between groups."""
 
 
 def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
@@ -65,9 +65,10 @@ def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
     for by that name meanwhile, and nobody decides what there is."""
     if plan.story or pipeline.limit_changes or pipeline.write_offs or pipeline.kind != "plain":
         return False
-    if plan.storm or plan.groups > 1 or changes_of(plan, pipeline):
+    if plan.storm or changes_of(plan, pipeline):
         return False
-    return random.Random(f"deletions {plan.seed} {pipeline.spec.name}").random() < DELETED_SHARE
+    drawn = random.Random(f"deletions {plan.seed} {pipeline.spec.name}").random()
+    return drawn < (DELETED_SHARE if plan.groups == 1 else MOVED_DELETED_SHARE)
 
 
 def _may_evict(node: FrontNode) -> bool:
@@ -292,6 +293,8 @@ class Operator:
                 raise Failure("broken", f"a retirement was refused: {result}")
             return False
         self.sim.count("retired_nodes")
+        if self.sim.checkers[event.pipeline].since > since:
+            return False  # another one has the name, and may have the key
         if key is not None and self.sim.ledger.open_key(event.pipeline, event.node_id) == key:
             raise Failure("broken", f"{key} is retired, and goes on")
         return False

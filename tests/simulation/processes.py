@@ -167,6 +167,7 @@ class Processes(Base):
         super().__init__(seed, traced=traced)
         number = self.plan.shards
         self.group = Group(0, 0, RoutingTable.uniform(number, self.plan.block_slots))
+        self.groups = [self.group]
         self.ledger = Ledger(number, self.group.table)
         self.shards: list[Shard] = []
         self.machines = Machines(seed)
@@ -204,6 +205,10 @@ class Processes(Base):
         """The shards that there are."""
         return [shard for shard in self.shards if not shard.gone]
 
+    def present_in(self, group: Group) -> list[Shard]:
+        """Those of a group."""
+        return [shard for shard in self.present if shard.group is group]
+
     def peers(self, shard: Shard) -> list[Shard]:
         """The others of its group, also those that are gone."""
         return [each for each in self.shards if each.group is shard.group and each is not shard]
@@ -226,7 +231,9 @@ class Processes(Base):
         """A process is gone."""
         raise NotImplementedError
 
-    def front_evicted(self, pipeline: str, key: NodeKey, *, keeps_places: bool) -> None:
+    def front_evicted(
+        self, pipeline: str, generation: int, key: NodeKey, *, keeps_places: bool
+    ) -> None:
         """It is durable that a front was evicted, or retired."""
         raise NotImplementedError
 
@@ -552,7 +559,9 @@ class Processes(Base):
             if isinstance(entry, KeyTick) and entry.tick.content.leaves:
                 self.nearly_complete(entry.tick.pipeline)
             if isinstance(entry, KeyClosed) and entry.evicted:
-                self.front_evicted(entry.pipeline, entry.key, keeps_places=entry.keeps_places)
+                name, key = entry.pipeline, entry.key
+                generation = self.ledger.generation_of(shard, name, key)
+                self.front_evicted(name, generation, key, keeps_places=entry.keeps_places)
             elif isinstance(entry, WrittenOff):
                 self.node_retired(entry.pipeline, entry.generation, entry.node_id)
             elif isinstance(entry, PipelineChanged):

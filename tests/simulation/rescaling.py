@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tests.simulation.changes import REFUSED_FOR_NOW
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
-from tests.simulation.processes import Running, Shard
+from tests.simulation.processes import Group, Running, Shard
 from tests.simulation.simulator import Simulator
 from tests.simulation.stories import RESCALING, draw_plan
 from tests.simulation.stories.joins import JOINS
@@ -49,11 +49,12 @@ def rescales(seed: int) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Newcomer:
-    """A process that joins: where it is reached, its number once it is told, whether it ever comes."""
+    """A process that joins: where it is reached, its place once it is told, whether it ever comes."""
 
     address: str
     speaks: int
     """The feature level of its release."""
+    group: Group
     shard: int | None = None
     comes: bool = True
 
@@ -65,6 +66,7 @@ class Wish:
     name: str
     shards: int
     evacuate: bool
+    group: Group
     without: tuple[int, ...] = ()
     done: bool = False
 
@@ -105,13 +107,19 @@ class RescalingSimulator(Simulator):
 
     # --- those who join ---------------------------------------------------------------------------
 
+    def some_group(self) -> Group:
+        """Of the groups, one in which something happens."""
+        return self.group
+
     def _somebody_joins(self) -> None:
-        most = _MOST_NEWCOMERS - len(self.present) if self.plan.storm else _MOST_SHARDS
-        if len(self.present) + len(self.newcomers) > most:
+        group = self.some_group()
+        present, coming = self.present_in(group), [n for n in self.newcomers if n.group is group]
+        most = _MOST_NEWCOMERS - len(present) if self.plan.storm else _MOST_SHARDS
+        if len(present) + len(coming) > most:
             return
         self.count("joining_shards")
         speaks = self.upgrading.newcomer_speaks()
-        newcomer = Newcomer(f"host-{len(self.newcomers)}:1", speaks)
+        newcomer = Newcomer(f"host-{len(self.newcomers)}:1", speaks, group)
         self.newcomers.append(newcomer)
         self._ask_to_join(newcomer)
 
@@ -119,26 +127,27 @@ class RescalingSimulator(Simulator):
         if newcomer.shard is None and not self.resting:
             request = ("newcomer", self.newcomers.index(newcomer))
             event = JoinShard(request, newcomer.address, newcomer.speaks)
-            self.call(None, self.sequencer, event)
+            self.call(None, self.sequencer_of(newcomer.group), event)
             self.after(ASK_AGAIN_NS, self._ask_to_join, newcomer)
 
     def _is_numbered(self, newcomer: Newcomer, shard: int) -> None:
         if newcomer.shard is not None:
             return
-        newcomer.shard = shard
-        self._place(shard)
-        self.upgrading.is_numbered(shard, newcomer.speaks)
+        newcomer.shard = self._shard_of(newcomer.group, shard).number
+        self.upgrading.is_numbered(newcomer.shard, newcomer.speaks)
         if self.chance("newcomers_that_never_come", 0.15):
             newcomer.comes = False
         else:
             self.after(self.latency(), self._bootstrap, newcomer)
 
-    def _place(self, shard: int) -> Shard:
+    def _shard_of(self, group: Group, number: int) -> Shard:
         """The shard of a number, which may have been given before the newcomer has heard of it."""
-        while len(self.shards) <= shard:
-            self.add_shard(self.group).gone = True
-            self.ledger.add_place(self.group.table)
-        return self.shards[shard]
+        while len(self.shards) <= group.first + number:
+            self.add_shard(group).gone = True
+            self.ledger.add_place(group.table, group.number, group.first)
+        shard = self.shards[group.first + number]
+        assert shard.group is group, "no room is left for another shard: fix the simulator"
+        return shard
 
     def _bootstrap(self, newcomer: Newcomer) -> None:
         """Takes up what some process knows; that may be long under way."""
@@ -146,13 +155,13 @@ class RescalingSimulator(Simulator):
         shard = self.shards[newcomer.shard]
         if not shard.gone or self._is_removed(newcomer.shard):
             return
-        peers = [s.running for s in self.present if s.running is not None]
+        peers = [s.running for s in self.present_in(shard.group) if s.running is not None]
         pinning = [p for p in peers if any(isinstance(r, Pinned) for _, r in p.pending)]
         if pinning and self.chance("newcomers_asking_who_pins", 0.8):
             peers = pinning
         try:
             peer = self.rng.choice(peers)
-            snapshot = peer.process.bootstrap_snapshot(shard.number)
+            snapshot = peer.process.bootstrap_snapshot(shard.own)
         except (Refused, IndexError):
             self.after(2 * MS, self._bootstrap, newcomer)
             return
@@ -185,9 +194,10 @@ class RescalingSimulator(Simulator):
         elif not shard.gone:
             self.after(10 * MS, self._look_after, shard)
 
-    def _is_removed(self, shard: int) -> bool:
+    def _is_removed(self, place: int) -> bool:
         """Whether nobody waits for a newcomer any more."""
-        running = self.shards[self.sequencer].running
+        group, shard = self.shards[place].group, self.shards[place].own
+        running = self.shards[self.sequencer_of(group)].running
         if running is None:
             return False
         known = running.process.membership
@@ -198,13 +208,13 @@ class RescalingSimulator(Simulator):
     def _somebody_wishes(self) -> None:
         if self.resting:
             return
-        rng = self._wish_rng
+        rng, group = self._wish_rng, self.some_group()
         shards, evacuate = rng.randint(1, _MOST_SHARDS), rng.random() < 0.5
         without: tuple[int, ...] = ()
         if not self.plan.story and self._leader_rng.random() < 0.5:
-            without = (self.sequencer,)
-            shards = min(shards, max(1, len(self.present) - 1))
-        self.wish(shards, evacuate=evacuate, without=without)
+            without = (self.shards[self.sequencer_of(group)].own,)
+            shards = min(shards, max(1, len(self.present_in(group)) - 1))
+        self.wish(shards, evacuate=evacuate, without=without, group=group)
 
     @property
     def is_rescaling(self) -> bool:
@@ -218,9 +228,16 @@ class RescalingSimulator(Simulator):
         shards = max(1, len(self.present) - self._wish_rng.choice([0, 1]))
         self.wish(shards, evacuate=self._wish_rng.random() < 0.5, without=(self.sequencer,))
 
-    def wish(self, shards: int, *, evacuate: bool, without: tuple[int, ...] = ()) -> None:
+    def wish(
+        self,
+        shards: int,
+        *,
+        evacuate: bool,
+        without: tuple[int, ...] = (),
+        group: Group | None = None,
+    ) -> None:
         """An operator asks for so many shards until there are."""
-        wish = Wish(f"wish-{len(self.wishes)}", shards, evacuate, without)
+        wish = Wish(f"wish-{len(self.wishes)}", shards, evacuate, group or self.group, without)
         self.wishes.append(wish)
         self._ask_for(wish)
 
@@ -230,7 +247,7 @@ class RescalingSimulator(Simulator):
             return
         request = (wish.name, self.wishes.index(wish))
         asked = RescaleShards(request, wish.shards, wish.evacuate, wish.without)
-        self.call(None, self.sequencer, asked)
+        self.call(None, self.sequencer_of(wish.group), asked)
         self.after(ASK_AGAIN_NS, self._ask_for, wish)
 
     def _hear_of(self, wish: Wish, result: object) -> None:
@@ -255,7 +272,7 @@ class RescalingSimulator(Simulator):
     def tell(self, running: Running, effect: Effect) -> None:
         if isinstance(effect, MembersChanged):
             if effect.address is not None:
-                shard = self._place(effect.shard)
+                shard = self._shard_of(running.shard.group, effect.shard)
                 self.after(self.latency(), self.connect, running, shard)
         elif isinstance(effect, LeftTracker):
             if not running.deposed:
@@ -283,7 +300,7 @@ class RescalingSimulator(Simulator):
         ):
             pass  # the pipeline is on its way to that shard, or from it: whether the name is taken, another knows
         else:
-            super()._tell_answer(effect)
+            self._tell_answer(effect)
 
     def _leave(self, running: Running) -> None:
         self.count("shards_left")
@@ -291,7 +308,7 @@ class RescalingSimulator(Simulator):
         running.shard.gone = True
         for node in self.nodes.values():
             if node.home == running.shard.number:
-                node.home = self.sequencer  # whoever is asked knows more
+                node.home = self.sequencer_of(running.shard.group)  # whoever is asked knows more
         self.kill(running)
 
     def not_at_home(self) -> None:
@@ -303,11 +320,14 @@ class RescalingSimulator(Simulator):
         return super()._is_settled() and all(wish.done for wish in self.wishes)
 
     def _has_arrived(self) -> bool:
-        if not super()._has_arrived():
-            return False
-        processes = [shard.running.process for shard in self.present if shard.running]
+        return super()._has_arrived() and all(map(self._agree_on_shards, self.groups))
+
+    def _agree_on_shards(self, group: Group) -> bool:
+        """Whether all processes of a group know the same shards, and none is on its way."""
+        present = self.present_in(group)
+        processes = [shard.running.process for shard in present if shard.running]
         known = processes[0].membership
-        return {shard.number for shard in self.present} == known.members and all(
+        return {shard.own for shard in present} == known.members and all(
             process.membership.table == known.table
             and process.membership.members == known.members
             and process.membership.sequencer == known.sequencer

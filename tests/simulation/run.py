@@ -13,7 +13,8 @@ from typing import Any
 from tests.simulation.checkers import Failure
 from tests.simulation.faults import FAULTS
 from tests.simulation.losses import LosingSimulator, loses
-from tests.simulation.moving import MOVE_KINDS, MovingSimulator, moves
+from tests.simulation.moving import MOVE_KINDS, moves
+from tests.simulation.moving_amid import AMID_KINDS, moving_kind
 from tests.simulation.rescaling import RescalingSimulator, rescales
 from tests.simulation.simulator import Simulator
 from tests.simulation.storms import SELDOM, STORM_KINDS
@@ -74,7 +75,7 @@ FAULT_KINDS = (
     # of operators who do one thing upon the other
     *(kind for kind in STORM_KINDS if kind not in SELDOM),
     # of pipelines that move between groups
-    *MOVE_KINDS,
+    *MOVE_KINDS, *AMID_KINDS,
     # of shards that never come back
     "lost_shards", "lost_sequencers", "shards_lost_amid_a_change", "pipelines_going_on_without_a_shard",
     "pipelines_held", "lost_shards_without_a_bound",
@@ -149,9 +150,12 @@ class Summary:
 
 def simulator_of(seed: int, *, traced: bool = False) -> Simulator:
     """The run of a seed, before it begins."""
-    kind = RescalingSimulator if rescales(seed) else MovingSimulator if moves(seed) else Simulator
-    if loses(seed):
-        kind = LosingSimulator
+    loss, rescale = loses(seed), rescales(seed)
+    kind: type[Simulator]
+    if moves(seed):
+        kind = moving_kind(seed, loses=loss, rescales=rescale)
+    else:
+        kind = LosingSimulator if loss else RescalingSimulator if rescale else Simulator
     return kind(seed, traced=traced)
 
 

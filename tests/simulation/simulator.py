@@ -43,7 +43,7 @@ from tests.simulation.nodes import (
 )
 from tests.simulation.operators import STILL_NS, Operator, deletes
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
-from tests.simulation.processes import Processes, Running, Shard
+from tests.simulation.processes import Group, Processes, Running, Shard
 from tests.simulation.queries import QueryNode
 from tests.simulation.stories import STORIES
 from tests.simulation.storms import Storm
@@ -152,7 +152,7 @@ class Simulator(Processes):
             self.worlds[pipeline.spec.name] = world
             self._generations[pipeline.spec.name] = {0: world}
             self.checkers[pipeline.spec.name] = AnnouncementChecker(world)
-        for shard in self.shards:
+        for shard in self.present:
             self.start_process(shard)
         for pipeline in self.plan.pipelines:
             self._begin_pipeline(pipeline)
@@ -274,9 +274,17 @@ class Simulator(Processes):
     @property
     def sequencer(self) -> int:
         """The shard that decides which shards come and go, as far as any process has heard."""
-        known = [s.running.process.membership for s in self.shards if s.running is not None]
+        return self.sequencer_of(self.group)
+
+    def sequencer_of(self, group: Group) -> int:
+        """The place of the shard that decides in a group."""
+        known = [
+            s.running.process.membership
+            for s in self.shards
+            if s.running is not None and s.group is group
+        ]
         newest = max(known, key=lambda each: each.moves, default=None)
-        return FIRST_SEQUENCER if newest is None else newest.sequencer
+        return group.first + (FIRST_SEQUENCER if newest is None else newest.sequencer)
 
     # --- the plan becomes events ------------------------------------------------------------------
 
@@ -644,7 +652,8 @@ class Simulator(Processes):
         (What is wrong with that, if it is too late, the ledger knows.)"""
         if self.chance("zombies", self.plan.zombies):
             session = (node.name, -1, key)
-            event = AttachSession(session, node.world.spec.name, key)
+            name, generation = node.world.spec.name, node.world.generation
+            event = AttachSession(session, name, key, generation)
             self.after(self.milliseconds(0, 12), self._deliver, None, node.home, event)
 
     def _zombie_hears(self, home: int, effect: Any) -> None:
@@ -780,12 +789,14 @@ class Simulator(Processes):
     def node_retired(self, pipeline: str, generation: int, node_id: str) -> None:
         self.world_of(pipeline, generation).node_retired(node_id)
 
-    def front_evicted(self, pipeline: str, key: NodeKey, *, keeps_places: bool) -> None:
+    def front_evicted(
+        self, pipeline: str, generation: int, key: NodeKey, *, keeps_places: bool
+    ) -> None:
         if not isinstance(self.nodes[key.node_id], FrontNode):
             return
         self.count("evicted_fronts")
         self.trace_line(lambda: f"{key} is evicted")
-        world = self.world_of(pipeline, self.ledger.generation_of(pipeline, key))
+        world = self.world_of(pipeline, generation)
         world.front_evicted(key.node_id, keeps_places=keeps_places)
         if world.vacant_segments():
             self.count("vacant_places")

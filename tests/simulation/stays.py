@@ -19,6 +19,7 @@ from tracker.core.log import (
     KeyOpened,
     KeyTick,
     PipelineChanged,
+    PipelineDeleted,
     PipelineRegistered,
     Placed,
     Record,
@@ -26,7 +27,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.steps import MoveBegun, MoveEnded, MoveReady
 from tracker.core.model import NodeKey
-from tracker.core.model.placements import DIRECTORY_GROUP
+from tracker.core.model.placements import DIRECTORY_GROUP, NOWHERE
 
 CellKey = tuple[int, int]
 """(segment number, slot)."""
@@ -39,9 +40,6 @@ class Whole:
     cells: dict[CellKey, int] = field(default_factory=dict)
     times: dict[NodeKey, int] = field(default_factory=dict)
 
-    def copy(self) -> Whole:
-        return Whole(dict(self.cells), dict(self.times))
-
 
 class Stays:
     """Of every pipeline the group that it lives in, and how often it has come to one."""
@@ -51,18 +49,25 @@ class Stays:
         """The number of the stay, from 0."""
         self.moves = False
         """Whether there is more than one group."""
-        self.begun_with: dict[tuple[str, int, int], Whole] = {}
-        """By pipeline, generation and stay what the pipeline had when that began."""
         self.groups: dict[str, int] = {}
-        """The group that a pipeline lives in, once it is registered."""
+        """The group that a pipeline lives in, from when it is registered until it is deleted."""
+        self.since: dict[str, int] = {}
+        """By name the generation in which the last one that was deleted has ended."""
+        self._left_over: set[tuple[str, int]] = set()
+        """Names, and groups of which not every home has heard that the pipeline was deleted."""
         self._wholes: defaultdict[tuple[str, int], Whole] = defaultdict(Whole)
         self._by_version: dict[tuple[str, int], int] = {}
         self._under_way: dict[tuple[int, int], MoveBegun] = {}
         """By group and number of the move."""
+        self._ended: set[tuple[int, MoveEnded]] = set()
         self._at_rest: dict[str, set[tuple[int, int]]] = {}
         """By pipeline the homes that have logged their last of it."""
         self.placed: dict[str, tuple[int, int]] = {}
         """By name the newest version of its placement, and the group."""
+
+    def is_moving(self, pipeline: str) -> bool:
+        """Whether a move of it is under way, as far as anyone knows."""
+        return any(move.pipeline == pipeline for move in self._under_way.values())
 
     def at(self, pipeline: str, placed: int) -> int:
         """The stay that a process is in which has the pipeline by a placement of this version."""
@@ -87,37 +92,61 @@ class Stays:
             placement = entry.placement
             self.placed[placement.pipeline] = placement.version, placement.group
         elif isinstance(entry, PipelineRegistered):
-            self._check(group, entry.spec.name, entry)
-            self.groups[entry.spec.name] = group
+            self._register(group, entry)
         elif (name := pipeline_of(entry)) is not None:
             self._check(group, name, entry)
             is_last = (group, shard) in self._at_rest.get(name, ())
             if is_last and not isinstance(entry, PipelineChanged):
                 raise Failure("broken", f"shard {shard} logs {entry}, and had logged its last")
+            if isinstance(entry, PipelineDeleted):
+                self.groups.pop(name, None)
+                self.since[name] = entry.restart.generation
+                self._left_over.add((name, group))
         return None
 
+    def _register(self, group: int, entry: PipelineRegistered) -> None:
+        name = entry.spec.name
+        _, placed = self.placed.get(name, (0, NOWHERE))
+        there = self.groups.get(name, DIRECTORY_GROUP if placed == NOWHERE else placed)
+        if there != group:
+            raise Failure("broken", f"group {group} logs {entry}, and {name} belongs to {there}")
+        self.groups[name] = group
+        self._left_over.discard((name, group))
+        self._by_version[name, entry.placed] = self.numbers.get(name, 0)
+
     def _check(self, group: int, name: str, said: object) -> None:
-        if self.groups.get(name, group) != group:
+        if self.groups.get(name, group) != group and (name, group) not in self._left_over:
             raise Failure("broken", f"group {group} logs {said}, and {name} is not there")
 
     def _end(self, group: int, entry: MoveEnded) -> MoveEnded | None:
-        move = self._under_way.pop((group, entry.number))
-        name = entry.pipeline
+        name, move = entry.pipeline, self._under_way.pop((group, entry.number), None)
+        if move is None and (group, entry) in self._ended:
+            return None  # only one who is lost had heard of it
+        assert move is not None, f"{entry} ends nothing in group {group}"
+        self._ended.add((group, entry))
         known = self.placed.get(name, (0, DIRECTORY_GROUP))
-        if entry.here and known[0] == entry.version and known[1] != group:
+        # One that was deleted as its move began ends where it was, and its name may be another group's by now.
+        goes_on = entry.here and (name, group) not in self._left_over
+        if goes_on and known[0] == entry.version and known[1] != group:
             raise Failure("broken", f"{entry} in group {group}, and the directory says {known}")
+        at_rest = self._at_rest.get(name, set())
+        self._at_rest[name] = {home for home in at_rest if home[0] != group}
         if not entry.here:
             return None
         if move.arrives:
-            before = self.numbers.get(name, 0)
-            self.numbers[name] = before + 1
+            if self.groups.get(name, group) == group:
+                raise Failure("broken", f"{entry} in group {group}, and {name} is not elsewhere")
+            self.numbers[name] = self.numbers.get(name, 0) + 1
             self.groups[name] = group
-            for (of, generation), whole in self._wholes.items():
-                if of == name:
-                    self.begun_with[name, generation, before + 1] = whole.copy()
-        self._at_rest.pop(name, None)
+            self._left_over.discard((name, group))
+        elif name not in self.groups and (name, group) not in self._left_over:
+            raise Failure("broken", f"{entry} in group {group}, and {name} was deleted elsewhere")
         self._by_version[name, entry.version] = self.numbers.get(name, 0)
         return entry if move.arrives else None
+
+    def wholes(self, name: str) -> list[tuple[int, Whole]]:
+        """By generation what a pipeline is."""
+        return [(number, whole) for (of, number), whole in self._wholes.items() if of == name]
 
     def count(
         self, pipeline: str, generation: int, entry: Entry, cells: list[tuple[int, CellKey, int]]

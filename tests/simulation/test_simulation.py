@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.__main__ import main
 from tests.simulation.faults import FAULTS, SABOTAGE
 from tests.simulation.moving import MOVE_KINDS
+from tests.simulation.moving_amid import AMID_KINDS
 from tests.simulation.progress import Block, Progress
 from tests.simulation.run import FAULT_KINDS, Summary, hunt, replay, run_range, run_seed, run_seeds
 from tests.simulation.storms import SELDOM, STORM_KINDS
@@ -29,7 +30,7 @@ RARE = {
     "ways_that_are_gone", "gone_ways_tried", "new_ways_tried", "ways_tried_and_taken", "ways_tried_and_refused", "segments_removed", "created_below_what_was_said_without_the_edge",
     *(kind for kind in STORM_KINDS if kind not in SELDOM),
     "lost_shards", "lost_sequencers", "shards_lost_amid_a_change", "pipelines_going_on_without_a_shard", "pipelines_held",
-    "lost_shards_without_a_bound", *MOVE_KINDS,
+    "lost_shards_without_a_bound", *MOVE_KINDS, *AMID_KINDS,
 }  # fmt: skip
 """Kinds of faults that may not happen in so few schedules; `make sim` insists on them."""
 

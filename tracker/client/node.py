@@ -427,7 +427,11 @@ class NodeClient(Closing):
         must have left. Raises RefusedError, UnavailableError."""
         deadline = time.monotonic() + timeout_s
         self.flush(timeout_s)
-        request = node_pb.LeaveNodeRequest(pipeline=self.pipeline, key=key_to_pb(self.joined.key))
+        request = node_pb.LeaveNodeRequest(
+            pipeline=self.pipeline,
+            key=key_to_pb(self.joined.key),
+            generation=self.joined.generation,
+        )
         try:
             left_s = max(0.001, deadline - time.monotonic())
             self._ask_home(lambda stub: stub.LeaveNode, request, left_s)

@@ -185,6 +185,8 @@ class Nodes:
         """Closes the key of a node that has no fronts left; raises Refused otherwise. One that asks again before that is
         durable is not told yet that it has left."""
         pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
+        if event.generation not in (None, pipeline.generation):
+            raise Refused.of(self.restarted(pipeline, event.key))
         closing = self._journal.pending_of(KeyClosed, event.pipeline)
         if any(entry.key == event.key and not entry.evicted for entry in closing):
             self._confirmations.answer(event.request, None)

@@ -56,11 +56,12 @@ class JoinNode:
 
 @dataclass(frozen=True, slots=True)
 class LeaveNode:
-    """Answered by `Answer(request, None)`."""
+    """Answered by `Answer(request, None)`. generation: as of a stream."""
 
     request: Hashable
     pipeline: str
     key: NodeKey
+    generation: int | None = None
 
 
 @dataclass(slots=True, eq=False)

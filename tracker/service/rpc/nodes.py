@@ -237,7 +237,8 @@ class NodeServicer:
         self, request: node_pb.LeaveNodeRequest, context: Context
     ) -> node_pb.LeaveNodeResponse:
         key = key_from_pb(request.key)
-        await self._engine.ask(m.LeaveNode(object(), request.pipeline, key))
+        generation = request.generation if request.HasField("generation") else None
+        await self._engine.ask(m.LeaveNode(object(), request.pipeline, key, generation))
         return node_pb.LeaveNodeResponse()
 
     async def CommitTicks(
