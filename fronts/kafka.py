@@ -334,7 +334,7 @@ class KafkaGroup(PartitionGroup):
         self._claim = self._place.claim(self._place.front(segment), wanted)
         super().__init__(
             target, pipeline, group, segment, self._place.front(segment),
-            partitions=lambda: self._topic.ends().ends, ends=self._ends_of,
+            partitions=lambda: self._ask().ends, ends=self._ends_of,
             options=replace(options, first=self._claim.begins),
         )  # fmt: skip
 
@@ -342,11 +342,17 @@ class KafkaGroup(PartitionGroup):
         """Its front promises the moment of the last look whose records it has labelled."""
         return replace(self._options, clock=lambda: self._looked_ns.get(partition, NO_READING_NS))
 
-    def _ends_of(self, partitions: Sequence[str]) -> dict[str, int]:
-        asked_ns = self._clock()
+    def _ask(self) -> TopicEnds:
+        """How far the topic has come. Raises StateError where it was made anew or has lost partitions, whose fronts do not
+        leave for that: topics only grow."""
         found = self._topic.ends()
         self._place.check_id(self._claim, found.topic_id)
         check_ends(self._topic.name, self._claim.begins, found.ends)
+        return found
+
+    def _ends_of(self, partitions: Sequence[str]) -> dict[str, int]:
+        asked_ns = self._clock()
+        found = self._ask()
         for name in set(partitions) - set(self._troubles):
             self._looked_ns[name] = max(self._looked_ns.get(name, asked_ns), asked_ns)
         return {name: found.ends[name] for name in partitions if name in found.ends}

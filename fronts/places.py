@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,9 @@ class LocalPlace(Place):
         """The rename decides whose the file is, and publishes it."""
         path = self.at(name)
         try:
+            with suppress(PermissionError):
+                # Spark passes over files that are much older than others (maxFileAge), and for ever.
+                os.utime(source)
             sync(Path(source))  # who wrote it may not have
             os.rename(source, path)
         except OSError as error:

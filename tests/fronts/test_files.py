@@ -202,6 +202,17 @@ def test_a_rename_whose_answer_was_lost_has_published(
     assert [file.batch for file in front.published()] == [0, 1]
 
 
+def test_a_file_that_is_taken_is_as_young_as_its_label(
+    directory: Directory, tmp_path: Path
+) -> None:
+    """Readers pass over what is much older than what they have read, as Spark's source does (maxFileAge)."""
+    source = tmp_path / "brought.csv"
+    source.write_text("1,2")
+    os.utime(source, (0, 0))
+    taken = directory.start().take(source)
+    assert taken is not None and taken.path.stat().st_mtime > 0
+
+
 @pytest.mark.parametrize("items", ["files", "rows"])
 def test_killed_between_write_and_rename(
     directory: Directory, monkeypatch: pytest.MonkeyPatch, items: str

@@ -25,7 +25,13 @@ from tests.waits import HANG_S, until
 from tracker.client.topics import TopicPlace
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges
-from tracker.errors import LowmarkError, NotPublishedError, StateError, UnavailableError
+from tracker.errors import (
+    LowmarkError,
+    NotPublishedError,
+    StateError,
+    TrackingError,
+    UnavailableError,
+)
 
 NEVER_MS = 3_600_000
 """So rarely a front looks by itself where the test says when."""
@@ -343,17 +349,31 @@ def test_timestamps_that_cannot_be_recorded_are_not_forgotten(kafka: Kafka, disk
     assert found == [(0, 1, 1), (1, 2, 2), (2, 3, 3), (3, 4, 4)]
 
 
-def test_a_group_holds_min_time_of_a_partition_that_it_cannot_record(
-    kafka: Kafka, disk: Disk
-) -> None:
-    group = KafkaGroup(
+def group_of(kafka: Kafka) -> KafkaGroup:
+    return KafkaGroup(
         "unused:1", "p", "g", "in", kafka.topic, kafka.topics,
         **of_a_front(
             {}, node=kafka.tracker.connect(), clock=lambda: kafka.now_ns, heartbeat_interval_ms=1,
             poll_interval_ms=1, member="m",
         ),
     )  # fmt: skip
-    with closing(group.start(HANG_S)):
+
+
+def test_of_a_topic_that_was_made_anew_a_group_holds_min_time(kafka: Kafka) -> None:
+    """The new one has fewer partitions: whoever labelled the others does not leave for that."""
+    group = group_of(kafka).start(HANG_S)
+    kafka.tracker.wait(lambda: kafka.tracker.heartbeat == 1)
+    kafka.topic.topic_id, kafka.topic.now = "id-2", {}
+    until(lambda: group.failure is not None)
+    with pytest.raises(TrackingError, match="was deleted and made anew"):
+        group.close()
+    assert not kafka.tracker.left
+
+
+def test_a_group_holds_min_time_of_a_partition_that_it_cannot_record(
+    kafka: Kafka, disk: Disk
+) -> None:
+    with closing(group_of(kafka).start(HANG_S)):
         kafka.tracker.wait(lambda: kafka.tracker.heartbeat == 1)
         disk.is_full, kafka.now_ns = True, 50
         kafka.topic.now = {0: 3}
