@@ -82,7 +82,8 @@ class GroupServicer:
         ask = self._deployment.say
         answer = await ask(group.group, pb.AskRequest(members=pb.NothingAsked()), LOAD_TIMEOUT_S)
         if not isinstance(answer, pb.AskResponse):
-            state.silent = "it does not answer" if answer is AWAY else answer.message
+            away = f"group {group.group} does not answer"
+            state.silent = away if answer is AWAY else answer.message
             return state
         shards = [*answer.members.shards]
         asked = (
@@ -91,7 +92,7 @@ class GroupServicer:
         )
         for shard, loaded in zip(shards, await asyncio.gather(*asked), strict=True):
             if not isinstance(loaded, pb.AskResponse):
-                state.silent = f"shard {shard} of it does not answer"
+                state.silent = f"shard {shard} of group {group.group} does not answer"
                 continue
             load = loaded.load
             state.shards += 1
@@ -129,8 +130,8 @@ class GroupServicer:
         return pb.MovePipelineResponse(over=over, group=group, given_up=why if over else "")
 
     async def _check_takes_part(self, name: str, group: int) -> None:
-        """Raises Refused where a group cannot take a pipeline, or where it or the directory does not answer: from when a move begins
-        until the directory has decided on it, nothing is taken of the pipeline."""
+        """Raises Refused where a group cannot take a pipeline, or where a shard of it, of the own group or of the directory's does not
+        answer: from when a move begins until the directory has decided on it, nothing is taken of the pipeline."""
         deployment = self._deployment
         known = deployment.groups.get(group)
         if known is None or known.cordoned:  # as it was a moment ago
@@ -149,17 +150,21 @@ class GroupServicer:
                 f"pipeline {name!r} cannot move to group {group}: that is cordoned; lowmark groups cordon {group} --undo",
             )
         where = pb.AskRequest(where=pb.PipelineAsked(pipeline=name))
-        members = pb.AskRequest(members=pb.NothingAsked())
-        placed, taken = await asyncio.gather(
-            deployment.say(DIRECTORY_GROUP, where, PLACE_TIMEOUT_S),
-            deployment.say(group, members, PLACE_TIMEOUT_S),
+        _raise(
+            await deployment.say(DIRECTORY_GROUP, where, PLACE_TIMEOUT_S),
+            f"pipeline {name!r} does not move",
         )
-        _raise(placed, f"pipeline {name!r} does not move")
-        if taken is AWAY or isinstance(taken, Refusal):
-            raise Refused(
-                RefusalCode.NOT_READY,
-                f"pipeline {name!r} does not move: group {group} does not answer; ask again when that is back, or name another group",
-            )
+        taking_part = [
+            each
+            for each in deployment.groups.values()
+            if each.group in (group, deployment.group, DIRECTORY_GROUP)
+        ]
+        for state in await asyncio.gather(*map(self._state, taking_part)):
+            if state.silent:
+                raise Refused(
+                    RefusalCode.NOT_READY,
+                    f"pipeline {name!r} does not move: {state.silent}; ask again when that is back, or name another group",
+                )
 
     async def CordonGroup(
         self, request: pb.CordonGroupRequest, context: Context
