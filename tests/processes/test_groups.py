@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,14 @@ from acker.v1.group_service_pb2_grpc import GroupServiceStub
 from tests.cluster.children import paused
 from tests.cluster.tracker import Tracker, lowmark
 from tests.waits import HANG_S, until
-from tracker.client import Admin, NodeClient, RefusedError, Subscriber, UnavailableError
+from tracker.client import (
+    Admin,
+    NodeClient,
+    RefusedError,
+    Subscriber,
+    UnavailableError,
+    targets,
+)
 from tracker.client.refusals import refusal_of
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
 
@@ -306,6 +313,36 @@ def test_a_pipeline_is_found_when_the_group_in_which_it_was_before_is_gone(
             server.kill()
         with Admin(first.target, HANG_S) as admin:
             assert admin.pipeline(SPEC.name).group == 2
+
+
+def test_who_was_given_a_group_finds_the_others_when_that_is_gone(
+    groups: list[Tracker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He has asked it now and then, and not since the pipeline has moved."""
+    learned: list[str] = []
+    learn = targets.Targets.learn
+
+    def learning(
+        self: targets.Targets, addresses: Iterable[str], *, all_there_are: bool = False
+    ) -> None:
+        found = [*addresses]
+        learn(self, found, all_there_are=all_there_are)
+        learned.extend(found)
+
+    monkeypatch.setattr(targets.Targets, "learn", learning)
+    monkeypatch.setattr(targets, "LEARN_AFTER_S", 0.0)
+    first, second = groups
+    registered_in(groups, 1)
+    with Subscriber(second.target, SPEC.name) as subscriber:
+        learned.clear()
+        subscriber.min_time()
+        until(lambda: first.target in learned)
+        with Admin(second.target, HANG_S) as admin:
+            lowmark("--target", first.target, "groups", "cordon", "0", "--undo")
+            admin.move(SPEC.name, 0)
+        for server in second.servers:
+            server.kill()
+        subscriber.min_time()
 
 
 def test_a_directory_that_has_just_come_back_takes_nothing_for_unknown(

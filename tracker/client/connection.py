@@ -121,6 +121,9 @@ class _Processes(ABC):
     """The processes of one tracker, by their addresses, and how any of them is asked: in coroutines, which
     suspend in `AsyncConnection` alone."""
 
+    of_one_group = False
+    """Whether nothing is to be asked of the other groups of the deployment."""
+
     @abstractmethod
     def _made(self, address: str) -> Any:
         """A new channel."""
@@ -230,6 +233,8 @@ class _Processes(ABC):
 
     def _learn(self, answer: pipeline_pb.ListShardsResponse) -> None:
         there = [shard.address for shard in answer.shards]
+        if not self.of_one_group:
+            there = [*answer.elsewhere, *there]
         self._others.learn(there, all_there_are=True)
         with self._lock:
             for address in self._channels.keys() - {*there, *self.targets}:

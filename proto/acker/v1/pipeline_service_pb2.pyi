@@ -504,6 +504,7 @@ class ListShardsResponse(_message.Message):
     CHANGING_FIELD_NUMBER: _builtins.int
     LEVEL_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
+    ELSEWHERE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table by which slots are dealt; it grows with each change."""
     changing: _builtins.bool
@@ -522,6 +523,10 @@ class ListShardsResponse(_message.Message):
     def standbys(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandbyState]:
         """Processes that wait for a shard, and that the asked process has heard lately."""
 
+    @_builtins.property
+    def elsewhere(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where processes of the other groups are reached, as host:port: who lives longer than the group that he was given goes on there."""
+
     def __init__(
         self,
         *,
@@ -531,10 +536,11 @@ class ListShardsResponse(_message.Message):
         changing: _builtins.bool = ...,
         level: _builtins.int = ...,
         standbys: _abc.Iterable[Global___StandbyState] | None = ...,
+        elsewhere: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "level", b"level", "shards", b"shards", "standbys", b"standbys", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "elsewhere", b"elsewhere", "level", b"level", "shards", b"shards", "standbys", b"standbys", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

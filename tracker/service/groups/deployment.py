@@ -143,6 +143,10 @@ class Deployment:
         known = self.groups.get(group)
         return () if known is None else known.addresses
 
+    def elsewhere(self) -> list[str]:
+        """Where processes of the other groups are reached."""
+        return [address for group in self.others for address in self.targets(group)]
+
     def reached(self) -> list[str]:
         """Where processes of any group are reached: who speaks from there may speak for a group."""
         known = [address for each in self.groups.values() for address in each.addresses]
@@ -192,6 +196,7 @@ class Deployment:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         made = AsyncConnection(SecureTarget(targets, self._credentials))
+        made.of_one_group = True
         self._connections[group] = targets, made
         return made
 

@@ -175,6 +175,10 @@ class GroupServicer:
         await self._deployment.look()
         return pb.CordonGroupResponse()
 
+    def elsewhere(self) -> list[str]:
+        """As `Groups.elsewhere`."""
+        return self._deployment.elsewhere()
+
     # --- placing ----------------------------------------------------------------------------------
 
     @asynccontextmanager

@@ -51,6 +51,9 @@ class Groups(Protocol):
         """While a pipeline is registered: the placement by which it may be; None where it needs none. Raises Refused where it may
         not be here. The name of one that is new, and refused for good, is given back."""
 
+    def elsewhere(self) -> list[str]:
+        """host:port of processes of the other groups."""
+
     async def give_back(self, name: str, placed: int, ended: int) -> None:
         """A pipeline that was here by this placement was deleted, by the generation `ended`: its name is free for every group, as
         far as nobody has claimed it since."""
@@ -178,6 +181,7 @@ class PipelineServicer:
                 )
                 for shard in process.describe_shards()
             ],
+            elsewhere=[] if self._groups is None else self._groups.elsewhere(),
         )
 
     async def FinishUpgrade(
