@@ -21,6 +21,7 @@ from tracker.core.log import (
     JoinNode,
     JoinShard,
     KeepPart,
+    KnowGroup,
     MovePipeline,
     MoveTerms,
     PartKept,
@@ -36,6 +37,7 @@ from tracker.core.log import (
 from tracker.core.log.losses import LossReport
 from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Unit
 from tracker.core.model.levels import NEWEST_LEVEL
+from tracker.core.model.placements import Group
 from tracker.core.model.slots import FOREVER
 from tracker.core.moving.driver import Ask, Piece
 
@@ -242,6 +244,28 @@ def test_it_is_given_up_while_the_other_group_is_away_and_not_when_the_directory
         goes_on(node, made.groups[2])
     finish(front, worker)
     assert made.groups[2].agreed(SPEC) == (50, 52)
+
+
+def test_one_that_is_on_its_way_when_the_other_group_is_cordoned_stays() -> None:
+    """That group is taken away when nothing is left there."""
+    made, front, worker = running(2, 2)
+    directory = made.groups[0]
+    directory.ask(directory.sequencer, KnowGroup, Group(1, ("a:1",)))
+    made.begin_move("p", 0, 1)
+    drive = made.drive("p", 0)
+    made.until(drive, KeepPart)
+    directory.ask(directory.sequencer, KnowGroup, Group(1, (), cordoned=True))
+    made.run(drive)
+    made.settle()
+    assert made.has("p") == [0]
+    for node in (front, worker):
+        goes_on(node, made.groups[0])
+    finish(front, worker)
+    assert made.groups[0].agreed(SPEC) == (50, 52)
+    directory.ask(directory.sequencer, KnowGroup, Group(1, ()))
+    assert made.move("p", 0, 1) == ""
+    directory.ask(directory.sequencer, KnowGroup, Group(1, (), cordoned=True))
+    assert made.move("p", 1, 0) == "", "it may be emptied"
 
 
 def test_a_group_to_which_one_was_about_to_come_waits_for_no_group_that_is_gone() -> None:

@@ -96,7 +96,10 @@ class Directory:
         if known.version != event.expected:
             return None
         above = max(known.above, event.ended)
-        return Placement(name, event.group, version, known.version, above)
+        there = self.groups.get(event.group)
+        # Who began the move had not heard that the group is cordoned: the pipeline stays.
+        stays = there is not None and there.cordoned
+        return Placement(name, known.group if stays else event.group, version, known.version, above)
 
     def know(self, event: KnowGroup) -> None:
         """Records what a group is, where that is new; raises Refused, changing nothing. Where it is reached, a group says of itself,
