@@ -32,6 +32,7 @@ from tracker.client import (
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.client.updates import MinTimes
+from tracker.client.waiting import Outcome, wait_complete
 from tracker.core.model import RefusalCode
 from tracker.core.model.slots import FOREVER
 
@@ -222,6 +223,30 @@ def test_waiting_ends_when_it_is_true_and_when_time_is_up(
     node.commit(consume(9, 1))
     waiting.join(HANG_S)
     assert outcome == [True]
+
+
+def test_a_wait_of_no_time_says_whether_it_is_so_now(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    """As who looks now and then does, each time anew; and who comes back behind a deadline."""
+    moved_to(node, 10)
+    moment = datetime.fromtimestamp(0.1, UTC)
+    for until, is_so in ((10, True), (11, False), (moment, True)):
+        with Subscriber(running.target, "two") as subscriber:
+            assert subscriber.wait_until(until, "second", timeout_s=0) is is_so
+    with Subscriber(running.target, "two") as subscriber:
+        with pytest.raises(RefusedError, match="third"):
+            subscriber.wait_until(1, "third", timeout_s=0)
+
+    async def look(until: int) -> bool:
+        async with AsyncSubscriber(running.target, "two") as subscriber:
+            return await subscriber.wait_until(until, timeout_s=0)
+
+    assert asyncio.run(look(10)) and not asyncio.run(look(11))
+    waited = wait_complete(running.target, "two", 10, timeout_s=0)
+    assert waited.outcome is Outcome.REACHED
+    waited = wait_complete(running.target, "two", 11, timeout_s=0)
+    assert waited.outcome is Outcome.TIMED_OUT
 
 
 def test_waiting_for_a_moment_means_all_slots_that_begin_before_it(

@@ -90,6 +90,21 @@ def test_a_period_has_one_key_whether_it_is_met_before_the_pipeline_is_complete_
     assert next_key() == first
 
 
+def test_who_only_looks_is_given_all_that_is_complete(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    """A job of cron that follows with no time to wait: each look is a process that has heard nothing."""
+    found = []
+    for hours in (1, 1, 3):
+        done(node.commit(promise(TEN + hours * HOUR)))
+        assert running.subscriber("two").wait_until(TEN + hours * HOUR, "first", HANG_S)
+        with follower(running, tmp_path / "record.json") as following:
+            for period in following.completed(timeout_s=0):
+                found.append((period.from_slot - TEN) // HOUR)
+                following.done(period)
+    assert found == [0, 1, 2]
+
+
 def test_time_is_cut_into_whole_slots() -> None:
     assert [HOURS.first(slot) for slot in (TEN - HOUR, TEN - 1, TEN, TEN + 1)] == [
         TEN - HOUR, TEN, TEN, TEN + HOUR,

@@ -37,6 +37,8 @@ from tracker.errors import LowmarkError, RefusedError, UnavailableError
 ANSWER_TIMEOUT_S = 30.0
 SIGNAL_LOOK_S = 1.0
 """How often a wait looks for signals: one that comes as the wait is about to begin does not end it."""
+LOOK_TIMEOUT_S = 1.0
+"""A wait of no time asks once, for at most so long."""
 WAIT_CALL_S = 30.0
 """One WaitUntil call lasts at most this long; then it is made again, at the next process."""
 
@@ -133,7 +135,7 @@ class _Hearing(Generic[Processes]):
         if not isinstance(until, int):
             if not heard.slack_ns:
                 try:
-                    await self._ask(deadline - time.monotonic())
+                    await self._ask(max(LOOK_TIMEOUT_S, deadline - time.monotonic()))
                 except UnavailableError:
                     return False
             until = slot_until(until, heard.slack_ns, heard.rounds)
@@ -142,6 +144,8 @@ class _Hearing(Generic[Processes]):
             heard_generation=heard.generation,
         )  # fmt: skip
         backoff = Backoff()
+        if deadline <= time.monotonic():
+            return await self._is_reached_now(until, segment)
         # What was heard before is asked once more: the pipeline may have been deleted, and its name used again.
         while True:
             left_s = min(WAIT_CALL_S, deadline - time.monotonic())
@@ -161,6 +165,12 @@ class _Hearing(Generic[Processes]):
                     await connection.pause(min(backoff.pause_s(), left_s))
             if heard.has_reached(segment, until):
                 return True
+
+    async def _is_reached_now(self, until: int, segment: str | None) -> bool:
+        try:
+            return await self._min_time(segment, LOOK_TIMEOUT_S) >= until
+        except UnavailableError:
+            return False
 
     async def _wait_round(
         self, time: int, number: int | None, segment: str | None, timeout_s: float | None
@@ -267,7 +277,8 @@ class Subscriber(_Hearing[Connection], Closing):
     ) -> bool:
         """Waits until min time, of a segment or of the whole pipeline, has reached a slot, or until
         everything labelled before a moment is complete. False if `timeout_s` seconds pass first
-        (None: waits for ever), reconnecting all the while. Raises RefusedError, ClosedError."""
+        (None: waits for ever; 0: looks whether it is so now), reconnecting all the while. Raises RefusedError,
+        ClosedError."""
         return finished(self._wait_until(until, segment, timeout_s))
 
     def close(self) -> None:

@@ -71,14 +71,11 @@ def wait_complete(
         async def wait(seconds: float | None) -> bool:
             return subscriber.wait_until(slot, segment, seconds)
 
-        async def now() -> int:
-            return subscriber.min_time(segment)
-
         async def look(watch: _Silence) -> str:
             return watch.look(admin, pipeline)
 
         watch = _Silence(slot, segment, silent_after_s)
-        return finished(_wait_complete(watch, wait, now, look, timeout_s))
+        return finished(_wait_complete(watch, wait, look, timeout_s))
 
 
 async def wait_complete_async(
@@ -99,14 +96,11 @@ async def wait_complete_async(
             async def wait(seconds: float | None) -> bool:
                 return await subscriber.wait_until(slot, segment, seconds)
 
-            async def now() -> int:
-                return await subscriber.min_time(segment)
-
             async def look(watch: _Silence) -> str:
                 return await asyncio.to_thread(watch.look, admin, pipeline)
 
             watch = _Silence(slot, segment, silent_after_s)
-            return await _wait_complete(watch, wait, now, look, timeout_s)
+            return await _wait_complete(watch, wait, look, timeout_s)
     finally:
         admin.close()
 
@@ -114,12 +108,10 @@ async def wait_complete_async(
 async def _wait_complete(
     watch: _Silence,
     wait: Callable[[float | None], Awaitable[bool]],
-    now: Callable[[], Awaitable[int]],
     look: Callable[[_Silence], Awaitable[str]],
     timeout_s: float | None,
 ) -> Waited:
-    """What both do. wait: for so many seconds, whether the slot was reached; now: min time; look: what holds
-    it, for people. Those of a caller that blocks never suspend."""
+    """What both do. wait: for so many seconds, whether the slot was reached; look: what holds it, for people. Those of a caller that blocks never suspend."""
     slot = watch.slot
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     while True:
@@ -131,7 +123,7 @@ async def _wait_complete(
             return Waited(Outcome.TIMED_OUT, slot)
         if watch.looks and (why := await look(watch)):
             # It may have been reached while this looked.
-            reached = await wait(0.0) or await now() >= slot
+            reached = await wait(0.0)
             return Waited(Outcome.REACHED, slot) if reached else Waited(Outcome.HELD, slot, why)
 
 
