@@ -106,7 +106,10 @@ class PeriodTrigger(BaseEventTrigger):
         async with AsyncSubscriber(target, self.pipeline) as subscriber:
             while position != FOREVER:
                 await subscriber.wait_until(plan.needed(position), self.segment)
+                plan = await asyncio.to_thread(plan.renewed, target)
                 min_time = await subscriber.min_time(self.segment)
+                if min_time < plan.needed(position):
+                    continue
                 newest = await asyncio.to_thread(plan.newest, target, min_time)
                 report = Report(plan, newest, subscriber.heard_generation)
                 yield TriggerEvent(report.payload())

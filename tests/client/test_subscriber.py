@@ -234,9 +234,11 @@ def test_a_wait_of_no_time_says_whether_it_is_so_now(
     for until, is_so in ((10, True), (11, False), (moment, True)):
         with Subscriber(running.target, "two") as subscriber:
             assert subscriber.wait_until(until, "second", timeout_s=0) is is_so
-    with Subscriber(running.target, "two") as subscriber:
-        with pytest.raises(RefusedError, match="third"):
-            subscriber.wait_until(1, "third", timeout_s=0)
+    with (
+        Subscriber(running.target, "two") as subscriber,
+        pytest.raises(RefusedError, match="third"),
+    ):
+        subscriber.wait_until(1, "third", timeout_s=0)
 
     async def look(until: int) -> bool:
         async with AsyncSubscriber(running.target, "two") as subscriber:

@@ -105,6 +105,29 @@ def test_who_only_looks_is_given_all_that_is_complete(
     assert found == [0, 1, 2]
 
 
+def test_a_lateness_that_is_longer_by_now_holds_back_those_who_follow_already(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """An operator has applied it while they wait: what fronts vouch for is less from then on."""
+    late = replace(SPEC, name="late", time=TimeKind.EVENT)
+    running.register(late)
+    front = joined_front(running.node("late", "n"))
+    with Periods(running.target, "late", "first", "1h", tmp_path / "record.json") as following:
+        assert (
+            next(following.completed(0.2), None) is None
+        )  # expires: it has waited by the shorter one
+        running.admin().apply(replace(late, lateness_slots=300))
+        done(front.commit(promise(TEN + HOUR + 299)))
+        assert running.subscriber("late").wait_until(TEN + HOUR + 299, "first", HANG_S)
+        early = next(following.completed(0.2), None)  # expires
+        assert early is None, "a slot is missing of what may be late"
+        done(front.commit(promise(TEN + HOUR + 300)))
+        assert [each.from_slot for each in take(following, 1)] == [TEN]
+        running.admin().apply(late)
+        done(front.commit(promise(TEN + 3 * HOUR)))
+        assert [each.from_slot for each in take(following, 2)] == [TEN + HOUR, TEN + 2 * HOUR]
+
+
 def test_time_is_cut_into_whole_slots() -> None:
     assert [HOURS.first(slot) for slot in (TEN - HOUR, TEN - 1, TEN, TEN + 1)] == [
         TEN - HOUR, TEN, TEN, TEN + HOUR,

@@ -184,6 +184,9 @@ class CompletedStream(Stream):
         min_time = min_times[self.segment]
         if position == FOREVER or min_time < plan.needed(position):
             return known
+        plan = self._plan = plan.renewed(self._target)
+        if min_time < plan.needed(position):
+            return known
         newest = plan.newest(self._target, min_time)
         if newest.to_slot == FOREVER:
             last = max(position, newest.from_slot)

@@ -82,6 +82,13 @@ class Plan:
         whose = f"{self.pipeline}/{self.segment or '*'}"
         return f"{whose} by {self.cut.slots} slots"
 
+    def renewed(self, target: str | Sequence[str]) -> Plan:
+        """The same with the lateness that the pipeline has now: an operator may apply another one while it runs. Raises
+        RefusedError, UnavailableError."""
+        with Admin(target, LOOK_TIMEOUT_S) as admin:
+            spec = admin.pipeline(self.pipeline).spec
+        return replace(self, cut=replace(self.cut, lateness=spec.lateness_slots))
+
     def period(self, from_slot: int, to_slot: int | None = None) -> Period:
         """As `Cut.period`."""
         return self.cut.period(self.pipeline, self.segment, from_slot, to_slot)

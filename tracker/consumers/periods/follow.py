@@ -78,6 +78,7 @@ class Periods(Closing):
         while (position := self._position.begun(self._begin).next) != FOREVER:
             if not self._subscriber.wait_until(self._plan.needed(position), segment, timeout_s):
                 return
+            self._plan = self._plan.renewed(self._target)
             yield from self._plan.due(
                 position, self._subscriber.min_time(segment), self._passed, most=1
             ).periods
