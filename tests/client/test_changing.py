@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+import tracker
+from tests.client.support import (
+    TWO_SEGMENTS,
+    Listener,
+    consume,
+    create,
+    done,
+    joined_front,
+    promise,
+    reaches,
+)
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.client import Admin, NodeClient, Subscriber
@@ -79,6 +89,29 @@ def test_nodes_and_subscribers_live_through_a_change(running: EmbeddedTracker) -
             RefusedError, match="the segment was removed: let the node create in others"
         ):
             reader.commit(replace(consume(60, 1), created=create(60, 2, 1).created)).result(HANG_S)
+
+
+def test_who_has_heard_of_a_new_segment_outlives_a_process_that_does_not_know_it_yet() -> None:
+    """Two trackers stand for two processes of one: the second is behind by the change."""
+    with tracker.embedded() as ahead, tracker.embedded() as behind:
+        fronts = []
+        for each, spec in ((ahead, GROWN), (behind, TWO_SEGMENTS)):
+            each.register(spec)
+            fronts.append(joined_front(each.node("two", "n", "front")))
+            done(fronts[-1].commit(promise(5)))
+            assert each.subscriber("two").wait_until(5, timeout_s=HANG_S)
+        target = f"{ahead.target},{behind.target}"
+        listener = Listener(Subscriber(target, "two"))
+        listener.until(reaches(5, "third"))
+        with Subscriber(target, "two") as waits:
+            assert waits.wait_until(5, "third", HANG_S)
+            ahead.kill_shard(0)
+            assert not waits.wait_until(9, "third", 0.5)  # expires: it asks the one that is behind
+            behind.admin().apply(GROWN)
+            done(fronts[1].commit(promise(9)))
+            assert waits.wait_until(9, "third", HANG_S)
+        listener.until(reaches(9, "third"))
+        listener.close()
 
 
 def test_a_new_source_is_said_to_wait_for_its_front(running: EmbeddedTracker) -> None:

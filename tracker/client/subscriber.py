@@ -94,7 +94,7 @@ class _Hearing(Generic[Processes]):
                         known = self._heard.known()
                         stream.heard()
             except grpc.RpcError as error:
-                connection.suggest(_raise_if_final(error, address))
+                connection.suggest(self._raise_if_final(error, address, self._chosen))
             finally:
                 call.cancel()
             await stream.pause(backoff.pause_s())
@@ -159,12 +159,30 @@ class _Hearing(Generic[Processes]):
                 heard.reached(segment, answer.min_time, generation)
                 connection.answered(address)
             except grpc.RpcError as error:
-                connection.suggest(_raise_if_final(error, address))
+                asked = () if segment is None else (segment,)
+                connection.suggest(self._raise_if_final(error, address, asked))
                 is_over = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                 if not (is_over or heard.has_reached(segment, until)):
                     await connection.pause(min(backoff.pause_s(), left_s))
             if heard.has_reached(segment, until):
                 return True
+
+    def _raise_if_final(self, error: grpc.RpcError, address: str, segments: Sequence[str]) -> str:
+        """Raises what another attempt at another process would not change. segments: that were asked for. Returns the process
+        to try next, if one was named."""
+        refused = refusal_of(error)
+        if refused is not None:
+            code = refused.refusal.code
+            # A process that is behind does not know yet a segment that has come while the pipeline runs.
+            is_behind = code is RefusalCode.UNKNOWN_SEGMENT and {*segments} <= {
+                *self._heard.names()
+            }
+            if is_behind or code in (RefusalCode.NOT_READY, RefusalCode.FULL):
+                return refused.home_address
+            raise refused from None
+        if not is_retried(error):
+            raise LowmarkError(f"{address}: {describe_failure(error)}") from None
+        return ""
 
     async def _is_reached_now(self, until: int, segment: str | None) -> bool:
         try:
@@ -446,19 +464,6 @@ class _AsyncStream:
 
     def heard(self) -> None:
         self.news.set()
-
-
-def _raise_if_final(error: grpc.RpcError, address: str) -> str:
-    """Raises what another attempt at another process would not change. Returns the process to try next,
-    if one was named."""
-    refused = refusal_of(error)
-    if refused is not None:
-        if refused.refusal.code in (RefusalCode.NOT_READY, RefusalCode.FULL):
-            return refused.home_address
-        raise refused from None
-    if not is_retried(error):
-        raise LowmarkError(f"{address}: {describe_failure(error)}") from None
-    return ""
 
 
 def _unknown(pipeline: str, segment: str | None, known: list[str]) -> LowmarkError:
