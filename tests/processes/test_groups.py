@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ import pytest
 from acker.v1 import group_service_pb2 as pb
 from acker.v1 import types_pb2 as types_pb
 from acker.v1.group_service_pb2_grpc import GroupServiceStub
+from local_tracker.spark.progress.asked import PROGRESS, Asked
 from tests.cluster.children import paused
 from tests.cluster.tracker import Tracker, lowmark
 from tests.waits import HANG_S, until
@@ -29,6 +31,7 @@ from tracker.client import (
 )
 from tracker.client.refusals import refusal_of
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
+from tracker.view.overview import Overview, Row
 
 SPEC = PipelineSpec("orders", ("price",), fronts=("clock",), open=True)
 
@@ -425,3 +428,59 @@ def test_a_name_that_could_not_be_given_back_is_when_it_is_asked_again(
             admin.delete("orders", generation, drop_open=True)
         admin.delete("orders", generation, drop_open=True)
     registered_in(groups, 0)
+
+
+def test_what_lives_in_a_group_that_does_not_answer_is_neither_complete_nor_gone(
+    groups: list[Tracker],
+) -> None:
+    """Whoever looks at all pipelines goes on to see those that were there, and hears that this is old; whoever acts on the
+    only one that answers is asked which."""
+    first, second = groups
+    registered_in(groups, 0)
+    with ExitStack() as stack, Admin(first.target, HANG_S) as admin:
+        admin.register(replace(SPEC, name="done", open=False))
+        lowmark("--target", first.target, "groups", "cordon", "0")
+        lowmark("--target", first.target, "groups", "cordon", "1", "--undo")
+        admin.move(SPEC.name, 1)
+        overview = Overview(stack.enter_context(Admin(first.target, 3.0)))
+        assert {row.name for row in overview.look(0.0)} == {"done", SPEC.name}
+        assert overview.trouble == ""
+        with NodeClient(first.target, "done", "front") as front:
+            front.join(HANG_S)
+            front.join_front("clock", "price", HANG_S)
+            front.leave_front("clock").result(HANG_S)
+        until(lambda: admin.pipeline("done").state.complete)
+        with paused(*second.servers):
+            for _ in range(2):
+                rows = {row.name: row.progress.state for row in steps_of_a_round(overview)}
+                assert rows["done"] == "complete" != rows[SPEC.name]
+                assert "group 1 does not answer" in overview.trouble
+            assert {row.name for row in overview.look(0.0)} == {"done"}, "no old values as new ones"
+            waited = lowmark("--target", first.target, "wait", "--until", "slot:1")
+            assert waited.returncode == 2 and "group 1 does not answer" in waited.stderr
+            asked = Asked(tuple(first.target.split(",")), None, 3.0)
+            with pytest.raises(UnavailableError, match=r"groups \[1\] do not answer"):
+                asked.rows(PROGRESS, {"table": "min_times"}, None)
+            assert asked.rows(PROGRESS, {"table": "min_times"}, frozenset({"done"}))
+            watching = subprocess.Popen(
+                [sys.executable, "-m", "tracker.cli", "--target", first.target, "--json", "watch"],
+                stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            assert watching.stdout is not None
+            assert [
+                row["pipeline"] for row in json.loads(watching.stdout.readline())["pipelines"]
+            ] == ["done"]
+        try:
+            found = (json.loads(line)["pipelines"] for line in watching.stdout)
+            assert any(row["pipeline"] == SPEC.name for rows in found for row in rows), (
+                "it watches on"
+            )
+        finally:
+            watching.kill()
+            watching.wait()
+
+
+def steps_of_a_round(overview: Overview) -> list[Row]:
+    """What is shown when all groups have been asked once."""
+    overview.step()
+    return overview.step()

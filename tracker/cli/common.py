@@ -38,15 +38,19 @@ MAX_NAMED_PIPELINES = 10
 """Of the pipelines that one may have meant, so many are named."""
 
 
-def pipeline_names(context: typer.Context, most: int) -> list[str]:
-    """The first pipelines of a tracker by name, up to `most`. Raises typer.BadParameter where there is none;
-    RefusedError; UnavailableError."""
+def pipeline_names(context: typer.Context, most: int) -> tuple[list[str], str]:
+    """The first pipelines of a tracker by name, up to `most`; and which groups do not answer, for people, and may have others.
+    Raises typer.BadParameter where there is none; RefusedError; UnavailableError."""
     with connect(context) as admin:
         infos = chain.from_iterable(admin.pages(most))
         names = [info.spec.name for info in islice(infos, most)]
+        silent = "; ".join(
+            f"group {group} does not answer: {why}" for group, why in admin.silent_groups.items()
+        )
     if not names:
-        raise typer.BadParameter("no pipeline is registered; see lowmark pipelines apply --help")
-    return names
+        none = "no pipeline is registered; see lowmark pipelines apply --help"
+        raise typer.BadParameter(silent or none)
+    return names, silent
 
 
 def only_pipeline(context: typer.Context, given: str | None) -> str:
@@ -54,11 +58,12 @@ def only_pipeline(context: typer.Context, given: str | None) -> str:
     none; RefusedError; UnavailableError."""
     if given or context.resilient_parsing:
         return given or ""
-    names = pipeline_names(context, MAX_NAMED_PIPELINES + 1)
-    if len(names) == 1:
+    names, silent = pipeline_names(context, MAX_NAMED_PIPELINES + 1)
+    if len(names) == 1 and not silent:
         return names[0]
     shown = ", ".join(names[:MAX_NAMED_PIPELINES])
     more = " and more" if len(names) > MAX_NAMED_PIPELINES else ""
+    more += f"; {silent}" if silent else ""
     raise typer.BadParameter(f"name one with --pipeline; there are {shown}{more}")
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
-from tracker.cli.common import connect, pipeline_names, show
+from tracker.cli.common import connect, pipeline_names, say, show
 from tracker.cli.durations import lasting
 from tracker.cli.otlp import export
 from tracker.cli.render.overview import overview_json, overview_view
@@ -67,10 +67,10 @@ def watch(
     if otlp is not None:
         return export(context, pipeline or [], otlp, interval_s or OTLP_INTERVAL_S, once)
     interval_s = interval_s or INTERVAL_S
-    names = pipeline or pipeline_names(context, 2)
+    names, silent = (pipeline, "") if pipeline else pipeline_names(context, 2)
     if pipeline and len(names) > 1:
         raise typer.BadParameter("one --pipeline, or none for all; several are for --otlp")
-    if len(names) > 1:
+    if len(names) > 1 or silent:
         return _watch_all(context, interval_s, once)
     history = WatchHistory()
     with connect(context) as admin:
@@ -108,7 +108,11 @@ def _watch_all(context: typer.Context, interval_s: float, once: bool) -> None:
     with connect(context) as admin:
         overview = Overview(admin)
         if once or Shared.of(context).as_json:
+            said = ""
             for rows in _steps(overview, interval_s):
+                if overview.trouble not in ("", said):
+                    say(overview.trouble, err=True)
+                said = overview.trouble
                 view = overview_view(rows, overview.more, len(rows))
                 show(context, overview_json(rows, overview.more), view)
                 sys.stdout.flush()
@@ -124,13 +128,14 @@ def _steps(overview: Overview, interval_s: float) -> Iterator[list[Row]]:
     while True:
         rows = overview.step()
         yield rows
-        if _are_complete(rows):
+        if _are_complete(overview, rows):
             return
         time.sleep(interval_s)
 
 
-def _are_complete(rows: list[Row]) -> bool:
-    return all(row.progress.state == "complete" for row in rows)
+def _are_complete(overview: Overview, rows: list[Row]) -> bool:
+    """Whether all are, and no group may have others."""
+    return not overview.trouble and all(row.progress.state == "complete" for row in rows)
 
 
 def _looks_at_all(overview: Overview) -> Look:
@@ -142,7 +147,8 @@ def _looks_at_all(overview: Overview) -> Look:
         most = max(1, screen.size.height - FRAME_LINES)
         if not trouble:
             rows = overview.step([row.name for row in rows[:most]])
-        return overview_view(rows, overview.more, most, trouble), _are_complete(rows)
+        shown = trouble or overview.trouble
+        return overview_view(rows, overview.more, most, shown), _are_complete(overview, rows)
 
     return again
 

@@ -98,11 +98,10 @@ class AllPipelines:
     async def _step_on(self, overview: Overview) -> None:
         loop = asyncio.get_running_loop()
         while loop.time() - self._asked_s < IDLE_S:
-            trouble = ""
             try:
                 step = partial(overview.step, list(self._shown))
                 self._rows = await loop.run_in_executor(self._asking, step)
-                self._more = overview.more
+                self._more, trouble = overview.more, overview.trouble
             except LowmarkError as error:
                 trouble = str(error)
             except Exception:

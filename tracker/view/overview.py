@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from tracker.client import Admin, LowmarkError, PipelineInfo
+from tracker.client import Admin, LowmarkError, PipelineInfo, RefusedError, UnavailableError
 from tracker.core.insight.freshness import NONE_MS
-from tracker.core.model import TimeKind
+from tracker.core.model import RefusalCode, TimeKind
 from tracker.core.model.slots import FOREVER
 from tracker.view.model import lag_slots
 from tracker.view.pipelines import WatchHistory
@@ -138,6 +138,16 @@ class Overview:
         self._pages: Iterator[list[PipelineInfo]] | None = None
         self._round = 0
         self._more = self._found = 0
+        self._silent: dict[int, str] = {}
+        """By number the groups that have not answered in the last round, and why."""
+
+    @property
+    def trouble(self) -> str:
+        """Why not all of this is known now, for people: groups do not answer. Empty where all do."""
+        return "; ".join(
+            f"group {group} does not answer, what is shown of its pipelines is old, and some may be left out: {why}"
+            for group, why in self._silent.items()
+        )
 
     @property
     def more(self) -> int:
@@ -155,15 +165,21 @@ class Overview:
         return self._rows()
 
     def look(self, explain_s: float) -> list[Row]:
-        """As `step`, of which each pipeline is asked for anew, and reasons for as many seconds as are given. Raises
-        RefusedError, UnavailableError."""
+        """As `step`, of which each pipeline is asked for anew, and reasons for as many seconds as are given; of those alone that
+        have answered. Raises RefusedError, UnavailableError."""
         while not self._next_page():
             pass
         self._explain(self._clock() + explain_s, moving=True)
-        return self._rows()
+        return self._rows(self._answering())
 
-    def _rows(self) -> list[Row]:
-        return sorted((kept.row() for kept in self._kept.values()), key=_worst_first)
+    def _rows(self, kept: Iterable[_Kept] | None = None) -> list[Row]:
+        """kept: of these; of all, if not given."""
+        of = self._kept.values() if kept is None else kept
+        return sorted((each.row() for each in of), key=_worst_first)
+
+    def _answering(self) -> list[_Kept]:
+        """The pipelines whose groups have answered in the last round."""
+        return [kept for kept in self._kept.values() if kept.info.group not in self._silent]
 
     def _all_pages(self) -> Iterator[list[PipelineInfo]]:
         """Pages of what is to be known: named pipelines are a page each."""
@@ -194,9 +210,16 @@ class Overview:
         return False
 
     def _end_round(self) -> None:
-        """Whoever was not found in a whole round is not there any more, or not for us to see."""
-        self._kept = {n: kept for n, kept in self._kept.items() if kept.round == self._round}
-        self._more = self._found - len(self._kept)
+        """Whoever was not found in a whole round is not there any more, or not for us to see; unless its group does not
+        answer."""
+        self._silent = {} if self._names else dict(self._admin.silent_groups)
+        answered = sum(kept.round == self._round for kept in self._kept.values())
+        self._more = self._found - answered
+        self._kept = {
+            name: kept
+            for name, kept in self._kept.items()
+            if kept.round == self._round or kept.info.group in self._silent
+        }
         self._pages = None
         self._round += 1
 
@@ -205,14 +228,24 @@ class Overview:
         now_s = self._clock()
         asked = [
             (not stands, kept.explained_s, kept)
-            for kept in self._kept.values()
+            for kept in self._answering()
             if (stands := kept.stands(now_s)) or (moving and not kept.info.state.complete)
         ]
         turns = [kept for _, _, kept in sorted(asked, key=itemgetter(0, 1))[:MAX_EXPLAINED]]
         for kept in self._in_time(turns, end_s):
-            explanation = self._admin.explain(
-                kept.info.spec.name, max_cells=0, shard_timeout_s=STEP_S
-            )
+            try:
+                explanation = self._admin.explain(
+                    kept.info.spec.name, max_cells=0, shard_timeout_s=STEP_S
+                )
+            except UnavailableError:
+                kept.explained_s = (
+                    now_s  # others get their turn; whether its group answers the next round tells
+                )
+                continue
+            except RefusedError as error:
+                if error.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:
+                    raise
+                continue  # it was deleted since it was listed
             kept.explained(progress_of(kept.info, explanation), self._clock())
 
     def _chart(self, shown: Sequence[str], end_s: float) -> None:
@@ -221,6 +254,7 @@ class Overview:
             kept
             for kept in map(self._kept.get, shown)
             if kept
+            and kept.info.group not in self._silent
             and now_s - kept.charted_s > CHART_AGES_S
             and kept.info.spec.time is not TimeKind.NUMBER
         ]

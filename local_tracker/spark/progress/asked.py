@@ -115,8 +115,14 @@ def _rows(table: Table, admin: Admin, pipeline: str | None, named: frozenset[str
     if pipeline is not None:
         return table.rows(admin, [pipeline])
     if named is None:
-        return table.rows(admin, ())
-    found: Rows = []
+        found = table.rows(admin, ())
+        if admin.silent_groups:
+            raise UnavailableError(
+                f"table of all pipelines: groups {sorted(admin.silent_groups)} do not answer, whose pipelines would be left out "
+                f"({'; '.join(admin.silent_groups.values())}); name a pipeline, or filter by one"
+            )
+        return found
+    found = []
     for name in sorted(named):
         try:
             found += table.rows(admin, [name])
