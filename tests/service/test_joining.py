@@ -23,7 +23,7 @@ from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark
 from tracker.service.cluster.peer_link import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
-from tracker.store import GONE, StoreError, open_leases, open_store
+from tracker.store import GONE, StoreError, StoreUnavailable, open_leases, open_store
 
 CONFIG = ProcessConfig(rescale_margin_ms=0)
 SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("f",))
@@ -139,6 +139,27 @@ async def test_one_that_has_lost_its_store_cannot_join_from_the_same_address() -
     with pytest.raises(CannotJoin, match=f"shard 1 is reached at {two}, and its store is not"):
         await owned_by(config)
     await server.stop()
+
+
+async def test_a_shard_that_comes_back_while_its_store_is_away_waits_for_it(tmp_path: Path) -> None:
+    """Its store is no other one's, and is not gone."""
+    redis = RedisServer(tmp_path / "redis").start()
+    one, two = addresses(2)
+    server = first(one)
+    await server.start()
+    config = joining(two, one, f"redis://{redis.host}:{redis.port}")
+    newcomer = await serving(config, await owned_by(config))
+    await until_async(lambda: counts(server, newcomer))
+    await newcomer.kill()
+    redis.kill()
+    with pytest.raises(StoreUnavailable):  # by which its process tries again
+        await owned_by(config)
+    redis.start()
+    owned = await owned_by(config)
+    assert owned.shard == 1
+    owned.store.close()
+    await server.stop()
+    redis.discard()
 
 
 async def test_a_store_of_another_tracker_is_not_taken(tmp_path: Path) -> None:

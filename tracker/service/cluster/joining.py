@@ -30,7 +30,7 @@ from tracker.service.cluster.waits import Wait
 from tracker.service.config import ServerConfig
 from tracker.service.failpoints import failpoint
 from tracker.service.tasks import unless
-from tracker.store import Held, Lease, StoreError, open_leases, open_store
+from tracker.store import Held, Lease, StoreError, check_store, open_leases, open_store
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.storage import snapshot_from_bytes
 
@@ -110,6 +110,8 @@ class Newcomer:
         """This address is a shard's: that is waited for, if its store is here."""
         lease = await asyncio.to_thread(self._lease, shard)
         if lease is None or not lease.epoch:
+            # Raises StoreUnavailable where it may well be here, and nobody can look now.
+            await asyncio.to_thread(check_store, self._config.store)
             raise CannotJoin(
                 f"shard {shard} is reached at {self._address}, and its store is not here; start its "
                 "process with its own store, or join with another address (--listen, --address)"
