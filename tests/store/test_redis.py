@@ -352,6 +352,37 @@ def test_a_log_with_a_hole_is_refused(start: Start) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("noticed", ["by its owner", "at the next start"])
+def test_a_log_that_a_server_has_thrown_out_is_a_loss_that_can_be_accepted(
+    start: Start, noticed: str
+) -> None:
+    """Somebody has let it evict keys, and it took the largest one."""
+    server = start()
+    store = open_store(server.url, 0)
+    epoch = store.acquire("a")
+    store.commit(epoch, [(n, b"%d" % n) for n in range(1, 10)])
+    store.write_snapshot(epoch, 4, b"four")
+    assert store.accept_loss() == "", "nothing is missing"
+    assert len(list(store.load(epoch).records)) == 5
+    with server.client() as client:
+        client.delete("lowmark:{default:0}:log")
+    if noticed == "by its owner":
+        with pytest.raises(LogShortened, match="ends at record 4, and record 9 was committed"):
+            store.commit(epoch, [(10, b"10")])
+    else:
+        with pytest.raises(StoreError, match=r"holds 0 records.*5 to 9.*accept-loss"):
+            store.load(store.acquire("a"))
+    after = open_store(server.url, 0)
+    assert ("record 9" if noticed == "by its owner" else "the 5 records") in after.accept_loss()
+    epoch = after.acquire("next")
+    stored = after.load(epoch)
+    assert (stored.snapshot, list(stored.records)) == ((4, b"four"), [])
+    after.commit(epoch, [(5, b"another")])
+    assert list(after.load(epoch).records) == [(5, b"another")]
+    for each in (store, after):
+        each.close()
+
+
 def test_a_server_without_room_loses_nothing_and_goes_on_when_there_is_room(start: Start) -> None:
     server = start()
     store = open_store(server.url, 0)

@@ -134,9 +134,10 @@ class RedisStore:
             base, last = (int(value or 0) for value in range_)
             kept = server.llen(self._log)
             if kept != last - base:
+                accept = "" if kept else ", or accept the loss with: lowmark store accept-loss"
                 raise StoreError(
                     f"{self._where} is damaged: it holds {kept} records and should hold {base + 1} "
-                    f"to {last}; restore it from a backup"
+                    f"to {last}; restore it from a backup{accept}"
                 )
             return Stored(self._snapshot(), self._records(base, last), _format_number(found))
 
@@ -237,7 +238,9 @@ class RedisStore:
             )
 
     def accept_loss(self) -> str:
-        return str(self._run(scripts.MISSING, [self._meta], [""])[0].decode())
+        missing, gone = self._run(scripts.ACCEPT, [self._meta, self._log], [])
+        lost = f"{self._where}: the {int(gone)} records after its snapshot are gone"
+        return str(missing.decode()) or (lost if int(gone) else "")
 
     def close(self) -> None:
         try:

@@ -170,13 +170,27 @@ if position > number('last') then redis.call('HSET', meta, 'last', ARGV[2]) end
     + _RAISE_FORMAT
 )
 
-# ARGV: what is missing; empty: nothing any more. Answers OK and what was missing before.
+# ARGV: what is missing. Answers OK.
 MISSING = (
     _META
     + _FORMAT
     + """
-local before = get('missing') or ''
 redis.call('HSET', meta, 'format', tostring(format), 'missing', ARGV[1])
-return {'OK', before}
+return {'OK'}
+"""
+)
+
+# KEYS: meta, log. What is missing is given up; a log that is gone as a whole, too. Answers OK, what was missing, and how many
+# records were in the log that is gone.
+ACCEPT = (
+    _META
+    + _FORMAT
+    + """
+local before, gone = get('missing') or '', number('last') - number('base')
+if redis.call('LLEN', KEYS[2]) > 0 then gone = 0 end
+redis.call('HSET', meta, 'format', tostring(format), 'missing', '',
+  'last', string.format('%.0f', number('last') - gone))
+if gone > 0 then redis.call('HSET', meta, 'commit', '') end
+return {'OK', before, string.format('%.0f', gone)}
 """
 )
