@@ -16,7 +16,7 @@ from tracker.service.log_length import (
     LogLength,
 )
 from tracker.service.server import TrackerServer
-from tracker.store import MemoryStore
+from tracker.store import MemoryStore, StoreUnavailable
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,34 @@ def test_pipelines_that_are_deleted_one_after_the_other_go_with_one_snapshot() -
     assert length.is_due(100.0 + SNAPSHOT_AFTER_DELETION_S)
     length.begin()
     assert not length.is_due(1_000.0)
+
+
+class FullOnce(MemoryStore):
+    """Has no room for a snapshot, once it is told so, and then it has."""
+
+    is_full, refused = False, 0
+
+    def write_snapshot(self, epoch: int, position: int, snapshot: bytes, level: int = 1) -> None:
+        if self.is_full:
+            self.is_full, self.refused = False, self.refused + 1
+            raise StoreUnavailable("no space left")
+        super().write_snapshot(epoch, position, snapshot, level)
+
+
+async def test_a_deleted_pipeline_goes_also_where_there_was_no_room_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing else may ever be due in a process that rests."""
+    for module in (engine, log_length):
+        monkeypatch.setattr(module, "SNAPSHOT_AFTER_DELETION_S", 0.01)
+    store = FullOnce()
+    async with serving(config(), store) as served:
+        stats, store.is_full = served.server.engine.stats, True
+        before = stats.snapshots
+        request = pipeline_pb.DeletePipelineRequest(pipeline="p", drop_open=True)
+        await served.pipelines.DeletePipeline(request, timeout=HANG_S)
+        await until_async(lambda: stats.snapshots > before)
+        assert (store.refused, stats.store_failures["snapshot"]) == (1, 1)
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -523,6 +523,7 @@ class Engine:
 
     async def write_snapshot(self) -> None:
         """Writes a snapshot, and lets the store drop the records that it stands for; or goes on without."""
+        is_wanted = self._log_length.is_wanted
         try:
             await self._write_snapshot()
         except (Fenced, LogShortened, StoreDamaged):
@@ -530,6 +531,8 @@ class Engine:
         except StoreError as error:
             self.stats.store_failures["snapshot"] += 1
             log.error("snapshot_failed", reason=str(error))
+            if is_wanted:  # else another one is due when the log has grown again
+                self._want_snapshot()
 
     async def _write_snapshot(self) -> None:
         """Raises StoreError."""

@@ -35,6 +35,11 @@ class LogLength:
         """A pipeline was deleted, of which the snapshot holds much that is gone."""
         self._wanted_s = min(self._wanted_s, now_s + SNAPSHOT_AFTER_DELETION_S)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a pipeline was deleted since a snapshot was begun."""
+        return self._wanted_s < math.inf
+
     def is_due(self, now_s: float) -> bool:
         """Whether a snapshot is due. now_s: of any monotonic clock."""
         is_small = self._bytes >= 2 * self._snapshot_bytes
