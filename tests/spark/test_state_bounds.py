@@ -232,6 +232,44 @@ def test_a_batch_that_is_told_behind_a_change_of_windows_waits_for_those_that_it
     assert isinstance(bound_ms, int) and bound_ms >= 3_600_000
 
 
+@pytest.mark.parametrize("sees", [True, False])
+def test_what_several_watermarks_did_not_tell_one_that_is_left_of_them_does_not(
+    checkpoint: Checkpoint, sees: bool
+) -> None:
+    """A stream that was far ahead has lost its watermark in a restart; its rows are in state until one of 100 s, say."""
+    record = StateRecord(checkpoint.log)
+    record.begun(record.read(), joined(), None)
+    entries, _ = Entries({}).after({1: 10}, LogBounds(joined(), checkpoint.log).told(0))
+    one = StatePlan(StateKind.BOUNDED, ONE, waits=WITHIN)
+    record.begun(record.read(), one, None)
+    checkpoint.commit(1, 20_000, 60_000)
+    checkpoint.commit(2, 60_000, 90_000)
+    checkpoint.commit(3, 90_000, 90_000)
+    bounds = LogBounds(one, checkpoint.log, Asked() if sees else None, 0, is_unknown=True)
+    for batch in (1, 2, 3):
+        entries, _ = entries.after({1: 20 + batch}, bounds.told(batch))
+    assert entries.lowest() == {1: 10}, "though 90 s are beyond what it says of batch 1"
+    checkpoint.commit(4, 90_000, 90_000)
+    empty = LogBounds(one, checkpoint.log, Asked(is_empty=True), 3, is_unknown=True)
+    assert not entries.after({1: 30}, empty.told(4))[0].lowest()
+    # A user says it of all that is in state.
+    given = LogBounds(StatePlan.given(HeldFor(80_000, 11_000)), checkpoint.log, None, 3, True)
+    assert given.told(4).earlier_ms is not None
+
+
+def test_what_was_not_known_is_out_by_the_longest_of_a_query_s_plans(
+    checkpoint: Checkpoint,
+) -> None:
+    """Until all streams have come, a watermark says nothing; by then its delay may be another one."""
+    record = StateRecord(checkpoint.log)
+    longer, shorter = (StatePlan.given(HeldFor(delay_ms, 10_000)) for delay_ms in (60_000, 5_000))
+    record.begun(record.read(), longer, None)
+    record.begun(record.read(), shorter, None)
+    checkpoint.commit(1, 0, 20_000)
+    earlier_ms = LogBounds(shorter, checkpoint.log).told(1).earlier_ms
+    assert isinstance(earlier_ms, int) and earlier_ms >= 20_000 + 60_000 + 10_000
+
+
 def test_session_windows_are_over_when_none_is_left_that_begins_by_then(
     checkpoint: Checkpoint,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -318,6 +319,7 @@ def test_a_query_whose_segment_is_complete_comes_to_rest_and_its_reader_does(
     until(lambda: again.rest is not None)
     assert again.close()
     logs = Logs(tmp_path / "reader")
+    (logs.checkpoint / "metadata").write_text(json.dumps({"id": "reader"}))
     logs.windowed(0, [empty], at_ms=0, next_ms=0, written=0)
     at = world.running.target, world.name, "reports", str(logs.checkpoint)
     reader = AttachedQuery(*at, reads="report").start()

@@ -10,6 +10,7 @@ from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS, by_clock
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.recorded import StateRecord
 from local_tracker.spark.state.rules import (
+    LONGEST_MS,
     POLICY,
     US_PER_MS,
     StateKind,
@@ -115,7 +116,7 @@ class LogBounds:
             told = replace(told, bound_ms=self._by_clock(batch, plan))
         if not self._recorded.unseen or told.is_empty:
             return told
-        return replace(told, is_empty=self._running is not None and self._running.is_empty(batch))
+        return replace(told, is_empty=self._is_empty(batch))
 
     def _may_be_unseen(self, batch: int, marks: Watermarks, plan: StatePlan) -> bool:
         """Whether Spark may have found a batch in its sink and not evaluated it again, so that its rows are in the state
@@ -138,8 +139,7 @@ class LogBounds:
 
     def _by_plan(self, batch: int, marks: Watermarks, plan: StatePlan) -> Told:
         if plan.kind is StateKind.USER:  # its code alone knows, until nothing is left
-            is_empty = self._running is not None and self._running.is_empty(batch)
-            return Told(marks.at_ms, UNKNOWN, is_empty=is_empty)
+            return Told(marks.at_ms, UNKNOWN, is_empty=self._is_empty(batch))
         absorbed_ms = plan.absorbed_ms(marks.next_ms)
         if absorbed_ms is not None and self._recorded.has_changed_since(batch):
             absorbed_ms = max(absorbed_ms, self._recorded.out_ms(marks.next_ms))
@@ -147,19 +147,37 @@ class LogBounds:
             if absorbed_ms is None:
                 return Told(marks.at_ms, UNKNOWN)
             bound_ms = plan.bound_ms(absorbed_ms)
-            return Told(marks.at_ms, bound_ms, bound_ms)
-        if self._running is not None and self._running.is_empty(batch):
+            if not self._tells_of_before(plan):
+                is_empty = self._is_unknown and self._is_empty(batch)
+                return Told(marks.at_ms, bound_ms, is_empty=is_empty)
+            return Told(marks.at_ms, bound_ms, max(bound_ms, self._out_ms(marks)))
+        if self._is_empty(batch):
             return Told(marks.at_ms, UNKNOWN, is_empty=True)
         if plan.kind is StateKind.SESSION:
-            return self._of_sessions(batch, plan, marks.at_ms, absorbed_ms)
+            return self._of_sessions(batch, plan, marks, absorbed_ms)
         absorbed_ms = self._absorbed_ms(batch, plan)
         return Told(marks.at_ms, UNKNOWN if absorbed_ms is None else plan.bound_ms(absorbed_ms))
 
+    def _tells_of_before(self, plan: StatePlan) -> bool:
+        """Whether what the watermark says now is so of all that was absorbed before, by another plan, and not known then:
+        a user says it of all."""
+        return plan.held_for is not None or self._recorded.one_has_told
+
+    def _out_ms(self, marks: Watermarks) -> int:
+        """The least that it says then: the plans of before may have kept rows for longer."""
+        plans = self._recorded.plans
+        return self._recorded.out_ms(marks.next_ms) if len(plans) > 1 else -LONGEST_MS
+
+    def _is_empty(self, batch: int) -> bool:
+        return self._running is not None and self._running.is_empty(batch)
+
     def _of_sessions(
-        self, batch: int, plan: StatePlan, at_ms: int, absorbed_ms: int | None
+        self, batch: int, plan: StatePlan, marks: Watermarks, absorbed_ms: int | None
     ) -> Told:
         """Sessions are over when none is left that begins by the latest event time absorbed."""
-        earlier = None if absorbed_ms is None else Rows(absorbed_ms)
+        at_ms, earlier = marks.at_ms, None
+        if absorbed_ms is not None and self._tells_of_before(plan):
+            earlier = Rows(max(absorbed_ms, self._out_ms(marks)))
         if absorbed_ms is None:
             absorbed_ms = self._absorbed_ms(batch, plan)
         bound = UNKNOWN if absorbed_ms is None else Rows(absorbed_ms)

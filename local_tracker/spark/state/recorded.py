@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from local_tracker.spark.query.logs import CheckpointLog
-from local_tracker.spark.state.rules import US_PER_MS, Later, StatePlan, Window
+from local_tracker.spark.state.rules import US_PER_MS, Later, StatePlan, Watermark, Window
 from tracker.errors import Code, FilesError
 
 _KEPT = 1_000
@@ -60,6 +60,11 @@ class Recorded:
     def has_changed_since(self, batch: int) -> bool:
         """Whether the query has got another plan behind a batch."""
         return len(self.plans) > 1 and self.plans[-1].from_batch > batch
+
+    @property
+    def one_has_told(self) -> bool:
+        """Whether no plan of before had several watermarks, of which what one says is not said of all rows."""
+        return all(plan.text.count(f"{Watermark.__name__}(") < 2 for plan in self.plans[:-1])
 
     def out_ms(self, next_watermark_ms: int) -> int:
         """As `StatePlan.bound_ms`, of what was absorbed under one of the plans and may be out by a later one,
