@@ -28,7 +28,7 @@ from tracker.core.log import (
     ShardReport,
 )
 from tracker.core.log.losses import LossHeard, LossReport
-from tracker.core.log.steps import ShardJoined, ShardLeaving, ShardLeft
+from tracker.core.log.steps import ShardJoined, ShardLeaving, ShardLeft, SlotBounds
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.levels import LOSSES
 from tracker.core.model.slots import FOREVER
@@ -508,6 +508,116 @@ def test_the_leader_is_lost_when_only_some_have_heard_how_all_go_on() -> None:
     cluster.held.clear()
     declare(cluster, 0)
     assert {p.generation for p in cluster.pipelines()} == {2_000_001}
+    finish_anew(cluster, 4)
+
+
+def test_another_is_lost_before_a_front_has_joined_again() -> None:
+    """The one that was lost before has announced nothing in this generation."""
+    running = Running(4, lost=3)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    lose(cluster, 3)
+    declare(cluster, 3)
+    lose(cluster, 2)
+    (known,) = declare(cluster, 2).pipelines
+    assert known.bound == 4
+    finish_anew(cluster, 4)
+
+
+@pytest.mark.parametrize("lost", [(0, 1), (0, 3), (1, 2), (2, 3)])
+def test_two_are_lost_at_once(lost: tuple[int, int]) -> None:
+    running = Running(4, lost=3)
+    running.create(0, 1, 2, 3)
+    lose(running.cluster, *lost)
+    declare(running.cluster, *lost)
+    finish_anew(running.cluster, 4)
+
+
+@pytest.mark.parametrize("crash", range(1, 4))
+def test_one_that_is_left_is_lost_and_another_one_has_not_heard_what_it_knew(crash: int) -> None:
+    """How all go on waits there for the rest of that log, which nobody sends any more; the next declaration stands behind it."""
+    running = Running(4, lost=3)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    lose(cluster, 3)
+    cluster.held = {(1, 2)}
+    cluster.handle(0, DeclareLost("asked", (3,), True, 1_000))
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert [p.membership.loss is None for p in cluster.processes.values()] == [True, True, False]
+    lose(cluster, 1)
+    cluster.held.clear()
+    cluster.crash_at(2, crash)
+    declare(cluster, 1)
+    assert cluster.has_crashed
+    assert {p.generation for p in cluster.pipelines()} == {2_000_001}
+    finish_anew(cluster, 4)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_what_one_had_logged_before_all_went_on_counts_for_nothing_when_it_comes_late(
+    snapshot: bool,
+) -> None:
+    """Another one is lost, and who waited for that goes on without it: steps by which shards had come and gone, say."""
+    cluster = Cluster(5, config=ProcessConfig(rescale_margin_ms=40))
+    running = Running(5, lost=3, cluster=cluster)
+    running.create(0, 1, 2, 3)
+    cluster.held = {(1, 2)}
+    cluster.handle(0, RescaleShards("rescales", 4, False, (4,)))
+    cluster.settle()
+    lose(cluster, 3)
+    cluster.handle(0, DeclareLost("asked", (3,), True, 1_000))
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert cluster.answers("asked") and cluster.processes[2].membership.loss is not None
+    lose(cluster, 4)
+    cluster.handle(0, DeclareLost("again", (4,), True, 1_000))
+    cluster.settle()
+    assert cluster.processes[2].membership.is_lost(4)
+    if snapshot:
+        cluster.take_snapshot(2)
+        cluster.restart(2)
+    cluster.reconnect()
+    cluster.pass_time(1_000)
+    assert cluster.answers("again")
+    assert len({process.routing for process in cluster.processes.values()}) == 1
+    finish_anew(cluster, 4)
+
+
+@pytest.mark.parametrize("crash", range(1, 5))
+def test_the_leader_is_lost_when_others_have_gone_on(crash: int) -> None:
+    """One has not heard how, and takes what they have logged since for nothing: it is of a generation that is over by the next
+    declaration, nodes are at home by a table that it never hears of, and pipelines are in what the others know."""
+    running = Running(5, lost=3)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    lose(cluster, 3)
+    cluster.handle(0, DeclareLost("asked", (3,), True, 1_000))
+    cluster.settle(lambda: bool(cluster.logged(LossHeard)))
+    cluster.held = {(0, 2)}
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert [p.membership.loss is None for p in cluster.processes.values()] == [
+        True, True, False, True,
+    ]  # fmt: skip
+    new = next(n for n in map("r{}".format, count()) if cluster.routing.registrar(n) == 1)
+    cluster.handle(1, RegisterPipeline("registers", replace(SPEC, name=new)))
+    for home in (1, 4):
+        node = cluster.node(SPEC, at_home(cluster, home, "node"))
+        node.begin(created=[(0, slot, slot + 1) for slot in range(10, 20)])
+    cluster.handle(0, RescaleShards("rescales", 3, False, (4,)))
+    cluster.settle()
+    assert cluster.logged(SlotBounds)
+    lose(cluster, 0)
+    cluster.held.clear()
+    cluster.crash_at(2, crash)
+    cluster.handle(1, DeclareLost("again", (0,), True, 1_000))
+    cluster.settle()
+    cluster.pass_time(2_000)
+    assert cluster.answers("again") and cluster.has_crashed
+    assert {p.generation for p in cluster.pipelines()} == {2_000_001}
+    assert [inside.pipelines(p).keys() for p in cluster.processes.values()] == [{"p", new}] * 3
+    assert not any(inside.pipelines(p).registering for p in cluster.processes.values())
     finish_anew(cluster, 4)
 
 

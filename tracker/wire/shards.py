@@ -153,6 +153,7 @@ def _loss_to_pb(loss: Loss) -> pb.Loss:
         number=loss.number,
         pipelines=map(_KNOWN.to_pb, loss.pipelines),
         placed=map(PLACEMENT.to_pb, loss.placed.values()),
+        heard_before=sorted(loss.heard_before),
     )
     for home, (number, shards) in loss.heard.items():
         message.heard.add(home=home, number=number, shards=_SHARDS_KNOWN.to_pb(shards))
@@ -170,6 +171,7 @@ def _loss_from_pb(message: pb.Loss) -> Loss:
         [*map(_KNOWN.from_pb, message.pipelines)],
         {each.pipeline: each.generation for each in message.ended},
         {each.pipeline: PLACEMENT.from_pb(each) for each in message.placed},
+        frozenset(message.heard_before),
     )
 
 

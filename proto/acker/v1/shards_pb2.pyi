@@ -1202,6 +1202,7 @@ class Loss(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
+    HEARD_BEFORE_FIELD_NUMBER: _builtins.int
     leader: _builtins.int
     """The home that has logged it."""
     number: _builtins.int
@@ -1226,6 +1227,10 @@ class Loss(_message.Message):
     def placed(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Placement]:
         """And, of the directory, of where names belong."""
 
+    @_builtins.property
+    def heard_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Shards that had logged what they know by a declaration whose place this one takes."""
+
     def __init__(
         self,
         *,
@@ -1236,10 +1241,11 @@ class Loss(_message.Message):
         pipelines: _abc.Iterable[Global___PipelineKnown] | None = ...,
         ended: _abc.Iterable[Global___EndedGeneration] | None = ...,
         placed: _abc.Iterable[_types_pb2.Placement] | None = ...,
+        heard_before: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "ended", b"ended", "heard", b"heard", "leader", b"leader", "number", b"number", "pipelines", b"pipelines", "placed", b"placed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "ended", b"ended", "heard", b"heard", "heard_before", b"heard_before", "leader", b"leader", "number", b"number", "pipelines", b"pipelines", "placed", b"placed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

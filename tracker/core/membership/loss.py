@@ -32,6 +32,8 @@ class Loss:
     ended: dict[str, int] = field(default_factory=dict)
     placed: dict[str, Placement] = field(default_factory=dict)
     """By name the newest placement that any knows."""
+    heard_before: frozenset[int] = frozenset()
+    """Homes that had logged what they know by a declaration whose place this one takes: they may have gone on by that."""
 
     @property
     def lost(self) -> tuple[int, ...]:
@@ -46,6 +48,10 @@ class Loss:
             ended=dict(self.ended),
             placed=dict(self.placed),
         )
+
+    def has_gone_on(self, home: int) -> bool:
+        """Whether a home may go on by an earlier declaration, as its log comes here, and has not heard of this one."""
+        return home in self.heard_before and home not in self.heard
 
     def hear(self, entry: LossHeard, home: int, number: int) -> None:
         """Takes an entry that is of this declaration."""

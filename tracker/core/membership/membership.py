@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from tracker.core.log import losses, steps
+from tracker.core.log import GroupKnown, KeyDropped, PipelinesOver, Placed, Told, losses, steps
 from tracker.core.membership.loss import Loss
 from tracker.core.model.levels import LOSSES, OLDEST_LEVEL
 from tracker.core.model.routing import RoutingTable
+
+_NOT_OF_A_GENERATION = PipelinesOver | KeyDropped | Placed | GroupKnown
+"""Entries that count also where those that went on are passed over."""
 
 
 @dataclass(slots=True)
@@ -84,6 +87,8 @@ class Membership:
 
     def apply(self, entry: steps.MembershipStep, home: int, number: int) -> None:
         """Takes entry `number` of a home's log."""
+        if self.passes_over(entry, home, number):
+            return
         match entry:
             case steps.ShardJoining():
                 self.joining[entry.shard] = (entry.address, number)
@@ -144,7 +149,9 @@ class Membership:
                 self.level = max(self.level, LOSSES)
                 known = self.lost if self.loss is None else self.loss.lost
                 if not {*entry.lost} <= {*known}:
-                    self.loss = Loss(entry, home, number)
+                    before = self.loss
+                    heard = before.heard_before | before.heard.keys() if before else frozenset()
+                    self.loss = Loss(entry, home, number, heard_before=frozenset(heard))
             case losses.LossHeard():
                 if self.loss is not None and self.loss.lost == entry.lost:
                     self.loss.hear(entry, home, number)
@@ -173,7 +180,7 @@ class Membership:
         self.joining, self.next_shard = {}, left.next_shard
         self.table, self.previous, self.asked, self.highest = left.table, None, None, {}
         # Nothing of the generations before counts: there is nothing to adopt or to hand over.
-        self.adopted = {left.table.version: dict.fromkeys(left.members, 0)}
+        self.adopted = {left.table.version: dict.fromkeys(left.members, 0) | dict(left.heard)}
         self.done = {left.table.version: set(left.members)}
         self.leaving, self.loss = None, None
         self.sequencer, self.moves, self.begun = home, left.move, left.move
@@ -198,6 +205,21 @@ class Membership:
     def is_lost(self, shard: int) -> bool:
         """Whether nothing of a shard is taken any more, since it was declared lost."""
         return shard in self.lost or (self.loss is not None and shard in self.loss.lost)
+
+    def passes_over(self, entry: Told, home: int, number: int) -> bool:
+        """Whether entry `number` of a home's log counts for nothing here. By how all go on without others, it is one of before that
+        comes late. Or its home has logged it when it went on, by what the log of one has that is lost by now, too; then what it
+        changes is in what the home logs next of what it knows."""
+        if isinstance(entry, losses.LossStep | _NOT_OF_A_GENERATION):
+            return False
+        if number <= self.adopted_at.get(home, 0):
+            return True
+        loss = self.loss
+        return loss is not None and self._has_gone_on(loss, home)
+
+    @staticmethod
+    def _has_gone_on(loss: Loss, home: int) -> bool:
+        return loss.has_gone_on(home) or (home in loss.heard and home != loss.leader)
 
     def settles(self, entry: losses.ShardLost) -> bool:
         """Whether an entry ends the declaration that is under way, or is a part of what does: else another declaration

@@ -56,9 +56,9 @@ def _bound(pipeline: Pipeline, lost: set[int], is_counted: bool) -> int | None:
     # No front that it waits for was here: nobody has announced more than where the generation began.
     if pipeline.restart is None:
         return pipeline.spec.start_slot
-    views = [pipeline.combiner.views.get(shard) for shard in lost]
-    begun = [LOWEST_SLOT if v is None else _heard(v, pipeline.graph.size) for v in views]
-    return max(begun) if LOWEST_SLOT not in begun else None
+    views = pipeline.combiner.views
+    begun = [_heard(views[shard], pipeline.graph.size) for shard in lost & views.keys()]
+    return max(begun, default=LOWEST_SLOT) if LOWEST_SLOT not in begun else None
 
 
 def _promised(pipeline: Pipeline) -> Iterator[int]:

@@ -138,6 +138,8 @@ class LogApplier:
                 self._apply_own(record.number, record.entry, now_ns)
             case ReceivedEntries():
                 for number, entry in numbered(record.first, record.entries):
+                    if self._shards.membership.passes_over(entry, record.shard, number):
+                        continue
                     if isinstance(entry, MembershipStep):
                         self._rescaling.apply_step(entry, record.shard, number, now_ns)
                     elif isinstance(entry, TickRun):

@@ -141,9 +141,14 @@ class EntryJudge:
         self._check_sender(entry)
         if not self.knows(entry):
             return False
-        self._check(entry)
+        if not self.passes_over(entry):
+            self._check(entry)
         self.note(entry)
         return True
+
+    def passes_over(self, entry: Told) -> bool:
+        """Whether an entry that is taken changes nothing here."""
+        return self._known.passes_over(entry, self._sender, self._due)
 
     def knows(self, entry: Told) -> bool:
         """Whether what the entry names is known: its pipelines and their segments, the homes, that the sender has joined, and
@@ -155,7 +160,9 @@ class EntryJudge:
             return False
         if self._loses:
             # What only the log of a lost shard has does not come any more, and need not.
-            return self._sender not in self._known.joining and not self._goes_on(entry)
+            if self._goes_on(entry) and not self._declares_more:
+                return False
+            return self._sender not in self._known.joining
         return (
             level_of(entry) <= self._known.level
             and not (isinstance(entry, steps.MoveReady) and entry.number > self._known.moved)
@@ -194,7 +201,8 @@ class EntryJudge:
         )
 
     def _is_left(self, entry: losses.LossDeclared | losses.ShardLost) -> bool:
-        """Whether this shard is one of those that go on, and has all that they had logged by then."""
+        """Whether this shard is one of those that go on, and has all that they had logged by then. One of them may be lost by now,
+        and send the rest no more: where the sender has declared others lost since, all begin anew once more."""
         own, known = self._shards.own, self._known
         if own in entry.lost:
             return False
@@ -203,9 +211,14 @@ class EntryJudge:
         if not known.settles(entry):
             return True  # another declaration has taken its place, and this is nothing
         return own in entry.shards.members and all(
-            home in (own, self._sender) or self._has(home, number)
+            self._declares_more or home in (own, self._sender) or self._has(home, number)
             for home, number in entry.shards.heard
         )
+
+    @property
+    def _declares_more(self) -> bool:
+        """Whether the sender has declared others lost behind this entry. What it waits for here may be in their logs alone."""
+        return self._links[self._sender].declares > self._due
 
     def _has(self, home: int, number: int) -> bool:
         link = self._links.get(home)
@@ -238,7 +251,9 @@ class EntryJudge:
 
     def note(self, entry: Told) -> None:
         """The entry is taken: those after it are judged by what it changes."""
-        if isinstance(entry, PipelineRegistered):
+        if self.passes_over(entry):
+            pass
+        elif isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, (0, entry.spec))
         elif isinstance(entry, PipelineChanged):
             # One that is over is not known by it, nor the next of its name.

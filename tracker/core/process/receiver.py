@@ -102,7 +102,10 @@ class Receiver:
             if not judge.knows(entry):
                 told, awaits = told[:index], True
                 break
+            is_passed_over = judge.passes_over(entry)
             judge.note(entry)
+            if is_passed_over:
+                continue
             if isinstance(entry, PipelineRegistered) and entry.spec.name not in self._pipelines:
                 # Of several registrations of one name, the first one counts.
                 self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
