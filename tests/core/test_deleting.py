@@ -12,6 +12,7 @@ from tracker.core.admission import registrar
 from tracker.core.log import (
     DeletePipeline,
     JoinNode,
+    JoinShard,
     PipelineChanged,
     PipelineEnded,
     PipelinesOver,
@@ -294,3 +295,33 @@ def test_a_newcomer_says_itself_that_one_is_over_that_it_begins_with(shards: int
     said = [entry.pipelines for entry in cluster.logged(PipelinesOver)]
     assert said == [(("p", 1),)] * (shards + 1)
     assert isinstance(cluster.register(SPEC), PipelineSpec)
+
+
+@pytest.mark.parametrize("is_registrar", [True, False])
+def test_a_name_is_free_where_a_shard_hears_the_last_word_when_a_newcomer_is_to_come(
+    is_registrar: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever hands out what the newcomer begins with had heard that word before, and has forgotten the deletion."""
+    monkeypatch.setattr(pipelines, "MAX_ENDED", 1)
+    monkeypatch.setattr(registrar, "MAX_ENDED", 4)
+    cluster = Cluster(3)
+    peer, late, last = 0, 1, 2
+    names = [*map(str, range(99))]
+    name = next(
+        n for n in names if cluster.routing.registrar(n) == (late if is_registrar else peer)
+    )
+    other = next(n for n in names if n != name and cluster.routing.registrar(n) == peer)
+    for each in (name, other):
+        cluster.ask(cluster.routing.registrar(each), RegisterPipeline, replace(SPEC, name=each))
+    cluster.held = {(last, late)}
+    delete_unheard(cluster, name)
+    delete_unheard(cluster, other)
+    assert name not in inside.pipelines(cluster.processes[peer]).ended
+    cluster.handle(0, JoinShard("join", "host:1"))
+    cluster.settle()
+    cluster.bootstrap(3, peer)
+    cluster.settle()
+    cluster.reconnect()
+    cluster.settle()
+    assert isinstance(cluster.register(replace(SPEC, name=name)), PipelineSpec)
+    cluster.agreed(replace(SPEC, name=name))

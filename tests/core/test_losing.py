@@ -554,6 +554,22 @@ def test_one_that_is_left_is_lost_and_another_one_has_not_heard_what_it_knew(cra
     finish_anew(cluster, 4)
 
 
+def test_the_leader_is_lost_when_only_some_have_heard_its_declaration() -> None:
+    """What they have logged by it counts for nothing where it does not come any more."""
+    running = Running(4, lost=3)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    lose(cluster, 3)
+    cluster.held = {(0, 2)}
+    cluster.handle(0, DeclareLost("asked", (3,), True, 1_000))
+    cluster.settle(lambda: bool(cluster.logged(LossHeard)))
+    cluster.settle()
+    lose(cluster, 0)
+    cluster.held.clear()
+    declare(cluster, 0)
+    finish_anew(cluster, 4)
+
+
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_what_one_had_logged_before_all_went_on_counts_for_nothing_when_it_comes_late(
     snapshot: bool,
@@ -849,6 +865,26 @@ def test_what_one_that_left_had_of_a_log_is_not_waited_for_when_that_log_is_lost
     cluster.held.clear()
     declare(cluster, 2)
     assert cluster.gone == {3}
+    cluster.crash(3)
+    finish_anew(cluster, 3)
+
+
+def test_one_that_has_left_ends_also_when_the_sequencer_is_lost_by_then() -> None:
+    """It has heard of the declaration, and the others go on without it."""
+    running = Running(4, lost=2, cluster=Cluster(4, config=ProcessConfig(rescale_margin_ms=40)))
+    cluster = running.cluster
+    running.create(0, 1, 2)
+    cluster.handle(0, RescaleShards("leaves", 3, True, (3,)))
+    leaves = appended(cluster, 3, ShardLeft)
+    cluster.settle(leaves)
+    assert leaves()
+    lose(cluster, 0)
+    cluster.handle(1, DeclareLost("declares", (0,), True, 1_000))
+    cluster.commit(1)
+    cluster.deliver(1, 3)
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert cluster.answers("declares") and cluster.gone == {3}
     cluster.crash(3)
     finish_anew(cluster, 3)
 

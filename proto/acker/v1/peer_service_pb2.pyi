@@ -760,8 +760,11 @@ class PipelineDeleted(_message.Message):
 
     PIPELINE_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    NEXT_SHARD_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
+    next_shard: _builtins.int
+    """Shards from this number on begin when they have heard of it, and log nothing of it; 0 where that is not said."""
     @_builtins.property
     def restart(self) -> _shards_pb2.Restart:
         """The generation that ends it, in which nothing ever is."""
@@ -771,10 +774,11 @@ class PipelineDeleted(_message.Message):
         *,
         pipeline: _builtins.str = ...,
         restart: _shards_pb2.Restart | None = ...,
+        next_shard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_shard", b"next_shard", "pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

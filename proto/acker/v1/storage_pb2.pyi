@@ -457,6 +457,7 @@ class EndedPipeline(_message.Message):
     MOVED_FIELD_NUMBER: _builtins.int
     HEARSAY_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
+    NEXT_SHARD_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     generation: _builtins.int
@@ -467,6 +468,8 @@ class EndedPipeline(_message.Message):
     """Whether its end was heard of from other shards alone."""
     placed: _builtins.int
     """The version of the placement by which it was here last."""
+    next_shard: _builtins.int
+    """Shards from this number on log nothing of it; 0 where that is not known."""
     @_builtins.property
     def over_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The homes that have logged their last of it."""
@@ -480,10 +483,11 @@ class EndedPipeline(_message.Message):
         moved: _builtins.bool = ...,
         hearsay: _builtins.bool = ...,
         placed: _builtins.int = ...,
+        next_shard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "hearsay", b"hearsay", "moved", b"moved", "over_at", b"over_at", "pipeline", b"pipeline", "placed", b"placed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "hearsay", b"hearsay", "moved", b"moved", "next_shard", b"next_shard", "over_at", b"over_at", "pipeline", b"pipeline", "placed", b"placed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -115,28 +115,33 @@ class Generations:
         pipeline.unreported.update(enumerate(pipeline.durable))
         self._pipelines.mark(name)
 
-    def end_pipeline(self, name: str, restart: Restart, *, moved: bool = False) -> None:
+    def end_pipeline(
+        self, name: str, restart: Restart, next_shard: int, *, moved: bool = False
+    ) -> None:
         """A pipeline was deleted, or has gone to another group: its nodes and subscribers hear of it, and nothing more is taken of
-        it. A repeated deletion, or one of an older generation, is nothing."""
+        it. A repeated deletion, or one of an older generation, is nothing. next_shard: shards from this number on know nothing of
+        it."""
         pipeline = self._pipelines.get(name)
         if pipeline is None or restart.generation <= pipeline.generation:
             return
         refusal = gone(name) if moved else deleted(name)
         self._sessions.end_all(name, refusal)
-        self._pipelines.end(name, restart, self._shards.membership.with_newcomers, moved=moved)
+        shards = self._shards.membership.with_newcomers
+        self._pipelines.end(name, restart, shards, next_shard, moved=moved)
         self._reporter.forget_pipeline(name)
         self._confirmations.forget_pipeline(name, refusal)
         self._effects.append(PipelineEnded(name, moved))
 
-    def end_before(self, name: str, generation: int) -> None:
+    def end_before(self, name: str, generation: int, next_shard: int) -> None:
         """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one. Or it has gone, if
         that is the last that was heard of it."""
         pipeline, move = self._pipelines.get(name), self._shards.membership.moving.get(name)
         if pipeline is None:
-            self._pipelines.will_not_come(name, generation)
+            self._pipelines.will_not_come(name, generation, next_shard)
         elif pipeline.generation < generation:
             ends = Restart(generation, pipeline.spec.start_slot, 0)
-            self.end_pipeline(name, ends, moved=move is not None and not move.arrives)
+            gone = move is not None and not move.arrives
+            self.end_pipeline(name, ends, next_shard, moved=gone)
 
     def go_on_after_loss(
         self, known: PipelineKnown, declared: LossDeclared, leader: int, now_ns: int

@@ -337,7 +337,8 @@ class Registrar:
         restart = Restart(
             _next_generation(pipeline, generation), pipeline.spec.start_slot, event.at_ms
         )
-        self._journal.append_home(PipelineDeleted(name, restart))
+        next_shard = self._shards.expected().next_shard
+        self._journal.append_home(PipelineDeleted(name, restart, next_shard))
         self._confirmations.answer(event.request, restart)
 
     def _pending(self, kind: type[Said], name: str) -> Said | None:
@@ -348,7 +349,7 @@ class Registrar:
         """Raises Refused(FULL) where as many deleted pipelines as are remembered are not over everywhere."""
         shards = self._shards.membership.with_newcomers
         ended = self._pipelines.ended.values()
-        unfinished = [e for e in ended if not (e.hearsay or shards <= {*e.over_at})]
+        unfinished = [e for e in ended if not e.hearsay and e.awaited(shards)]
         if len(unfinished) >= MAX_ENDED:
             raise Refused(
                 RefusalCode.FULL,

@@ -48,10 +48,12 @@ class PipelineRestarted:
 @dataclass(frozen=True, slots=True)
 class PipelineDeleted:
     """A pipeline ends: what is open is dropped, all keys end, and nothing more is taken of it. restart: the generation
-    that ends it, in which nothing ever is. Said by the registrar."""
+    that ends it, in which nothing ever is. next_shard: shards from this number on, as far as is known, begin when they have
+    heard of it, and log nothing of it; 0 where that is not said. Said by the registrar."""
 
     pipeline: str
     restart: Restart
+    next_shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

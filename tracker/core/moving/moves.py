@@ -344,7 +344,8 @@ class Moves:
         pipeline.placed = entry.version
         if not entry.here:
             gone = Restart(pipeline.generation + 1, pipeline.floor, 0)
-            self._generations.end_pipeline(name, gone, moved=True)
+            next_shard = self._shards.membership.next_shard
+            self._generations.end_pipeline(name, gone, next_shard, moved=True)
             return
         pipeline.rests = False
         for node in pipeline.home.nodes.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Set
 from dataclasses import dataclass, replace
 
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Restart
@@ -17,7 +17,8 @@ MAX_ENDED = 1_024
 class Ended:
     """A pipeline that was deleted, or (moved) has gone to another group: by which generation it ended here, and the homes that
     have logged their last of it. hearsay: homes have said so, and its end was not applied here: it has yet to come, or was forgotten,
-    and a shard that has joined since says so once more. placed: by which placement it was here last."""
+    and a shard that has joined since says so once more. placed: by which placement it was here last. next_shard: shards from this
+    number on began when they had heard of the end, and log nothing of it; 0 where that is not known."""
 
     pipeline: str
     generation: int
@@ -25,6 +26,13 @@ class Ended:
     moved: bool = False
     hearsay: bool = False
     placed: int = 0
+    next_shard: int = 0
+
+    def awaited(self, shards: Set[int]) -> Set[int]:
+        """Those of these shards that have yet to log their last of it. All know the same of whom to wait for: one may forget it
+        when nobody is waited for, also before another one has heard as much."""
+        waits = shards - {*self.over_at}
+        return {shard for shard in waits if shard < self.next_shard} if self.next_shard else waits
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -136,8 +144,11 @@ class Pipelines(dict[str, Pipeline]):
         self.changing.pop(name, None)
         self._look_at(self[name])
 
-    def end(self, name: str, restart: Restart, shards: Set[int], *, moved: bool = False) -> None:
-        """A pipeline was deleted, or has gone to another group, and is gone. shards: those that may still have to hear of it."""
+    def end(
+        self, name: str, restart: Restart, shards: Set[int], next_shard: int, *, moved: bool = False
+    ) -> None:
+        """A pipeline was deleted, or has gone to another group, and is gone. shards: those that may still have to hear of it;
+        next_shard: and from which number on none has."""
         pipeline = self.pop(name)
         self.placed_before = max(self.placed_before, pipeline.placed)
         self.segments -= len(pipeline.spec.segments)
@@ -148,12 +159,13 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:
             known = Ended(name, restart.generation)
-        self._keep(replace(known, moved=moved, hearsay=False, placed=pipeline.placed))
+        placed = pipeline.placed
+        self._keep(replace(known, moved=moved, hearsay=False, placed=placed, next_shard=next_shard))
         if len(self.ended) > MAX_ENDED:
             over = (
                 each
                 for each in self.ended.values()
-                if shards <= {*each.over_at} or self._was_forgotten(each)
+                if not each.awaited(shards) or self._was_forgotten(each)
             )
             if (oldest := next(over, None)) is not None:
                 del self.ended[oldest.pipeline]
@@ -175,24 +187,11 @@ class Pipelines(dict[str, Pipeline]):
         if known.generation == generation and home not in known.over_at:
             self._keep(replace(known, over_at=tuple(sorted((*known.over_at, home)))))
 
-    def will_join(self, shard: int, shards: Set[int]) -> None:
-        """A shard is to come, beside these. Of what each of them has logged its last of here, it begins with nothing, and logs
-        nothing: whoever hands out what it begins with has heard of the end before, and may have forgotten it."""
-        for each in [*self.ended.values()]:
-            if shards <= {*each.over_at}:
-                self.over(each.pipeline, each.generation, shard)
-
-    def ended_before_joining(self, shard: int) -> Iterator[Ended]:
-        """What a shard begins with that joins: it has not said itself of any that it is over. Others may wait for that, who had
-        not heard all of the rest when it was to come."""
-        for each in self.ended.values():
-            yield replace(each, over_at=tuple(home for home in each.over_at if home != shard))
-
-    def will_not_come(self, name: str, generation: int) -> None:
+    def will_not_come(self, name: str, generation: int, next_shard: int) -> None:
         """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more."""
         known = self.ended.get(name)
         if known is None or known.generation < generation:
-            known = Ended(name, generation)
+            known = Ended(name, generation, next_shard=next_shard)
         if known.generation == generation:
             self._keep(replace(known, hearsay=False))
 
@@ -232,7 +231,7 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.get(name)
         if known is None or name in self or self._was_forgotten(known):
             return False
-        return not shards <= {*known.over_at}
+        return bool(known.awaited(shards))
 
     def _was_forgotten(self, ended: Ended) -> bool:
         """Whether a shard that has joined since has said once more that one is over which was so everywhere."""

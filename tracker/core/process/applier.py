@@ -348,7 +348,7 @@ class LogApplier:
             case PipelineRegistered():
                 self._generations.begin_pipeline(entry, now_ns)
             case PipelineDeleted():
-                self._generations.end_pipeline(entry.pipeline, entry.restart)
+                self._generations.end_pipeline(entry.pipeline, entry.restart, entry.next_shard)
             case Placed() | GroupKnown():
                 self._directory.apply(entry)
             case PipelinesOver():

@@ -180,9 +180,11 @@ class EntryJudge:
         return spec is None or not len(spec.segments) < len(words.announced) <= MAX_SEGMENTS
 
     def _knows_declared(self, entry: losses.LossHeard) -> bool:
-        """Whether that declaration, or one that has taken its place, has come."""
+        """Whether that declaration, or one that has taken its place, has come, or stands behind it."""
         loss = self._known.loss
-        return {*entry.lost} <= self._known.lost.keys() | {*(() if loss is None else loss.lost)}
+        return self._declares_more or {*entry.lost} <= self._known.lost.keys() | {
+            *(() if loss is None else loss.lost)
+        }
 
     def _goes_on(self, entry: Told) -> bool:
         """Whether the sender may have logged it when it had applied how all go on, which has not come here."""

@@ -45,6 +45,13 @@ class Recovery:
     _directory: Directory
     _applier: LogApplier
     _effects: list[Effect]
+    _bootstraps: dict[int, dict[int, int]] = d.forgotten("it is asked again", dict)
+    """By shard that joins, what all others had logged when they were first known to keep their logs for it, or later."""
+
+    def _logged(self) -> dict[int, int]:
+        """By home what is known to be in its log."""
+        vectors = self._cut.vectors
+        return {home: vectors.vector(home).get(home, 0) for home in vectors.shards}
 
     def bootstrap_snapshot(self, shard: int) -> ProcessSnapshot:
         """What a shard that is joining begins with: all that this one knows of everyone, and nothing
@@ -63,6 +70,14 @@ class Recovery:
                 RefusalCode.NOT_READY,
                 f"not every shard is known to keep what it logs for shard {shard}; ask again",
             )
+        # Of what ended before each of them heard that another one is to come, that one begins with nothing.
+        self._bootstraps = {s: n for s, n in self._bootstraps.items() if s in known.joining}
+        needed = self._bootstraps.setdefault(shard, self._logged())
+        if any(self._replication.applied().get(home, 0) < last for home, last in needed.items()):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"shard {self._shards.own} lacks some of what others had logged before shard {shard} was to come; ask again",
+            )
         if self._journal.has_pending_pins():
             raise Refused(
                 RefusalCode.NOT_READY,
@@ -77,7 +92,6 @@ class Recovery:
             for_newcomer=True,
             received=held,
             tables=((1, known.table),),
-            ended=tuple(self._pipelines.ended_before_joining(shard)),
         )
 
     def snapshot(self) -> ProcessSnapshot:

@@ -238,7 +238,8 @@ class Losing:
             return
         self._directory.take(entry.placed)
         for name, generation in entry.ended:
-            self._generations.end_before(name, generation)
+            assert entry.shards is not None
+            self._generations.end_before(name, generation, entry.shards.next_shard)
         for known in entry.pipelines:
             self._generations.go_on_after_loss(known, loss.declared, loss.leader, now_ns)
 

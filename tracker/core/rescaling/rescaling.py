@@ -273,15 +273,14 @@ class Rescaling:
         known = self._shards.membership
         if not self._shards.changing or self._step_appended > self._journal.home_last:
             return
-        if known.loss is not None:
-            for step in self._losing.next_steps():
-                self.step(step)
-            return
-        if self._shards.own in known.former:
+        if self._shards.own in known.former:  # also where it never hears how the others go on
             links = self._replication.links.values()
             if any(link.confirmed >= self._journal.home_last for link in links):
                 self._shards.part()
                 self._effects.append(LeftTracker())
+        elif known.loss is not None:
+            for step in self._losing.next_steps():
+                self.step(step)
         elif not self._shards.counts:
             return
         elif known.asked is not None and self._shards.own not in known.highest:
@@ -437,8 +436,6 @@ class Rescaling:
                 self._nodes.reserve(entry.next_incarnation)
         known.apply(entry, home, number)
         match entry:
-            case steps.ShardJoining():
-                self._pipelines.will_join(entry.shard, known.with_newcomers - {entry.shard})
             case steps.ShardJoined():
                 self._count_shard(entry.shard, (home, number), now_ns)
             case steps.RoutingChanged():
