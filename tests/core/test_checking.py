@@ -413,10 +413,11 @@ def test_a_step_is_judged_by_all_that_was_accepted_before_it(cluster: Cluster) -
 def test_nothing_comes_after_the_last_words_of_a_shard(cluster: Cluster) -> None:
     cluster.rescale(1)
     process, last = cluster.processes[0], ShardLeft((), (), 0)
-    process.links[1] = Link(epoch=cluster.epochs[1])
+    received = process.membership.adopted_at[1]
+    process.links[1] = Link(epoch=cluster.epochs[1], accepted=received)
     process.membership.members.add(1)
     with pytest.raises(Refused, match="has left"):
-        process.check_frame(Frame(1, cluster.epochs[1], Entries(1, (last, tick()))))
+        process.check_frame(Frame(1, cluster.epochs[1], Entries(received + 1, (last, tick()))))
 
 
 def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:

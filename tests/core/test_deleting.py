@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests import inside
-from tests.core.driver import Cluster, HandNode, refused
+from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.admission import registrar
 from tracker.core.log import (
     DeletePipeline,
+    Entries,
     JoinNode,
     JoinShard,
     PipelineChanged,
@@ -20,7 +21,7 @@ from tracker.core.log import (
     Restart,
     RestartPipeline,
 )
-from tracker.core.model import Edge, PipelineSpec, RefusalCode
+from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.pipeline import pipelines
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
@@ -325,3 +326,26 @@ def test_a_name_is_free_where_a_shard_hears_the_last_word_when_a_newcomer_is_to_
     cluster.settle()
     assert isinstance(cluster.register(replace(SPEC, name=name)), PipelineSpec)
     cluster.agreed(replace(SPEC, name=name))
+
+
+def test_nobody_hands_out_what_a_newcomer_begins_with_who_has_not_heard_of_a_deletion_before_it() -> (
+    None
+):
+    """The newcomer is not waited for, since the registrar had not heard that it is to come."""
+    cluster = Lossy(3)
+    registrar = cluster.routing.registrar("p")
+    late = 3 - registrar if registrar else 1
+    cluster.register(SPEC)
+    cluster.settle()
+    cluster.lost = {(registrar, late, Entries)}
+    delete_unheard(cluster, "p")
+    cluster.handle(0, JoinShard("join", "host:1"))
+    cluster.settle()
+    with pytest.raises(Refused, match="lacks some of what others had logged"):
+        cluster.bootstrap(3, late)
+    cluster.lost = set()
+    cluster.pass_time(1_000)
+    cluster.bootstrap(3, late)
+    cluster.settle()
+    assert "p" not in inside.pipelines(cluster.processes[3])
+    assert isinstance(cluster.register(SPEC), PipelineSpec)

@@ -50,8 +50,9 @@ class Loss:
         )
 
     def has_gone_on(self, home: int) -> bool:
-        """Whether a home may go on by an earlier declaration, as its log comes here, and has not heard of this one."""
-        return home in self.heard_before and home not in self.heard
+        """Whether what a home logs is of how all go on, which has not come here: by this declaration, or by one before, while it
+        has not logged what it knows by this one."""
+        return home != self.leader if home in self.heard else home in self.heard_before
 
     def hear(self, entry: LossHeard, home: int, number: int) -> None:
         """Takes an entry that is of this declaration."""

@@ -214,12 +214,7 @@ class Membership:
             return False
         if number <= self.adopted_at.get(home, 0):
             return True
-        loss = self.loss
-        return loss is not None and self._has_gone_on(loss, home)
-
-    @staticmethod
-    def _has_gone_on(loss: Loss, home: int) -> bool:
-        return loss.has_gone_on(home) or (home in loss.heard and home != loss.leader)
+        return self.loss is not None and self.loss.has_gone_on(home)
 
     def settles(self, entry: losses.ShardLost) -> bool:
         """Whether an entry ends the declaration that is under way, or is a part of what does: else another declaration
