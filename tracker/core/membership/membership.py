@@ -146,18 +146,20 @@ class Membership:
                 if self.leaving == home:  # the next one may have been asked to go meanwhile
                     self.leaving = None
             case losses.LossDeclared():
-                self.level = max(self.level, LOSSES)
-                known = self.lost if self.loss is None else self.loss.lost
-                if not {*entry.lost} <= {*known}:
-                    before = self.loss
-                    heard = before.heard_before | before.heard.keys() if before else frozenset()
-                    self.loss = Loss(entry, home, number, heard_before=frozenset(heard))
+                self._declare(entry, home, number)
             case losses.LossHeard():
                 if self.loss is not None and self.loss.lost == entry.lost:
                     self.loss.hear(entry, home, number)
             case losses.ShardLost():
                 if entry.shards is not None and self.settles(entry):
                     self._lose(entry.shards, home)
+
+    def _declare(self, entry: losses.LossDeclared, home: int, number: int) -> None:
+        self.level = max(self.level, LOSSES)
+        before = self.loss
+        if not {*entry.lost} <= {*(self.lost if before is None else before.lost)}:
+            heard = before.heard_before | before.heard.keys() if before else frozenset()
+            self.loss = Loss(entry, home, number, heard_before=frozenset(heard))
 
     def _lose(self, left: losses.WithoutLost, home: int) -> None:
         assert self.loss is not None
