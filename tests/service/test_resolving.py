@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import grpc
 import pytest
 
 from acker.v1 import node_service_pb2 as node_pb
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tests.service.serving import SPEC, config, serving
 from tests.waits import HANG_S, until_async
 from tracker.core.process import Process
@@ -57,3 +59,18 @@ async def test_others_are_served_between_two_looks_for_many_names(
             task.cancel()
         async with asyncio.timeout(HANG_S):
             await asyncio.gather(turning, *calls, return_exceptions=True)
+
+
+async def test_who_waits_for_names_of_a_pipeline_that_ends_is_told_at_once() -> None:
+    """It was deleted, or has gone to another group, where they may be by now."""
+    async with serving(config()) as served:
+        waits = node_pb.ResolveUnitsRequest(
+            pipeline=SPEC.name, segment=SPEC.segments[0], names=["of-nobody"], wait_ms=60_000
+        )
+        waiting = asyncio.ensure_future(served.nodes.ResolveUnits(waits))
+        await until_async(lambda: served.server.parts.units.count == 1)
+        deleted = pipeline_pb.DeletePipelineRequest(pipeline=SPEC.name, drop_open=True)
+        await served.pipelines.DeletePipeline(deleted, timeout=HANG_S)
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await waiting
+        assert ended.value.code() is grpc.StatusCode.NOT_FOUND

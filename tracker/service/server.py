@@ -107,6 +107,9 @@ class TrackerServer:
         """A pipeline was deleted, or has gone to another group: whoever listens to it or samples it lets go of it."""
         self._deployment.forget(effect.pipeline)
         self._hub.ended(effect.pipeline, moved=effect.moved)
+        for pipeline, segment in self._units.names():
+            if pipeline == effect.pipeline:
+                self._units.news((pipeline, segment))
         self._quotas.forget(effect.pipeline)
         self.engine.stats.pipelines.pop(effect.pipeline, None)
         self.sampler.forget(effect.pipeline)

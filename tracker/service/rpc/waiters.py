@@ -69,6 +69,10 @@ class WaiterRegistry(Generic[Name]):
             if not waiters:
                 del self._waiters[name]
 
+    def names(self) -> list[Name]:
+        """All that somebody waits for."""
+        return [*self._waiters]
+
     def __contains__(self, name: object) -> bool:
         """Whether somebody waits for `name`."""
         return name in self._waiters
