@@ -25,6 +25,7 @@ from tests.simulation.stories import draw_plan
 from tests.simulation.upgrading import draw_way
 from tracker.core.log import (
     Answer,
+    Event,
     HomeEntry,
     KeepPart,
     KeyTick,
@@ -193,6 +194,16 @@ class MovingSimulator(Simulator):
             spec = self.worlds[name].spec if since else self._pipelines[name].spec
             event = RegisterPipeline(("late", name), spec, placed=by.version, above=by.above)
             self.call(None, registrar, event)
+
+    def handle(self, running: Running, event: Event) -> None:
+        """A service says by which placement it has what is to be changed; of what it does not have it asks the directory, and
+        sends whoever wants that elsewhere."""
+        if isinstance(event, RegisterPipeline) and event.change:
+            known = inside.pipelines(running.process).get(event.spec.name)
+            if known is None:
+                return
+            event = replace(event, placed=known.placed)
+        super().handle(running, event)
 
     # --- who deletes, and registers again -----------------------------------------------------------
 
