@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import tracker
 from tests.waits import HANG_S, until
 from tracker.client import NodeClient, RefusedError, Subscriber, Update
 from tracker.client.connection import parse_targets
-from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import (
     Cells,
     Edge,
@@ -24,6 +24,11 @@ from tracker.core.model import (
     TimeKind,
 )
 from tracker.core.model.slots import FOREVER
+
+if (
+    TYPE_CHECKING
+):  # a part of this folder runs where the client is installed alone (`make install-matrix`)
+    from tracker import EmbeddedTracker
 
 TWO_SEGMENTS = PipelineSpec(
     "two", ("first", "second"), (Edge("first", "second"),), fronts=("front",)

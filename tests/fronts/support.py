@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fronts.files import FileFront, PublishedFile
 from fronts.front import Front, FrontOptions
 from fronts.kafka import KafkaFront
 from tests.waits import HANG_S
 from tracker.client import NodeClient
-from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import unit_name
+
+if (
+    TYPE_CHECKING
+):  # a part of this folder runs where the client is installed alone (`make install-matrix`)
+    from tracker import EmbeddedTracker
 
 
 def of_a_front(given: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 import tracker
 from tests.client.support import TWO_SEGMENTS
-from tracker import EmbeddedTracker
+
+if TYPE_CHECKING:
+    from tracker import EmbeddedTracker
 
 
 @pytest.fixture
