@@ -68,6 +68,14 @@ def finish(front: HandNode, worker: HandNode) -> None:
     front.commit(heartbeats={"a": 50})
 
 
+def goes_on_to_its_end(group: Cluster, front: HandNode, worker: HandNode) -> None:
+    """Its nodes go on in a group, with the keys that they have, and nothing is left open."""
+    for node in (front, worker):
+        goes_on(node, group)
+    finish(front, worker)
+    assert group.agreed(SPEC) == (50, 52)
+
+
 @pytest.mark.parametrize("shards", SHARDS)
 def test_all_of_it_goes_and_its_nodes_go_on_with_their_keys(shards: tuple[int, int]) -> None:
     made, front, worker = running(*shards)
@@ -153,10 +161,7 @@ def test_it_comes_back_and_goes_on_there() -> None:
     made.settle()
     assert made.move("p", 1, 0) == ""
     assert made.has("p") == [0]
-    for node in (front, worker):
-        goes_on(node, made.groups[0])
-    finish(front, worker)
-    assert made.groups[0].agreed(SPEC) == (50, 52)
+    goes_on_to_its_end(made.groups[0], front, worker)
 
 
 def test_a_front_that_waits_for_its_grant_is_granted_there() -> None:
@@ -203,10 +208,7 @@ def test_whatever_dies_between_two_steps_it_ends_in_one_group(
             made.run(made.drive("p", 0))
         made.settle()
         assert made.has("p") == [1]
-        for node in (front, worker):
-            goes_on(node, made.groups[1])
-        finish(front, worker)
-        assert made.groups[1].agreed(SPEC) == (50, 52)
+        goes_on_to_its_end(made.groups[1], front, worker)
         if taken < place:
             break
     assert place > 6
@@ -218,10 +220,7 @@ def test_one_that_cannot_come_is_given_up_and_goes_on_where_it_was() -> None:
     why = made.move("p", 0, 1)
     assert "cannot come" in why
     assert made.groups[0].pipeline(0).placed > 0
-    for node in (front, worker):
-        goes_on(node, made.groups[0])
-    finish(front, worker)
-    assert made.groups[0].agreed(SPEC) == (50, 52)
+    goes_on_to_its_end(made.groups[0], front, worker)
 
 
 def test_it_is_given_up_while_the_other_group_is_away_and_not_when_the_directory_has_turned() -> (
@@ -240,10 +239,7 @@ def test_it_is_given_up_while_the_other_group_is_away_and_not_when_the_directory
     made.away.clear()
     made.run(made.drive("p", 2))
     assert made.has("p") == [2]
-    for node in (front, worker):
-        goes_on(node, made.groups[2])
-    finish(front, worker)
-    assert made.groups[2].agreed(SPEC) == (50, 52)
+    goes_on_to_its_end(made.groups[2], front, worker)
 
 
 def test_one_that_is_on_its_way_when_the_other_group_is_cordoned_stays() -> None:
@@ -258,10 +254,7 @@ def test_one_that_is_on_its_way_when_the_other_group_is_cordoned_stays() -> None
     made.run(drive)
     made.settle()
     assert made.has("p") == [0]
-    for node in (front, worker):
-        goes_on(node, made.groups[0])
-    finish(front, worker)
-    assert made.groups[0].agreed(SPEC) == (50, 52)
+    goes_on_to_its_end(made.groups[0], front, worker)
     directory.ask(directory.sequencer, KnowGroup, Group(1, ()))
     assert made.move("p", 0, 1) == ""
     directory.ask(directory.sequencer, KnowGroup, Group(1, (), cordoned=True))
@@ -283,10 +276,7 @@ def test_a_group_to_which_one_was_about_to_come_waits_for_no_group_that_is_gone(
     made.away.clear()
     made.run(made.drive("p", 1))
     assert made.has("p") == [1]
-    for node in (front, worker):
-        goes_on(node, made.groups[1])
-    finish(front, worker)
-    assert made.groups[1].agreed(SPEC) == (50, 52)
+    goes_on_to_its_end(made.groups[1], front, worker)
 
 
 def test_while_the_directory_is_away_it_waits_and_goes_on_when_that_is_back() -> None:
@@ -486,10 +476,7 @@ def test_one_of_which_a_shard_is_lost_with_its_part_stays_where_all_of_it_is(
     assert not any(
         made.groups[1].processes[shard].membership.moving for shard in {0, 1, 2} - {lost}
     )
-    for node in (front, worker):
-        goes_on(node, made.groups[0])
-    finish(front, worker)
-    assert made.groups[0].agreed(SPEC) == (50, 52)
+    goes_on_to_its_end(made.groups[0], front, worker)
     assert made.move("p", 0, 1) == "", "it moves to those that are left"
 
 

@@ -111,7 +111,8 @@ async def _wait_complete(
     look: Callable[[_Silence], Awaitable[str]],
     timeout_s: float | None,
 ) -> Waited:
-    """What both do. wait: for so many seconds, whether the slot was reached; look: what holds it, for people. Those of a caller that blocks never suspend."""
+    """What both do. wait: for so many seconds, whether the slot was reached; look: what holds it, for people. Those of a
+    caller that blocks never suspend."""
     slot = watch.slot
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     while True:

@@ -238,9 +238,8 @@ class Overview:
                     kept.info.spec.name, max_cells=0, shard_timeout_s=STEP_S
                 )
             except UnavailableError:
-                kept.explained_s = (
-                    now_s  # others get their turn; whether its group answers the next round tells
-                )
+                # Others get their turn; whether its group answers the next round tells.
+                kept.explained_s = now_s
                 continue
             except RefusedError as error:
                 if error.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:

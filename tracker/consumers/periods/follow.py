@@ -82,9 +82,8 @@ class Periods(Closing):
             yield from self._plan.due(
                 position, self._subscriber.min_time(segment), self._passed, most=1
             ).periods
-        self._subscriber.min_time(
-            segment
-        )  # refuses, if it was another pipeline that was done to its end
+        # Refuses, if it was another pipeline that was done to its end.
+        self._subscriber.min_time(segment)
 
     def done(self, period: Period) -> None:
         """The period was dealt with for good. May be repeated; raises StateError if it is not the next."""

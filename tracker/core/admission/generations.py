@@ -201,6 +201,11 @@ class Generations:
             if isinstance(entry, PipelinesOver)
             for each in entry.pipelines
         }
+        closing = {
+            entry.pipeline
+            for entry in self._journal.pending_entries()
+            if isinstance(entry, KeyClosed)
+        }
         known = self._pipelines
         over = tuple(
             (each.pipeline, each.generation)
@@ -208,7 +213,7 @@ class Generations:
             if known.has_ended(each)
             and each.pipeline not in self._shards.membership.moving
             and (each.pipeline, each.generation) not in said
-            and not any(self._journal.pending_of(KeyClosed, each.pipeline))
+            and each.pipeline not in closing
             and not self._nodes.has_closed_keys(each.pipeline)
         )
         if over:

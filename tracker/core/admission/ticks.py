@@ -217,8 +217,6 @@ class TickJudge:
         """A tick that creates any at or below the lowest that is open of its segment is taken whole: what is above may
         have been consumed ahead of its creation, and is let go of when min time has passed it, not before."""
         spec, names = pipeline.spec, pipeline.shard.names
-        if any(unit.slot <= names(unit.segment).lowest_slot for unit in units):
-            return
         for segment in {unit.segment for unit in units}:
             known = names(segment)
             more = sum(
@@ -226,6 +224,8 @@ class TickJudge:
                 for name in {unit.name for unit in units if unit.segment == segment}
             )
             if len(known) and more and len(known) + more > spec.max_open_units:
+                if any(unit.slot <= names(unit.segment).lowest_slot for unit in units):
+                    return
                 raise Refused(
                     RefusalCode.FULL,
                     f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: {len(known)} units "

@@ -680,7 +680,7 @@ class HomePipeline:
             key = contribution.key
             staged = known.get(key) or waiting.get((node_id, key)) or new.get(key)
             if staged is None:
-                new[contribution.key] = contribution
+                new[key] = contribution
             elif not same_contribution(staged, contribution):
                 raise self._refuse(
                     RefusalCode.CONFLICT,

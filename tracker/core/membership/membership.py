@@ -15,8 +15,8 @@ from tracker.core.membership.loss import Loss
 from tracker.core.model.levels import LOSSES, OLDEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 
-_NOT_OF_A_GENERATION = PipelinesOver | KeyDropped | Placed | GroupKnown
-"""Entries that count also where those that went on are passed over."""
+_ALWAYS_COUNT = losses.LossStep | PipelinesOver | KeyDropped | Placed | GroupKnown
+"""Entries of a loss itself, and those that are of no generation: they count also where others are passed over."""
 
 
 @dataclass(slots=True)
@@ -212,11 +212,10 @@ class Membership:
         """Whether entry `number` of a home's log counts for nothing here. By how all go on without others, it is one of before that
         comes late. Or its home has logged it when it went on, by what the log of one has that is lost by now, too; then what it
         changes is in what the home logs next of what it knows."""
-        if isinstance(entry, losses.LossStep | _NOT_OF_A_GENERATION):
+        is_late = number <= self.adopted_at.get(home, 0)
+        if not is_late and (self.loss is None or not self.loss.has_gone_on(home)):
             return False
-        if number <= self.adopted_at.get(home, 0):
-            return True
-        return self.loss is not None and self.loss.has_gone_on(home)
+        return not isinstance(entry, _ALWAYS_COUNT)
 
     def settles(self, entry: losses.ShardLost) -> bool:
         """Whether an entry ends the declaration that is under way, or is a part of what does: else another declaration

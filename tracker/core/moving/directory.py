@@ -72,8 +72,7 @@ class Directory:
         if event.expected is None:
             if known is not None and known.group != event.group:
                 return None
-            there = self.groups.get(event.group)
-            if known is None and there is not None and there.cordoned:
+            if known is None and self._is_cordoned(event.group):
                 raise Refused(
                     RefusalCode.NOT_READY,
                     f"pipeline {name!r} is not placed in group {event.group}, which is cordoned by now; ask again",
@@ -96,10 +95,13 @@ class Directory:
         if known.version != event.expected:
             return None
         above = max(known.above, event.ended)
-        there = self.groups.get(event.group)
         # Who began the move had not heard that the group is cordoned: the pipeline stays.
-        stays = there is not None and there.cordoned
-        return Placement(name, known.group if stays else event.group, version, known.version, above)
+        group = known.group if self._is_cordoned(event.group) else event.group
+        return Placement(name, group, version, known.version, above)
+
+    def _is_cordoned(self, group: int) -> bool:
+        known = self.groups.get(group)
+        return known is not None and known.cordoned
 
     def know(self, event: KnowGroup) -> None:
         """Records what a group is, where that is new; raises Refused, changing nothing. Where it is reached, a group says of itself,

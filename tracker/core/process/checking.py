@@ -141,14 +141,14 @@ class EntryJudge:
         self._check_sender(entry)
         if not self.knows(entry):
             return False
-        if not self.passes_over(entry):
+        if self._counts(entry):
             self._check(entry)
         self.note(entry)
         return True
 
-    def passes_over(self, entry: Told) -> bool:
-        """Whether an entry that is taken changes nothing here."""
-        return self._known.passes_over(entry, self._sender, self._due)
+    def _counts(self, entry: Told) -> bool:
+        """Whether an entry that is taken changes anything here."""
+        return not self._known.passes_over(entry, self._sender, self._due)
 
     def knows(self, entry: Told) -> bool:
         """Whether what the entry names is known: its pipelines and their segments, the homes, that the sender has joined, and
@@ -251,9 +251,10 @@ class EntryJudge:
             return known.generation < entry.restart.generation
         return not self._pipelines.may_begin(name, self._known.members)
 
-    def note(self, entry: Told) -> None:
-        """The entry is taken: those after it are judged by what it changes."""
-        if self.passes_over(entry):
+    def note(self, entry: Told) -> bool:
+        """The entry is taken: those after it are judged by what it changes. Returns whether it changes anything here."""
+        counts = self._counts(entry)
+        if not counts:
             pass
         elif isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, (0, entry.spec))
@@ -267,6 +268,7 @@ class EntryJudge:
             self._known.apply(entry, self._sender, self._due)
             self._table = table_of(self._known, self._sender)
         self._due += count_of(entry)
+        return counts
 
     def _spec(self, pipeline: str) -> PipelineSpec | None:
         """A pipeline as it will be: by its last change, which has the segments of all before."""

@@ -102,9 +102,7 @@ class Receiver:
             if not judge.knows(entry):
                 told, awaits = told[:index], True
                 break
-            is_passed_over = judge.passes_over(entry)
-            judge.note(entry)
-            if is_passed_over:
+            if not judge.note(entry):
                 continue
             if isinstance(entry, PipelineRegistered) and entry.spec.name not in self._pipelines:
                 # Of several registrations of one name, the first one counts.

@@ -127,9 +127,8 @@ class PeerLink:
         if not self._outgoing.add(frame, time.monotonic_ns()):
             self._forwarding.dropped_frames += 1
             dropped = self._outgoing.dropped
-            if (
-                dropped.bit_count() == 1
-            ):  # twice as many as when it was said last: a store may be away for hours
+            # Twice as many as when it was said last: a store may be away for hours.
+            if dropped.bit_count() == 1:
                 log.warning(
                     "frame_dropped", to_shard=self.shard, dropped=dropped, limit=MAX_QUEUED_FRAMES
                 )

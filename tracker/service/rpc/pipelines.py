@@ -134,10 +134,8 @@ class PipelineServicer:
                 continue
             try:
                 described = self._describe(spec.name)
-            except (
-                Refused
-            ):  # it was deleted, or has gone to another group, since the list was begun
-                continue
+            except Refused:
+                continue  # it was deleted, or has gone to another group, since the list was begun
             _fit(described)
             described_bytes = described.ByteSize()
             full = answer_bytes + described_bytes > MAX_PAGE_BYTES and answer_bytes > 0
