@@ -126,6 +126,32 @@ def test_a_new_source_that_is_fed_by_others_after_all_waits_for_no_front(shards:
     assert cluster.agreed(SPEC) == (FOREVER,) * 4
 
 
+@pytest.mark.parametrize(
+    ("more", "edges"),
+    [
+        ((), (Edge("new", "new"),)),
+        (("far",), (Edge("new", "far"), Edge("far", "new", 3))),
+        (("far",), (Edge("new", "far"), Edge("far", "far"), Edge("far", "new"))),
+    ],
+)
+def test_a_new_source_is_not_fed_by_where_it_leads_itself(
+    shards: int, more: tuple[str, ...], edges: tuple[Edge, ...]
+) -> None:
+    """It was complete as soon as what was there before was, and its first front could label nothing."""
+    cluster, front, reader = begun(shards)
+    sourced = replace(SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("new", "b")))
+    apply(cluster, sourced)
+    round_it = replace(sourced, segments=(*sourced.segments, *more), edges=(*sourced.edges, *edges))
+    apply(cluster, round_it)
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    front.commit(leaves=("f",))
+    assert max(cluster.agreed(SPEC)[NEW:]) < FOREVER
+    source = cluster.front(round_it, "other", promise=500, g=NEW)
+    assert source.grants[-1].slot < FOREVER
+    source.commit(leaves=("g",))
+    assert {*cluster.agreed(SPEC)} == {FOREVER}, "nobody waits for a second front"
+
+
 def test_a_hold_in_a_new_source_is_not_the_front_that_it_waits_for(shards: int) -> None:
     cluster, _, holder = begun(shards)
     sourced = replace(SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("new", "b")))

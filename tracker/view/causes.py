@@ -144,7 +144,7 @@ _WAIT_ADVICE = {
 
 
 def _awaits_its_first_front(cause: Cause) -> bool:
-    """Whether it is a segment that was added while the pipeline runs, and that no edge leads to."""
+    """Whether it is a segment that was added while the pipeline runs, and that no other one feeds."""
     return cause.kind is CauseKind.FRONT_EVICTED and not cause.node_id
 
 

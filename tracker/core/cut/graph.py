@@ -11,7 +11,7 @@ again and again, distances from the segments that fronts feed, is found once for
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,27 @@ class SegmentGraph:
         """(segment, distance) of all whose items can get to `target`, itself among them."""
         distances = enumerate(_from_one(self._back, target))
         return [(u, distance) for u, distance in distances if distance != FOREVER]
+
+    def begin_at(self, segments: Set[int]) -> set[int]:
+        """Of segments that nothing else leads to, those at which their items begin: the ones without an edge into them, and where all have
+        some, the whole of each cycle that no other one leads into. An edge from a segment to itself counts for nothing."""
+        left, first = {*segments}, set[int]()
+        while left:
+            some = min(left)
+            reached = {*self.reached_from(some)}
+            into = {segment for segment, _ in self.ways_into(some)} & left
+            while into - reached:  # further up, until all that leads there is reached from there
+                some = min(into - reached)
+                reached = {*self.reached_from(some)}
+                into = {segment for segment, _ in self.ways_into(some)} & left
+            first |= into
+            left -= reached
+        return first
+
+    def all_reached_from(self, sources: Set[int]) -> set[int]:
+        """The segments that items of any of these can get to, themselves among them."""
+        lows = [0 if segment in sources else FOREVER for segment in range(self.size)]
+        return {v for v, low in enumerate(_spread(self._ways, lows)) if low != FOREVER}
 
     def min_times(self, own: Sequence[int]) -> list[int]:
         """For each segment v the least own(u) + dist(u, v) over all segments u; sums saturate."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from tracker.core.cut.graph import SegmentGraph
 from tracker.core.log import (
     FrontReport,
     KeyClosed,
@@ -145,18 +146,25 @@ class ShardPipeline:
         self.unpinned = {name: None for name, state in self.fronts.items() if state.pin is None}
 
     def change(self, spec: PipelineSpec) -> None:
-        """Goes by what the pipeline has become. A new segment that nothing leads to waits for a front."""
+        """Goes by what the pipeline has become. A new segment that no other one feeds waits for a front."""
         before, self.spec = self.spec, spec
         self.cells.grow(len(spec.segments))
-        targets = {edge.target for edge in spec.edges}
         for segment, name in enumerate(spec.segments):
             if name in spec.removed:
                 self.vacancies.removed(segment)
-            elif name in targets:
-                self.vacancies.fed(segment)
             elif segment >= len(before.segments):
                 self.vacancies.declared(segment, name)
+        self._look_what_is_fed()
         self._look_whether_begun()
+
+    def _look_what_is_fed(self) -> None:
+        """Whatever waits for its first front waits no more once others feed it, which is more than that it leads to itself,
+        be it by way of others that wait, too."""
+        if waiting := self.vacancies.unfed():
+            graph = SegmentGraph(self.spec)
+            others = {*range(graph.size)} - waiting
+            for segment in waiting - graph.begin_at(waiting - graph.all_reached_from(others)):
+                self.vacancies.fed(segment)
 
     # --- applying entries -------------------------------------------------------------------------
 
@@ -323,6 +331,7 @@ class ShardPipeline:
                 self.fronts[front] = FrontState(*front, join.segment, key.incarnation, number)
                 self.unpinned[front] = None
                 self.vacancies.joined(front, join.segment)
+                self._look_what_is_fed()
                 self._count_joined(front)
         self._take_promises(node_id, content.heartbeats)
         for name in content.leaves:

@@ -62,12 +62,16 @@ class Vacancies:
         self._places.pop(front, None)
         self._places[front] = Vacancy(*front, segment)
 
+    def unfed(self) -> set[int]:
+        """The segments that wait for their first front."""
+        return {place.segment for place in self.places if not place.node_id}
+
     def declared(self, segment: int, name: str) -> None:
-        """A segment is new that no edge leads to: it waits for its first front. name: the segment's."""
+        """A segment is new that no other one feeds: it waits for its first front. name: the segment's."""
         self.evicted(("", name), segment)
 
     def fed(self, segment: int) -> None:
-        """A segment waits for no first front any more: one has come, or an edge leads there by now."""
+        """A segment waits for no first front any more: one has come, or another one feeds it by now."""
         for place in self.of(segment) if self._places else ():
             if not place.node_id:
                 del self._places["", place.front]
