@@ -167,6 +167,16 @@ class Deployment:
         assert not hasattr(drive, "gi_frame") or drive.gi_frame is None, "it goes on for ever"
         return self.said
 
+    def go_on(self, name: str, *groups: int) -> str:
+        """Whoever leads these groups by now goes on with the move that is under way there, if any is; what the first one says."""
+        said = []
+        for group in groups:
+            cluster = self.groups[group]
+            if name in cluster.processes[cluster.sequencer].membership.moving:
+                said.append(self.run(self.drive(name, group)))
+            self.settle()
+        return "".join(said[:1])
+
     def settle(self) -> None:
         for group in self.groups:
             group.settle()

@@ -132,6 +132,7 @@ def test_a_new_source_that_is_fed_by_others_after_all_waits_for_no_front(shards:
         ((), (Edge("new", "new"),)),
         (("far",), (Edge("new", "far"), Edge("far", "new", 3))),
         (("far",), (Edge("new", "far"), Edge("far", "far"), Edge("far", "new"))),
+        (("far", "on"), (Edge("new", "far"), Edge("far", "on"))),
     ],
 )
 def test_a_new_source_is_not_fed_by_where_it_leads_itself(
@@ -150,6 +151,24 @@ def test_a_new_source_is_not_fed_by_where_it_leads_itself(
     assert source.grants[-1].slot < FOREVER
     source.commit(leaves=("g",))
     assert {*cluster.agreed(SPEC)} == {FOREVER}, "nobody waits for a second front"
+
+
+def test_new_segments_that_come_to_feed_each_other_one_after_the_other_wait_for_one_front(
+    shards: int,
+) -> None:
+    """The second was fed by the first alone, and then the first by the second."""
+    cluster, front, reader = begun(shards)
+    sourced = replace(SPEC, segments=(*SPEC.segments, "new"))
+    chained = replace(
+        sourced, segments=(*sourced.segments, "far"), edges=(*SPEC.edges, Edge("new", "far"))
+    )
+    for spec in (sourced, chained, replace(chained, edges=(*chained.edges, Edge("far", "new")))):
+        apply(cluster, spec)
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    front.commit(leaves=("f",))
+    assert max(cluster.agreed(SPEC)[NEW:]) < FOREVER
+    apply(cluster, replace(chained, segments=(*SPEC.segments, "far"), edges=SPEC.edges))
+    assert {*cluster.agreed(SPEC)} == {FOREVER}, "what it waited for was taken away"
 
 
 def test_a_hold_in_a_new_source_is_not_the_front_that_it_waits_for(shards: int) -> None:

@@ -135,26 +135,13 @@ def test_ways_into_a_segment_are_the_distances_to_it(spec: PipelineSpec) -> None
         assert graph.ways_into(target) == [way for way in distances if way[1] != FOREVER]
 
 
-def begins_at(spec: PipelineSpec, segments: set[int]) -> set[int]:
-    """Those into which nothing leads but what they lead to themselves, by looking at each pair."""
-
-    def leads(source: int, target: int) -> bool:
-        own = [0 if u == source else FOREVER for u in range(len(spec.segments))]
-        return reachable_lows(spec, own)[target] < FOREVER
-
-    return {v for v in segments if all(leads(v, u) for u in segments if leads(u, v))}
-
-
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(specs(), st.data())
-def test_where_items_begin_that_come_from_nowhere_else(
-    spec: PipelineSpec, data: st.DataObject
-) -> None:
-    graph, every = SegmentGraph(spec), {*range(len(spec.segments))}
-    others = data.draw(st.sets(st.sampled_from(sorted(every))))
-    reached = {v for u in others for v in graph.reached_from(u)}
-    assert graph.all_reached_from(others) == reached
-    assert graph.begin_at(every - reached) == begins_at(spec, every - reached)
+def test_what_any_of_some_segments_lead_to(spec: PipelineSpec, data: st.DataObject) -> None:
+    graph = SegmentGraph(spec)
+    sources = data.draw(st.sets(st.integers(0, graph.size - 1)))
+    each = {v for u in sources for v in graph.reached_from(u)}
+    assert graph.all_reached_from(sources) == each
 
 
 def test_a_long_chain_costs_memory_by_its_edges() -> None:

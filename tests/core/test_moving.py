@@ -204,9 +204,7 @@ def test_whatever_dies_between_two_steps_it_ends_in_one_group(
         for cluster in made.groups:
             cluster.restart_all(from_snapshots=snapshot)
         made.settle()
-        if made.has("p") != [1]:
-            made.run(made.drive("p", 0))
-        made.settle()
+        made.go_on("p", 0, 1)
         assert made.has("p") == [1]
         goes_on_to_its_end(made.groups[1], front, worker)
         if taken < place:
@@ -369,7 +367,7 @@ def test_a_piece_that_waits_for_a_slow_store_is_not_kept_again() -> None:
     made.begin_move("p", 0, 1)
     drive = made.drive("p", 0)
     made.until(drive, MovePipeline)
-    there, asked = made.groups[1], drive.send(MoveTerms(made.groups[1].routing, (0,)))
+    there, asked = made.groups[1], drive.send(MoveTerms(made.groups[1].routing, (0,), 1))
     for number in range(3):
         there.handle(0, replace(asked.what, request=f"again-{number}"))
     kept = [r for _, r, _ in inside.pending(there.processes[0]) if isinstance(r, PartKept)]
@@ -432,8 +430,7 @@ def test_nothing_that_was_sent_before_a_loss_is_mixed_with_what_is_left() -> Non
     made.until(made.drive("p", 0), KeepPart)
     made.settle()
     lose(made.groups[0], 2)
-    assert "has lost shards [2]" in made.run(made.drive("p", 0))
-    made.settle()
+    assert "has lost shards [2]" in made.go_on("p", 0, 1)
     assert made.has("p") == [0]
     assert not made.groups[1].processes[0].membership.moving
     assert made.move("p", 0, 1) == "", "it moves as it is now"
@@ -448,8 +445,7 @@ def test_a_shard_that_is_lost_with_its_part_leaves_the_pipeline_standing(lost: i
     made.settle()
     target = made.groups[1]
     lose(target, lost)
-    made.run(made.drive("p", 0))
-    made.settle()
+    made.go_on("p", 0, 1)
     assert made.has("p") == [1]
     for process in target.processes.values():
         assert inside.pipeline(process, "p").held is not None
@@ -470,8 +466,9 @@ def test_one_of_which_a_shard_is_lost_with_its_part_stays_where_all_of_it_is(
         if isinstance(what, KeepPart) and asked.shard == 1 and what.number == what.pieces - 1:
             break
     lose(made.groups[1], lost)
-    made.run(made.drive("p", 0) if anew else drive)
-    made.settle()
+    if not anew:
+        made.run(drive)
+    made.go_on("p", 0, 1)
     assert made.has("p") == [0]
     assert not any(
         made.groups[1].processes[shard].membership.moving for shard in {0, 1, 2} - {lost}
@@ -489,7 +486,7 @@ def test_one_that_is_complete_is_so_without_a_shard_that_was_lost() -> None:
     made.begin_move("p", 0, 1)
     made.until(made.drive("p", 0), PlacePipeline)
     lose(made.groups[1], 1)
-    made.run(made.drive("p", 0))
+    made.go_on("p", 0, 1)
     target = made.groups[1]
     assert target.agreed(spec) == (FOREVER,)
     assert all(known.held is None for known in target.pipelines())

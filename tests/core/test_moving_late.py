@@ -157,8 +157,7 @@ def test_who_comes_back_late_ends_no_later_move_to_the_same_group() -> None:
     made.begin_move("p", 2, 1)
     made.until(made.drive("p", 2), PlacePipeline)
     made.run(late)
-    made.run(made.drive("p", 2))
-    made.settle()
+    made.go_on("p", 2, 1)
     assert made.has("p") == [1]
 
 
@@ -212,7 +211,7 @@ def test_one_that_was_given_up_goes_on_where_a_shard_has_heard_that_only_from_ot
     made.settle()
     version = made.place("p", 0, 0).version
     source.held = {(0, 2)}
-    source.handle(0, EndMove("end", "p", version, True))
+    source.handle(0, EndMove("end", "p", 1, version, True))
     source.settle()
     assert [source.pipeline(shard).rests for shard in (1, 2)] == [False, True]
     source.held.clear()
@@ -258,8 +257,7 @@ def test_nobody_hears_of_a_generation_that_one_begins_where_it_is_no_more() -> N
         with pytest.raises(Refused, match="on its way to group 1") as asked:
             process.generation("p")
         assert asked.value.refusal.code is RefusalCode.NOT_READY
-    made.run(made.drive("p", 0))
-    made.settle()
+    made.go_on("p", 0, 1)
     assert made.has("p") == [1]
     assert target.processes[0].generation("p") == 0
 
@@ -287,7 +285,7 @@ def test_a_part_is_let_go_of_where_a_shard_hears_by_a_loss_alone_that_it_is_not_
             break
     version = made.place("p", 0, 0).version
     there.held = {(0, 2)}
-    there.handle(0, EndMove("end", "p", version, False))
+    there.handle(0, EndMove("end", "p", 1, version, False))
     there.settle()
     assert [len(inside.coming(process)) for process in there.processes.values()] == [0, 0, 1]
     there.held.clear()

@@ -66,10 +66,9 @@ def test_whatever_happens_to_a_move_it_ends_in_one_group() -> None:
     ],
 )
 def test_a_move_that_ends_otherwise_is_found(fault: str, violation: str) -> None:
-    def wrong(move: Move, own: int, placement: Placement) -> Iterator[Ask]:
+    def wrong(move: Move, own: int, placement: Placement, there: int | None) -> Iterator[Ask]:
         if "before" in fault:
-            yield Ask(move.group, EndMove(None, "p", placement.version, here=True))
-            yield Ask(own, EndMove(None, "p", placement.version, here=not move.arrives))
+            yield Ask(own, EndMove(None, "p", move.number, placement.version, here=True))
 
     with mock.patch.object(driver, "_end", wrong):
         seen = explore_move(ALL_COMMITTED, most_states=MOST_STATES)

@@ -56,11 +56,15 @@ LOOK_NS = 3 * MS
 """How often a process that leads looks for moves that nobody goes on with."""
 ANSWER_WITHIN_NS = 12 * MS
 """After which a question counts as not answered."""
+LATE_DRIVERS_SHARE = 0.3
+"""How often there is a driver beside another one that is late with all that it asks..."""
+LATE_BY_NS = 40 * MS
+"""... by so much at most."""
 _MOST_ASKED = 40
 """How often an operator asks for a move that has to wait."""
 MOVE_KINDS = (
     "moves_asked_for", "moves_asked_for_as_a_front_joins", "moves_begun", "arrivals_begun", "moved_pipelines", "moved_back", "moved_amid_items", "moved_amid_holds",
-    "moves_that_stayed", "moves_given_up_from_outside", "moves_led_twice", "moves_refused", "deaths_about_moves",
+    "moves_that_stayed", "moves_given_up_from_outside", "moves_led_twice", "late_drivers_of_moves", "drivers_of_moves_that_were_over", "moves_refused", "deaths_about_moves",
     "lost_questions_of_moves", "lost_answers_of_moves", "repeated_questions_of_moves", "pieces_kept_beyond_the_first",
     "nodes_following", "subscribers_of_moved_pipelines", "registered_by_old_placements",
 )  # fmt: skip
@@ -90,6 +94,8 @@ class Drive:
     steps: Generator[Any, Any, str]
     asked: int = 0
     """The number of its last question, which is open while that is not answered."""
+    is_late: bool = False
+    """Whether it is slow, and goes on with what is over in its group."""
 
 
 @dataclass(slots=True, eq=False)
@@ -320,14 +326,25 @@ class MovingSimulator(Simulator):
             if running.process.membership.sequencer != running.process.shard:
                 continue
             for move in running.process.membership.moving.values():
-                drives = [d for d in self._drives if d.running is running and d.move == move]
+                mine = [d for d in self._drives if d.running is running and d.move == move]
+                drives = [d for d in mine if not d.is_late]
                 if not drives or (len(drives) < 2 and self.chance("moves_led_twice")):
                     found = True
-                    drive = Drive(running, move, follow(move, group.number))
-                    self._drives.append(drive)
-                    self._drive_on(drive, None)
+                    self._begin_to_drive(running, move)
         if not found:
             self.not_a_step()
+
+    def _begin_to_drive(self, running: Running, move: Move) -> None:
+        """Somebody goes on with a move; another one begins to, and stands for a while before anything that it asks."""
+        late = [True] if self.faulty and self._move_rng.random() < LATE_DRIVERS_SHARE else []
+        for is_late in (False, *late):
+            drive = Drive(running, move, follow(move, running.shard.group.number), 0, is_late)
+            self._drives.append(drive)
+            if is_late:
+                self.count("late_drivers_of_moves")
+                self.after(self._move_rng.randint(0, LATE_BY_NS), self._drive_on, drive, None)
+            else:
+                self._drive_on(drive, None)
 
     def _drive_on(self, drive: Drive, answer: Any) -> None:
         """A driver hears an answer, and asks the next thing."""
@@ -340,8 +357,10 @@ class MovingSimulator(Simulator):
             return
         known = running.process.membership.moving.get(move.pipeline)
         if known is None or known.number != move.number:
-            self._drives.remove(drive)  # it has ended
-            return
+            if not drive.is_late:
+                self._drives.remove(drive)  # it has ended
+                return
+            self.count("drivers_of_moves_that_were_over")
         try:
             asked = drive.steps.send(answer)
         except StopIteration:
@@ -354,11 +373,12 @@ class MovingSimulator(Simulator):
             return
         self._asked[number] = drive
         self.trace_line(lambda: f"group {running.shard.group.number} asks {asked}"[:300])
-        self.after(ANSWER_WITHIN_NS, self._hear_of_move, number, AWAY)
+        late_ns = self._move_rng.randint(0, LATE_BY_NS) if drive.is_late else 0
+        self.after(late_ns + ANSWER_WITHIN_NS, self._hear_of_move, number, AWAY)
         if self.faulty and self.rng.random() < self.plan.loss:
             self.count("lost_questions_of_moves")
             return
-        self.after(self.latency(), self._deliver_question, number, asked)
+        self.after(late_ns + self.latency(), self._deliver_question, number, asked)
         if self.faulty and self.rng.random() < self.plan.duplication:
             self.count("repeated_questions_of_moves")
             self.after(self.milliseconds(0, 20), self._deliver_question, 0, asked)

@@ -145,8 +145,14 @@ class World:
         self.opening = spec.open and (self.opening or not self.spec.open)
         self.spec = spec
         self.go_by(self.edges)
-        targets = {target for _, target, _ in numbered_edges(spec)}
-        self.waiting.update(segment for segment in new if segment not in targets)
+        there = {s for s in {*self.waiting, *new} if spec.segments[s] not in spec.removed}
+        self.waiting = self._unfed(there)
+
+    def _unfed(self, waiting: set[int]) -> set[int]:
+        """Of segments that wait for a first front, those that nothing leads to but what waits itself."""
+        edges, size = numbered_edges(self.spec), len(self.spec.segments)
+        lows = [FOREVER if segment in waiting else LOWEST_SLOT for segment in range(size)]
+        return {s for s in waiting if spread(lows, edges)[s] == FOREVER}
 
     def changed_everywhere(self) -> None:
         """Every process knows what it has become."""
@@ -303,7 +309,7 @@ class World:
             shut_out = segment in self.complete
             self.fronts[front] = WorldFront(segment, last_label=last_label, shut_out=shut_out)
         self.joined.add(front[1])
-        self.waiting.discard(segment)
+        self.waiting = self._unfed(self.waiting - {segment})
         self.version += 1
 
     def front_granted(self, front: FrontId, slot: int) -> None:

@@ -48,7 +48,9 @@ def ask_to_pb(what: Any, shard: int | None = None) -> pb.AskRequest:
             request.keep.CopyFrom(PART.to_pb(kept))
         case EndMove():
             request.end.CopyFrom(
-                pb.EndAsked(pipeline=what.pipeline, version=what.version, here=what.here)
+                pb.EndAsked(
+                    pipeline=what.pipeline, number=what.number, version=what.version, here=what.here
+                )
             )
         case _:
             raise TypeError(f"{type(what).__name__} is nothing that groups ask each other")
@@ -73,7 +75,8 @@ def event_from_pb(request: pb.AskRequest) -> Any:
             kept = PART.from_pb(request.keep)
             return KeepPart(mark, kept.pipeline, kept.version, kept.number, kept.pieces, kept.part)
         case "end":
-            return EndMove(mark, request.end.pipeline, request.end.version, request.end.here)
+            end = request.end
+            return EndMove(mark, end.pipeline, end.number, end.version, end.here)
     raise invalid("a question to a group says nothing; is the other process of a newer version?")
 
 

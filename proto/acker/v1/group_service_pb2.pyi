@@ -654,6 +654,9 @@ class MoveTerms(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Which of the moves of the group it is."""
     @_builtins.property
     def table(self) -> _shards_pb2.RoutingTable:
         """By which what comes is dealt."""
@@ -667,10 +670,11 @@ class MoveTerms(_message.Message):
         *,
         table: _shards_pb2.RoutingTable | None = ...,
         members: _abc.Iterable[_builtins.int] | None = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "number", b"number", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -685,22 +689,26 @@ class EndAsked(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     HERE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Its name."""
     version: _builtins.int
     """Of the placement by which it is."""
     here: _builtins.bool
     """Whether it is in the group that is asked."""
+    number: _builtins.int
+    """Which of the moves of that group is over by that."""
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
         version: _builtins.int = ...,
         here: _builtins.bool = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["here", b"here", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["here", b"here", "number", b"number", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -62,22 +62,6 @@ class SegmentGraph:
         distances = enumerate(_from_one(self._back, target))
         return [(u, distance) for u, distance in distances if distance != FOREVER]
 
-    def begin_at(self, segments: Set[int]) -> set[int]:
-        """Of segments that nothing else leads to, those at which their items begin: the ones without an edge into them, and where all have
-        some, the whole of each cycle that no other one leads into. An edge from a segment to itself counts for nothing."""
-        left, first = {*segments}, set[int]()
-        while left:
-            some = min(left)
-            reached = {*self.reached_from(some)}
-            into = {segment for segment, _ in self.ways_into(some)} & left
-            while into - reached:  # further up, until all that leads there is reached from there
-                some = min(into - reached)
-                reached = {*self.reached_from(some)}
-                into = {segment for segment, _ in self.ways_into(some)} & left
-            first |= into
-            left -= reached
-        return first
-
     def all_reached_from(self, sources: Set[int]) -> set[int]:
         """The segments that items of any of these can get to, themselves among them."""
         lows = [0 if segment in sources else FOREVER for segment in range(self.size)]

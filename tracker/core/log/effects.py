@@ -69,10 +69,12 @@ class ShardNumber:
 
 @dataclass(frozen=True, slots=True)
 class MoveTerms:
-    """The answer to `MovePipeline`: the shards that have to do their part, and the table by which what comes is dealt to them."""
+    """The answer to `MovePipeline`: the shards that have to do their part, the table by which what comes is dealt to them, and which of
+    the group's moves it is."""
 
     table: RoutingTable
     members: tuple[int, ...]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,11 +203,12 @@ class KeepPart:
 
 @dataclass(frozen=True, slots=True)
 class EndMove:
-    """Asked of the sequencer: what the directory has decided, by a placement of `version`. May be repeated. Answered by
-    `Answer(request, None)` when every shard has applied it."""
+    """Asked of the sequencer: what the directory has decided of move `number` of this group, by a placement of `version`. May be repeated, and
+    come late: it ends no other move. Answered by `Answer(request, None)` when every shard has applied it."""
 
     request: Hashable
     pipeline: str
+    number: int
     version: int
     here: bool
 

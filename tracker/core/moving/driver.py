@@ -101,16 +101,20 @@ class GivenUp(Exception):
 def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask | Pause, Any, str]:
     """Goes on with a move of the group `own` until it has ended there; returns why it was given up, or nothing."""
     why, name, looks = "", move.pipeline, 0
+    there = None
     while True:
         placement = yield Ask(DIRECTORY_GROUP, Where(name))
         if placement is None or (
             isinstance(placement, Placement) and placement.version > move.version
         ):
-            yield from _end(move, own, placement)
+            yield from _end(move, own, placement, there)
             return why
         if isinstance(placement, Placement) and not move.arrives:
             try:
-                yield from _hand_over(move, own, attempts)
+                whole, arrival = yield from _gather(move, own, attempts)
+                terms = yield from _patiently(Ask(move.group, arrival), attempts)
+                there = terms.number
+                yield from _deal(move, whole, terms, attempts)
             except GivenUp as reason:
                 why = str(reason)
                 yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, own, move.version))
@@ -123,9 +127,9 @@ def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask 
         yield Pause()
 
 
-def _end(move: Move, own: int, placement: Placement | None) -> Steps:
-    """The directory has decided: the group that has the pipeline from now on is told first. placement: where the name belongs by
-    now; None where it is free."""
+def _end(move: Move, own: int, placement: Placement | None, there: int | None) -> Steps:
+    """The directory has decided: the group that has the pipeline from now on is told first, where it is known by which move it comes
+    there (`there`). Without that it follows by itself. placement: where the name belongs by now; None where it is free."""
     name = move.pipeline
     version = move.version + 1 if placement is None else placement.version
     decides = placement is not None and placement.came_from == move.version
@@ -133,7 +137,9 @@ def _end(move: Move, own: int, placement: Placement | None) -> Steps:
     if not move.arrives and placement is not None and decides:
         taken = placement.group == move.group
         try:
-            yield from _patiently(Ask(move.group, EndMove(None, name, version, taken)), attempts=3)
+            if there is not None:
+                ends = EndMove(None, name, there, version, taken)
+                yield from _patiently(Ask(move.group, ends), attempts=3)
         except GivenUp:
             pass  # it follows by itself
     elif not move.arrives:
@@ -143,7 +149,7 @@ def _end(move: Move, own: int, placement: Placement | None) -> Steps:
         here = (again and is_own) or (yield from _was_deleted(move, own))
     answer: Any = AWAY
     while _is_for_now(answer):
-        answer = yield Ask(own, EndMove(None, name, version, here))
+        answer = yield Ask(own, EndMove(None, name, move.number, version, here))
         if answer is not None:
             yield Pause()
 
@@ -164,8 +170,10 @@ def _was_deleted(move: Move, own: int) -> Generator[Ask | Pause, Any, bool]:
         yield Pause()
 
 
-def _hand_over(move: Move, own: int, attempts: int) -> Steps:
-    """Everything that the pipeline is becomes durable in the other group. Raises GivenUp."""
+def _gather(
+    move: Move, own: int, attempts: int
+) -> Generator[Ask | Pause, Any, tuple[PipelineSnapshot, MovePipeline]]:
+    """Everything that the pipeline is, put together, and what the other group is asked before it comes. Raises GivenUp."""
     name, version = move.pipeline, move.version
     parts: dict[int, PipelineSnapshot] = {}
     incarnation, level = 1, OLDEST_LEVEL
@@ -192,12 +200,15 @@ def _hand_over(move: Move, own: int, attempts: int) -> Steps:
         generation=whole.restarts[-1].restart.generation if whole.restarts else 0,
         level=level,
     )
-    terms = yield from _patiently(Ask(move.group, arrival), attempts)
-    assert isinstance(terms, MoveTerms)
+    return whole, arrival
+
+
+def _deal(move: Move, whole: PipelineSnapshot, terms: MoveTerms, attempts: int) -> Steps:
+    """It becomes durable in the other group. Raises GivenUp."""
     for shard in terms.members:
         cut = [*in_pieces(dealt(whole, terms.table, shard))]
         for number, part in enumerate(cut):
-            keep = KeepPart(None, name, version, number, len(cut), part)
+            keep = KeepPart(None, move.pipeline, move.version, number, len(cut), part)
             yield from _patiently(Ask(move.group, keep, shard), attempts)
 
 

@@ -207,6 +207,12 @@ class Moves:
                     f"pipeline {name!r} does not move, and is not here by placement {event.version}",
                 )
             return None
+        if event.number != known.number:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r} moves here by move {known.number}, which is not over with move {event.number}; look again where "
+                "it is",
+            )
         if event.version <= known.version:
             raise Refused(
                 RefusalCode.CONFLICT,

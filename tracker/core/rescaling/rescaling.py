@@ -128,7 +128,8 @@ class Rescaling:
         step: steps.MembershipStep | None
         if isinstance(event, MovePipeline):
             step = self._moves.move(event)
-            terms = MoveTerms(known.table, tuple(sorted(known.members)))
+            number = known.moving[event.pipeline].number if step is None else step.number
+            terms = MoveTerms(known.table, tuple(sorted(known.members)), number)
         else:
             step = self._moves.end(event)
         if step is not None:

@@ -146,7 +146,7 @@ class ShardPipeline:
         self.unpinned = {name: None for name, state in self.fronts.items() if state.pin is None}
 
     def change(self, spec: PipelineSpec) -> None:
-        """Goes by what the pipeline has become. A new segment that no other one feeds waits for a front."""
+        """Goes by what the pipeline has become. A new segment that nothing feeds which was there waits for a front."""
         before, self.spec = self.spec, spec
         self.cells.grow(len(spec.segments))
         for segment, name in enumerate(spec.segments):
@@ -158,12 +158,12 @@ class ShardPipeline:
         self._look_whether_begun()
 
     def _look_what_is_fed(self) -> None:
-        """Whatever waits for its first front waits no more once others feed it, which is more than that it leads to itself,
-        be it by way of others that wait, too."""
+        """A segment waits for its first front no more once one feeds it that does not wait, be it by way of others. (That it leads to
+        itself feeds it with nothing.)"""
         if waiting := self.vacancies.unfed():
             graph = SegmentGraph(self.spec)
             others = {*range(graph.size)} - waiting
-            for segment in waiting - graph.begin_at(waiting - graph.all_reached_from(others)):
+            for segment in waiting & graph.all_reached_from(others):
                 self.vacancies.fed(segment)
 
     # --- applying entries -------------------------------------------------------------------------

@@ -67,11 +67,11 @@ class Vacancies:
         return {place.segment for place in self.places if not place.node_id}
 
     def declared(self, segment: int, name: str) -> None:
-        """A segment is new that no other one feeds: it waits for its first front. name: the segment's."""
+        """A segment is new: it waits for its first front, unless it is fed. name: the segment's."""
         self.evicted(("", name), segment)
 
     def fed(self, segment: int) -> None:
-        """A segment waits for no first front any more: one has come, or another one feeds it by now."""
+        """A segment waits for no first front any more: one has come, or what feeds it waits for none."""
         for place in self.of(segment) if self._places else ():
             if not place.node_id:
                 del self._places["", place.front]
