@@ -15,9 +15,12 @@ from dataclasses import asdict
 
 from scripts.summary import finish
 from tests.proof.fragment import cycle
+from tests.proof.groups.faults import FAULTS
+from tests.proof.groups.situations import SITUATIONS as OF_GROUPS
 from tests.proof.mutations import MUTATIONS, SABOTAGES
 from tests.proof.obligations import Proof, Proven, by_cvc5, by_z3, holds
 from tests.proof.situations import SITUATIONS, Situation, search
+from tests.proof.systems import GROUPS
 
 PLANTED_TIMEOUT_MS = 10_000
 
@@ -52,22 +55,25 @@ def main() -> int:
     given = parser.parse_args()
     sabotage, only = given.sabotage, given.only
     began = time.monotonic()
-    proof = Proof(None if sabotage is None else MUTATIONS[sabotage], only)
-    undecided = cycle(proof.formulas())
-    proven = prove(proof)
+    if sabotage is None:
+        proofs = [Proof(None, only), Proof(None, only, GROUPS)]
+    else:
+        proofs = [Proof(MUTATIONS[sabotage])]
+    undecided = [cycle(proof.formulas()) for proof in proofs]
+    proven = [each for proof in proofs for each in prove(proof)]
     situations = []
-    for sought in SITUATIONS:
+    for sought in [*SITUATIONS, *OF_GROUPS]:
         if not sabotage and (not only or sought.name in only):
             situations.append(search(sought))
             tell(situations[-1])
     unsat = sum(map(holds, proven))
     found = [each for each in situations if each.found]
-    mutations = [each for each in situations if each.name in MUTATIONS]
+    mutations = [each for each in situations if each.name in {*MUTATIONS, *FAULTS}]
     shown: dict[str, object] = {
         "obligations": len(proven),
         "unsat": unsat,
         "unshown": len(proven) - unsat + len(situations) - len(found),
-        "decidable": str(not undecided).lower(),
+        "decidable": str(not any(undecided)).lower(),
         "mutations": len(mutations),
         "sat": sum(each.found for each in mutations),
         "situations": len(situations) - len(mutations),
@@ -81,7 +87,7 @@ def main() -> int:
         "found": [asdict(each) for each in situations],
         "leads_back": undecided,
     }
-    ok = not (undecided or shown["unshown"] or sabotage)
+    ok = not (any(undecided) or shown["unshown"] or sabotage)
     return finish("proof", ok=ok, shown=shown, details=details)
 
 

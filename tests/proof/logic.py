@@ -24,6 +24,7 @@ Relation = Callable[..., Formula]
 LETTERS = {
     "s": "shard", "p": "shard", "q": "shard", "h": "shard", "n": "node", "f": "front", "t": "tick", "u": "tick", "i": "item",
     "j": "item", "a": "place", "b": "place", "r": "report", "w": "whole",
+    "g": "group", "k": "group", "v": "version", "m": "move", "l": "letter",
 }  # fmt: skip
 """By the first letter of a variable its sort."""
 _fresh = count()
@@ -53,7 +54,7 @@ class Universe:
         for sort in dict.fromkeys(LETTERS.values()):
             if sizes is None:
                 self.sorts[sort] = z3.DeclareSort(sort.capitalize())
-            else:
+            elif sort in sizes:
                 number = next(_fresh)
                 names = [f"{sort}{k}_{number}" for k in range(1, sizes[sort] + 1)]
                 self.sorts[sort], self.things[sort] = z3.EnumSort(f"{sort}_{number}", names)
@@ -185,3 +186,16 @@ class Invariant:
 
     def everywhere(self, now: State) -> Formula:
         return now.universe.every(lambda *things: self.body(now, *things), variables(self.body, 1))
+
+
+@dataclass(frozen=True)
+class System:
+    """A transition system, with all that is to be shown of it. facts: what is taken for granted. of_items: what is too, of an item, and a
+    proof asks of the items alone that it speaks of."""
+
+    vocabulary: Vocabulary
+    steps: Mapping[str, Step]
+    invariants: Mapping[str, Invariant]
+    beginning: Callable[[Universe], State]
+    facts: Callable[[State], Mapping[str, Formula]]
+    of_items: Callable[[State, Any], Formula] | None = None

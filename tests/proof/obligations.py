@@ -10,10 +10,10 @@ from typing import Any
 
 import z3
 
-from tests.proof.invariants import INVARIANTS, is_inside_the_cut
-from tests.proof.logic import LETTERS, Effect, Invariant, Step, Universe, variables
+from tests.proof.invariants import is_inside_the_cut
+from tests.proof.logic import LETTERS, Effect, Invariant, Step, System, Universe, variables
 from tests.proof.mutations import Mutation
-from tests.proof.protocol import STEPS, VOCABULARY, beginning, fixed_facts, goes_on
+from tests.proof.systems import PROTOCOL
 
 ANNOUNCE = "announce"
 LEMMA = "what reaches it was created inside M"
@@ -50,15 +50,22 @@ class Proof:
     """All obligations, of any number of anything. planted: a fault in one of the steps; then those alone that it may break.
     only: the steps that are looked at, instead of all."""
 
-    def __init__(self, planted: Mutation | None = None, only: Collection[str] = ()) -> None:
-        self.universe = Universe(VOCABULARY)
+    def __init__(
+        self,
+        planted: Mutation | None = None,
+        only: Collection[str] = (),
+        system: System = PROTOCOL,
+    ) -> None:
+        self.system, self.universe = system, Universe(system.vocabulary)
         self.now = self.universe.state("now")
         self.planted = planted
-        steps = only or STEPS if planted is None else [planted.step]
-        self.steps = [step for name, step in STEPS.items() if name in steps]
-        self.facts = [*fixed_facts(self.now).values()]
+        steps = only or system.steps if planted is None else [planted.step]
+        self.steps = [step for name, step in system.steps.items() if name in steps]
+        self.facts = [*system.facts(self.now).values()]
         self.held = {
-            name: each.everywhere(self.now) for name, each in INVARIANTS.items() if name != COMES_OF
+            name: each.everywhere(self.now)
+            for name, each in system.invariants.items()
+            if name != COMES_OF
         }
 
     def obligations(self) -> Iterator[Obligation]:
@@ -74,8 +81,8 @@ class Proof:
 
     def at_the_beginning(self) -> Iterator[Obligation]:
         """Every invariant holds when nothing has happened."""
-        first = beginning(self.universe)
-        for each in INVARIANTS.values():
+        first = self.system.beginning(self.universe)
+        for each in self.system.invariants.values():
             false = z3.Not(each.of(first, *self._things(each)))
             yield Obligation(f"beginning: {each.name}", (*self.facts, false))
 
@@ -91,7 +98,7 @@ class Proof:
             inside = partial(is_inside_the_cut, self.now, given["p"], given["news"])
             yield self._least_counterexample(effect, inside)
             lemmas = [self.universe.every(inside, ["b", "i"])]
-        for each in INVARIANTS.values():
+        for each in self.system.invariants.values():
             things = self._things(each)
             items = _items(variables(each.body, 1), things) + taking_part
             of_items = [asked(i) for asked in effect.of_items.values() for i in items]
@@ -123,8 +130,11 @@ class Proof:
         return self.universe.constants(variables(each.body, 1), "_it")
 
     def _premises(self, items: list[Any]) -> list[Any]:
-        comes = [INVARIANTS[COMES_OF].of(self.now, i) for i in items]
-        return [*self.facts, *self.held.values(), *comes, *(goes_on(self.now, i) for i in items)]
+        of_items = self.system.of_items
+        if of_items is None:
+            return [*self.facts, *self.held.values()]
+        comes = [self.system.invariants[COMES_OF].of(self.now, i) for i in items]
+        return [*self.facts, *self.held.values(), *comes, *(of_items(self.now, i) for i in items)]
 
 
 def _items(names: list[str], things: list[Any]) -> list[Any]:

@@ -8,14 +8,14 @@ from typing import Any
 
 from z3 import And, Implies, Not
 
-from tests.proof.invariants import INVARIANTS
-from tests.proof.logic import LETTERS, Effect, Formula, State, Step, Universe
-from tests.proof.protocol import STEPS, VOCABULARY, beginning, fixed_facts, goes_on
+from tests.proof.logic import LETTERS, Effect, Formula, State, Step, System, Universe
+from tests.proof.systems import PROTOCOL
 
 Plant = Callable[[State, Effect, Mapping[str, Any]], Effect]
 """What becomes of a step when a fault is planted in it: by the state, what it was, and who takes part."""
 SMALL = {
     "shard": 2, "node": 2, "front": 1, "tick": 4, "item": 2, "place": 2, "report": 3, "whole": 1,
+    "group": 2, "version": 3, "move": 2, "letter": 1,
 }  # fmt: skip
 
 
@@ -32,21 +32,27 @@ class Run:
     """Steps one after the other, out of the beginning or of any state of which the invariants hold."""
 
     def __init__(
-        self, sizes: Mapping[str, int] | None = None, plants: Mapping[str, Plant] | None = None
+        self,
+        sizes: Mapping[str, int] | None = None,
+        plants: Mapping[str, Plant] | None = None,
+        system: System = PROTOCOL,
     ) -> None:
-        self.universe = Universe(VOCABULARY, {**SMALL, **(sizes or {})})
+        self.system = system
+        self.universe = Universe(system.vocabulary, {**SMALL, **(sizes or {})})
         self.plants = plants or {}
         self.formulas: list[Formula] = []
         self.moments: list[Moment] = []
         self.first = self.now = self.universe.state("0")
-        self.formulas += fixed_facts(self.now).values()
-        self.formulas.append(self.now.every(lambda i: goes_on(self.now, i)))
+        self.formulas += system.facts(self.now).values()
+        of_items = system.of_items
+        if of_items is not None:
+            self.formulas.append(self.now.every(lambda i: of_items(self.now, i)))
 
     def begin(self, *, restarted: bool = False, rescaled: bool = False, joining: int = 0) -> Run:
         """Out of the beginning: of the first generation, which all have begun, and nothing is announced; or of one that some have
         still to begin. rescaled: slots and nodes may move. joining: so many shards are not there yet."""
         now = self.now
-        self.formulas += self.universe.same(now, beginning(self.universe))
+        self.formulas += self.universe.same(now, self.system.beginning(self.universe))
         if not restarted:
             self.formulas.append(
                 now.every(lambda s, b: And(now.began(s) == now.there(s), Not(now.base(b))))
@@ -62,9 +68,10 @@ class Run:
             self.formulas.append(now.every(stays))
         return self
 
-    def suppose(self, names: Sequence[str] = tuple(INVARIANTS)) -> Run:
-        """Out of any state of which these invariants hold."""
-        self.formulas += [INVARIANTS[name].everywhere(self.now) for name in names]
+    def suppose(self, names: Sequence[str] | None = None) -> Run:
+        """Out of any state of which these invariants hold, or all."""
+        known = self.system.invariants
+        self.formulas += [known[name].everywhere(self.now) for name in names or known]
         return self
 
     def follow(self, schedule: str) -> Run:
@@ -76,7 +83,7 @@ class Run:
 
     def _take(self, name: str, said: Mapping[str, str]) -> None:
         number = len(self.moments) + 1
-        step = STEPS[name]
+        step = self.system.steps[name]
         given, effect = step.take(self.now, f"_{number}")
         if name in self.plants:
             effect = self.plants[name](self.now, effect, given)
@@ -93,7 +100,7 @@ class Run:
 
     def breaks(self, name: str) -> Run:
         """In the end an invariant does not hold."""
-        self.formulas.append(Not(INVARIANTS[name].everywhere(self.now)))
+        self.formulas.append(Not(self.system.invariants[name].everywhere(self.now)))
         return self
 
     def ends(self, body: Callable[..., Formula]) -> Run:

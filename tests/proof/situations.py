@@ -14,7 +14,7 @@ from tests.proof.invariants import PROMISES
 from tests.proof.mutations import BOTH, CAUGHT_UP, COUNTED, HEARD, JOINED, MUTATIONS, TICK, Mutation
 from tests.proof.protocol import STEPS
 from tests.proof.runs import Run
-from tests.proof.story import Story
+from tests.proof.story import Story, Told
 
 TIMEOUT_MS = 300_000
 WHOLE_RUN = f"""
@@ -31,13 +31,14 @@ LATE = f"{JOINED} publish {BOTH} {CAUGHT_UP} record {TICK} sweep"
 
 @dataclass(frozen=True)
 class Sought:
-    """A situation to look for. breaks: the invariant that is false in its end; told: whether its story is worth telling."""
+    """A situation to look for. breaks: the invariant that is false in its end; told: whether its story is worth telling, and story: how."""
 
     name: str
     says: str
     run: Callable[[], Run]
     breaks: str | None = None
     told: bool = True
+    story: Callable[[Run, z3.Solver], Told] = Story
 
 
 @dataclass(frozen=True)
@@ -158,5 +159,5 @@ def search(sought: Sought) -> Situation:
     if said == "sat":
         model = solver.model()
         assert all(z3.is_true(model.eval(formula, True)) for formula in run.formulas)
-        story = tuple(Story(run, solver).lines(sought.breaks)) if sought.told else ()
+        story = tuple(sought.story(run, solver).lines(sought.breaks)) if sought.told else ()
     return Situation(sought.name, sought.says, said, round(time.monotonic() - began, 1), story)

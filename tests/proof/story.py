@@ -8,7 +8,6 @@ from typing import Any
 
 import z3
 
-from tests.proof.invariants import INVARIANTS
 from tests.proof.logic import LETTERS, variables
 from tests.proof.protocol import VOCABULARY
 from tests.proof.runs import Moment, Run
@@ -43,13 +42,95 @@ HAPPENS = {
 _QUICK_MS = 3_000
 
 
-class Story:
-    """A run, and the model that a solver has found of it."""
+class Told:
+    """A run, and the model that a solver has found of it: what happens in it, in words."""
+
+    happens: Mapping[str, str]
+    """By step."""
 
     def __init__(self, run: Run, solver: z3.Solver) -> None:
         self.run, self.universe, self.model = run, run.universe, solver.model()
         self._numbers: dict[str, list[Any]] = {sort: [] for sort in self.universe.things}
         """Things of each sort in the order in which the story comes to them."""
+
+    def lines(self, breaks: str | None = None) -> Iterator[str]:
+        """The story; breaks: the invariant that is false in the end."""
+        steps = [*map(self._step, self.run.moments)]
+        yield from self._world()
+        for number, step in enumerate(steps, 1):
+            yield f"{number:>3}. {step}"
+        yield from self._in_the_end()
+        if breaks is not None:
+            yield f"False now: {self.run.system.invariants[breaks].says}"
+            yield f"Here: {self._broken(breaks)}."
+
+    def _world(self) -> Iterator[str]:
+        """What is fixed from the beginning."""
+        yield from ()
+
+    def _in_the_end(self) -> Iterator[str]:
+        """What there is then."""
+        yield from ()
+
+    def _further(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """More words of a step, by what takes part in it."""
+        return {}
+
+    def _step(self, moment: Moment) -> str:
+        words = {
+            name: self._set(thing, moment.step.sets[name])
+            if name in moment.step.sets
+            else self._said(thing)
+            for name, thing in moment.given.items()
+        }
+        words |= self._further(moment.given)
+        return self.happens[moment.step.name].format(**words)
+
+    def _broken(self, name: str) -> str:
+        body = self.run.system.invariants[name].body
+        names = variables(body, 1)
+        for things in product(*(self.universe.things[LETTERS[each[0]]] for each in names)):
+            if not self._is(body(self.run.now, *things)):
+                return ", ".join(map(self._said, things))
+        raise AssertionError(f"{name!r} holds in the end")
+
+    def _is(self, formula: Any) -> bool:
+        return z3.is_true(self.model.eval(formula, True))
+
+    def _members(self, relation: Any, kind: str) -> list[tuple[Any, ...]]:
+        every = product(*(self.universe.things[sort] for sort in kind.split()))
+        return [things for things in every if self._is(relation(*things))]
+
+    def _said(self, thing: Any) -> str:
+        value = self.model.eval(thing, True)
+        (sort,) = [sort for sort, each in self.universe.sorts.items() if each == value.sort()]
+        known = self._numbers[sort]
+        known += [] if any(each.eq(value) for each in known) else [value]
+        number = [each.eq(value) for each in known].index(True) + 1
+        return f"{'whole report' if sort == 'whole' else sort} {number}"
+
+    def _set(self, relation: Any, kind: str) -> str:
+        return (
+            ", ".join(self._said(things[-1]) for things in self._members(relation, kind))
+            or "nothing"
+        )
+
+    def _listed(self, told: Mapping[str, list[Any]], nothing: str) -> str:
+        said = [
+            f"{verb} {', '.join(map(self._said, things))}"
+            for verb, things in told.items()
+            if things
+        ]
+        return "; ".join(said) or nothing
+
+
+class Story(Told):
+    """A run of one tracker, of which no place reaches more than it must."""
+
+    happens = HAPPENS
+
+    def __init__(self, run: Run, solver: z3.Solver) -> None:
+        super().__init__(run, solver)
         solver.set("timeout", _QUICK_MS)
         for name in ("reaches", "promises"):
             for things in self._members(self.universe.fixed[name], VOCABULARY.fixed[name]):
@@ -62,17 +143,6 @@ class Story:
             self.model = solver.model()
         else:
             solver.pop()
-
-    def lines(self, breaks: str | None = None) -> Iterator[str]:
-        """The story; breaks: the invariant that is false in the end."""
-        steps = [*map(self._step, self.run.moments)]
-        yield from self._world()
-        for number, step in enumerate(steps, 1):
-            yield f"{number:>3}. {step}"
-        yield from self._pins()
-        if breaks is not None:
-            yield f"False now: {INVARIANTS[breaks].says}"
-            yield f"Here: {self._broken(breaks)}."
 
     def _world(self) -> Iterator[str]:
         now = self.run.now
@@ -93,27 +163,21 @@ class Story:
             if not a.eq(b):
                 yield f"{self._said(a)} reaches {self._said(b)}"
 
-    def _pins(self) -> Iterator[str]:
+    def _in_the_end(self) -> Iterator[str]:
         now = self.run.now
         for s, f, a in self._members(now.pin, VOCABULARY.changing["pin"]):
             if self._is(now.pinned(s, f)):
                 yield f"The pin of {self._said(f)} at {self._said(s)} rules out {self._said(a)}"
 
-    def _step(self, moment: Moment) -> str:
-        now, given = self.run.now, moment.given
-        words = {
-            name: self._set(thing, moment.step.sets[name])
-            if name in moment.step.sets
-            else self._said(thing)
-            for name, thing in given.items()
-        }
+    def _further(self, given: Mapping[str, Any]) -> dict[str, str]:
+        now, words = self.run.now, {}
         if "t" in given:
             t = given["t"]
             words |= {"by": self._who(t), "home": self._said(now.home(t)), "does": self._does(t)}
         if "r" in given:
             words["sender"] = self._said(now.sender(given["r"]))
             words["says"] = self._says(given["r"])
-        return HAPPENS[moment.step.name].format(**words)
+        return words
 
     def _who(self, t: Any) -> str:
         now = self.run.now
@@ -163,40 +227,3 @@ class Story:
             "has pinned": about("says_pinned"),
         }
         return self._listed(says, "nothing has happened")
-
-    def _broken(self, name: str) -> str:
-        body = INVARIANTS[name].body
-        names = variables(body, 1)
-        for things in product(*(self.universe.things[LETTERS[each[0]]] for each in names)):
-            if not self._is(body(self.run.now, *things)):
-                return ", ".join(map(self._said, things))
-        raise AssertionError(f"{name!r} holds in the end")
-
-    def _is(self, formula: Any) -> bool:
-        return z3.is_true(self.model.eval(formula, True))
-
-    def _members(self, relation: Any, kind: str) -> list[tuple[Any, ...]]:
-        every = product(*(self.universe.things[sort] for sort in kind.split()))
-        return [things for things in every if self._is(relation(*things))]
-
-    def _said(self, thing: Any) -> str:
-        value = self.model.eval(thing, True)
-        (sort,) = [sort for sort, each in self.universe.sorts.items() if each == value.sort()]
-        known = self._numbers[sort]
-        known += [] if any(each.eq(value) for each in known) else [value]
-        number = [each.eq(value) for each in known].index(True) + 1
-        return f"{'whole report' if sort == 'whole' else sort} {number}"
-
-    def _set(self, relation: Any, kind: str) -> str:
-        return (
-            ", ".join(self._said(things[-1]) for things in self._members(relation, kind))
-            or "nothing"
-        )
-
-    def _listed(self, told: Mapping[str, list[Any]], nothing: str) -> str:
-        said = [
-            f"{verb} {', '.join(map(self._said, things))}"
-            for verb, things in told.items()
-            if things
-        ]
-        return "; ".join(said) or nothing

@@ -11,16 +11,25 @@ import z3
 from scripts.check.registry import read_checks
 from scripts.summary import ROOT
 from tests.proof.fragment import cycle
+from tests.proof.groups import system as groups
+from tests.proof.groups.faults import FAULTS
+from tests.proof.groups.situations import SITUATIONS as OF_GROUPS
 from tests.proof.logic import Step
-from tests.proof.mutations import MUTATIONS, SABOTAGES, Mutation
+from tests.proof.mutations import MUTATIONS, SABOTAGES
 from tests.proof.obligations import Obligation, Proof, by_z3
 from tests.proof.protocol import STEPS
 from tests.proof.situations import SITUATIONS, search
+from tests.proof.systems import GROUPS
 
 
 @pytest.fixture(scope="module")
 def proof() -> Proof:
     return Proof()
+
+
+@pytest.fixture(scope="module")
+def proof_of_groups() -> Proof:
+    return Proof(system=GROUPS)
 
 
 def unshown(obligations: list[Obligation]) -> list[str]:
@@ -32,12 +41,18 @@ def test_every_invariant_is_kept_by(step: str, proof: Proof) -> None:
     assert not unshown([*proof.kept_by(STEPS[step])])
 
 
-def test_every_invariant_holds_at_the_beginning(proof: Proof) -> None:
-    assert not unshown([*proof.at_the_beginning()])
+@pytest.mark.parametrize("step", ["turn", "come"])
+def test_every_invariant_of_moves_is_kept_by(step: str, proof_of_groups: Proof) -> None:
+    assert not unshown([*proof_of_groups.kept_by(groups.STEPS[step])])
 
 
-def test_every_obligation_can_be_decided(proof: Proof) -> None:
+def test_every_invariant_holds_at_the_beginning(proof: Proof, proof_of_groups: Proof) -> None:
+    assert not unshown([*proof.at_the_beginning(), *proof_of_groups.at_the_beginning()])
+
+
+def test_every_obligation_can_be_decided(proof: Proof, proof_of_groups: Proof) -> None:
     assert not cycle(proof.formulas())
+    assert not cycle(proof_of_groups.formulas())
 
 
 def test_a_planted_fault_leaves_something_to_show() -> None:
@@ -45,13 +60,21 @@ def test_a_planted_fault_leaves_something_to_show() -> None:
     assert unshown([*planted.obligations()]) == ["tell: what is told is durable"]
 
 
-@pytest.mark.parametrize("name", ["announce", "pin-of-one-shard-granted"])
+def test_a_fault_planted_into_moves_leaves_something_to_show() -> None:
+    planted = Proof(FAULTS["acknowledged-before-it-is-durable"], system=GROUPS)
+    assert unshown([*planted.obligations()]) == ["acknowledge: acknowledged is logged"]
+
+
+@pytest.mark.parametrize(
+    "name", ["announce", "pin-of-one-shard-granted", "begun-without-what-was-announced"]
+)
 def test_what_has_to_be_there_is_found(name: str) -> None:
-    (sought,) = [each for each in SITUATIONS if each.name == name]
+    (sought,) = [each for each in [*SITUATIONS, *OF_GROUPS] if each.name == name]
     found = search(sought)
     assert found.found, found.said
-    if isinstance(MUTATIONS.get(name), Mutation):
-        assert "False now: Promise 1" in found.story[-2]
+    if name in {*MUTATIONS, *FAULTS}:
+        promise = "Promise 1" if name in MUTATIONS else "Promise 4"
+        assert f"False now: {promise}" in found.story[-2]
 
 
 def test_sorts_that_lead_back_to_themselves_are_found() -> None:
@@ -66,7 +89,9 @@ def test_sorts_that_lead_back_to_themselves_are_found() -> None:
     assert not cycle([of_a_shard, z3.Not(of_a_tick)])
 
 
-@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize(
+    "step", [*STEPS.values(), *groups.STEPS.values()], ids=lambda step: step.name
+)
 def test_a_step_names_its_rule_and_what_it_stands_for(step: Step) -> None:
     says = step.body.__doc__ or ""
     assert re.match(r"Rules? \d", says)
@@ -93,3 +118,8 @@ def test_the_sabotages_of_the_check_are_mutations() -> None:
 def test_each_stage_has_mutations_enough() -> None:
     stages = [each.stage for each in MUTATIONS.values()]
     assert min(stages.count(stage) for stage in ("a", "b", "c", "d")) >= 4
+    assert len(FAULTS) >= 6
+
+
+def test_no_name_is_of_both_systems() -> None:
+    assert not {*STEPS, *MUTATIONS} & {*groups.STEPS, *FAULTS}
