@@ -170,7 +170,8 @@ class Story(Told):
                 yield f"The pin of {self._said(f)} at {self._said(s)} rules out {self._said(a)}"
 
     def _further(self, given: Mapping[str, Any]) -> dict[str, str]:
-        now, words = self.run.now, {}
+        now = self.run.now
+        words: dict[str, str] = {}
         if "t" in given:
             t = given["t"]
             words |= {"by": self._who(t), "home": self._said(now.home(t)), "does": self._does(t)}

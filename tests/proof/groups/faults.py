@@ -216,7 +216,7 @@ def _ended_by_another_one(
 
     conditions = ("who asks has seen that", "it is not here any more")
     rightly = And([effect.when[condition] for condition in conditions])
-    by_another_one = And(now.less(now.by(m), v), now.some(lambda m2: seems_gone(m2)))
+    by_another_one = And(now.less(now.by(m), v), now.some(seems_gone))
     return instead(without(effect, conditions[1]), conditions[0], Or(rightly, by_another_one))
 
 

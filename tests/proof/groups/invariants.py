@@ -86,7 +86,7 @@ def nothing_stale_goes_on(now: State, g: Any, v: Any) -> Formula:
 @invariant
 def some_placement_is_current(now: State) -> Formula:
     """A name belongs somewhere."""
-    return now.some(lambda v: now.current(v))
+    return now.some(lambda v: And(now.current(v), now.decided(v)))
 
 
 @invariant

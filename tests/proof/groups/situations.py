@@ -7,7 +7,7 @@ from typing import Any
 
 from z3 import And
 
-from tests.proof.groups.faults import ANNOUNCE, COME, FAULTS, GIVEN_UP, MOVED, THERE_AND_BACK, TICK
+from tests.proof.groups.faults import ANNOUNCE, FAULTS, GIVEN_UP, MOVED, THERE_AND_BACK, TICK
 from tests.proof.groups.invariants import PROMISES
 from tests.proof.groups.story import MovingStory
 from tests.proof.groups.system import STEPS, goes_on

@@ -37,7 +37,8 @@ class MovingStory(Told):
     }  # fmt: skip
 
     def _further(self, given: Mapping[str, Any]) -> dict[str, str]:
-        now, words = self.run.now, {}
+        now = self.run.now
+        words: dict[str, str] = {}
         if "m" in given:
             m = given["m"]
             words |= {
