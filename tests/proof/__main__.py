@@ -1,4 +1,4 @@
-"""Proves the protocol safe, and that the proof can fail: `python -m tests.proof`.
+"""Proves the protocol and moves between groups safe, and that the proof can fail: `python -m tests.proof`.
 
 Every obligation has to be unsatisfiable for both solvers, and every situation has to be there: each step can be taken in
 a state that the invariants admit, a whole run announces something, a promise without the other invariants does not keep itself, and

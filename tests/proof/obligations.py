@@ -48,7 +48,7 @@ def holds(proven: Proven) -> bool:
 
 class Proof:
     """All obligations, of any number of anything. planted: a fault in one of the steps; then those alone that it may break.
-    only: the steps that are looked at, instead of all."""
+    only: the steps that are looked at, instead of all. system: what is proven."""
 
     def __init__(
         self,

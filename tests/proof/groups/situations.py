@@ -36,7 +36,6 @@ def _counts_all(run: Run, version: int) -> Run:
     """Ticks that were acknowledged count, and what was told is announced, where the pipeline goes on: in the group of that placement."""
     things = run.universe.things
     ticks, place, v = things["tick"], things["place"][0], things["version"][version - 1]
-
     now = run.now
 
     def there(g: Any) -> Any:
