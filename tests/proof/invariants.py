@@ -425,23 +425,24 @@ def fronts_are_seen_pinned(now: State, p: Any, s: Any, f: Any) -> Formula:
     return Implies(seen_to_have(now, p, s, f), pinned)
 
 
-def _labels_no_more(now: State, f: Any, a: Any) -> Formula:
-    """A front will label nothing at a place: it is granted more, has promised so, or has left."""
-    return Or(now.grant(f, a), now.promised(f, a), now.published(now.leaves(f)))
+def _labels_no_more(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """A front will label nothing at a place: it is granted more, has promised so, or has left; and what it has labelled there a shard waits for."""
+    ended = Or(now.promised(f, a), now.published(now.leaves(f)))
+    return Or(now.grant(f, a), And(ended, _owes_what_was_labelled(now, s, f, a, i)))
 
 
 @invariant
-def grants_are_the_largest_pins(now: State, s: Any, f: Any, a: Any) -> Formula:
+def grants_are_the_largest_pins(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
     """Rule 8: a front is granted nothing that any shard has pinned it beyond, but where it will never label anything."""
     pinned = And(now.granted(f), now.pinned(s, f), now.pin(s, f, a))
-    return Implies(pinned, _labels_no_more(now, f, a))
+    return Implies(pinned, _labels_no_more(now, s, f, a, i))
 
 
 @invariant
-def nor_what_a_shard_would_pin_it_beyond(now: State, s: Any, f: Any, a: Any) -> Formula:
+def nor_what_a_shard_would_pin_it_beyond(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
     """Rule 8: and nothing beyond which a shard would pin it that has yet to hear of it."""
     not_pinned = And(now.granted(f), Not(now.pinned(s, f)), now.feeds(f, a), has_said(now, s, a))
-    return Implies(not_pinned, _labels_no_more(now, f, a))
+    return Implies(not_pinned, Or(_labels_no_more(now, s, f, a, i), now.applied(s, now.leaves(f))))
 
 
 @invariant
@@ -452,8 +453,18 @@ def pins_beyond_grants_come_behind_items(
     and is its own to keep."""
     s = now.owner(i)
     beyond = And(now.pinned(s, f), now.pin(s, f, a), Not(now.grant(f, a)))
-    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)), now.published(now.origin(i)))
-    said = And(now.says_pinned(r, f), now.sender(r) == s, Or(now.live(r), now.sent(r), And(now.posted(w), now.tells(w) == r)))
+    labelled = And(
+        now.labelled(i),
+        now.labeller(i) == f,
+        now.at(i) == a,
+        Not(now.late(i)),
+        now.published(now.origin(i)),
+    )
+    said = And(
+        now.says_pinned(r, f),
+        now.sender(r) == s,
+        Or(now.live(r), now.sent(r), And(now.posted(w), now.tells(w) == r)),
+    )
     return Implies(
         And(beyond, labelled),
         And(
@@ -464,23 +475,33 @@ def pins_beyond_grants_come_behind_items(
 
 
 @invariant
-def grants_are_of_homes(now: State, f: Any) -> Formula:
-    """Rule 8: whoever has granted a front owns slots, has begun the generation, and has applied its joining."""
+def grants_are_of_homes(now: State, f: Any, a: Any) -> Formula:
+    """Rule 8: whoever has granted a front has owned slots, has begun the generation, has applied its joining, and pinned it for good, at no more than
+    the grant; where it leaves, its last entry names the joining."""
     h = now.granter(f)
     there = And(now.owns(h), now.began(h), now.applied(h, now.joins(f)))
-    return Implies(now.granted(f), And(there, Implies(now.left(h), now.parting(h, now.joins(f)))))
+    pinned = And(now.kept(h, f), Implies(now.pin(h, f, a), now.grant(f, a)))
+    named = Implies(now.left(h), now.parting(h, now.joins(f)))
+    return Implies(now.granted(f), And(there, pinned, named))
 
 
 @invariant
-def pins_are_behind_what_was_announced(now: State, s: Any, f: Any, a: Any) -> Formula:
+def pins_are_behind_what_was_announced(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
     """Rule 8: a pin is behind what its shard has announced, durably if it is durable itself; and what is announced durably beyond a pin rests on a
-    durable one."""
+    durable one, or was announced by one that has left, as which its shard waits for what the front has labelled there."""
     behind = And(now.feeds(f, a), now.announced(s, a), Implies(now.kept(s, f), now.recorded(s, a)))
-    own = Or(Not(now.known(a)), now.first(a) == s)
-    beyond = And(now.pinned(s, f), now.feeds(f, a), now.recorded(s, a), own, Not(now.pin(s, f, a)))
+    beyond = And(now.pinned(s, f), now.feeds(f, a), now.recorded(s, a), Not(now.pin(s, f, a)))
     return And(
-        Implies(And(now.pinned(s, f), now.pin(s, f, a)), behind), Implies(beyond, now.kept(s, f))
+        Implies(And(now.pinned(s, f), now.pin(s, f, a)), behind),
+        Implies(beyond, Or(now.kept(s, f), _owes_what_was_labelled(now, s, f, a, i))),
     )
+
+
+def _owes_what_was_labelled(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """What a front has labelled at a place a shard waits for, by the last word of one that has left."""
+    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)))
+    owed = And(now.owed(s, now.creator(i)), now.owed(s, now.origin(i)))
+    return Implies(And(labelled, now.published(now.origin(i))), owed)
 
 
 # --- shards that join -----------------------------------------------------------------------------
@@ -571,6 +592,7 @@ def what_newcomers_say_another_one_has_said(now: State, p: Any, b: Any) -> Formu
         Implies(And(now.announced(p, b), Not(now.spoke(p))), now.recorded(p, b)),
         Implies(said, Or(now.base(b), now.known(b))),
         Implies(now.known(b), And(now.spoke(q), Or(now.recorded(q, b), now.told_before(q, b)))),
+        Implies(And(now.known(b), now.left(q)), now.bequest(q, b)),
     )
 
 
@@ -627,7 +649,30 @@ def who_leaves_owns_nothing(now: State, h: Any, b: Any, t: Any, i: Any) -> Formu
                 Implies(parts, now.parting(h, t)),
             ),
         ),
-        Implies(now.parting(h, t), And(now.left(h), now.applied(h, t))),
+        Implies(now.parting(h, t), And(now.left(h), Or(now.applied(h, t), now.owed(h, t)))),
+    )
+
+
+@invariant
+def what_reaches_an_announced_place_is_applied(now: State, p: Any, b: Any, i: Any) -> Formula:
+    """Rules 7 and 10: whoever has announced a place has applied all that reaches it, or waits for it by the last word of one that has left and had announced
+    the place; and that word names all that reaches what it had announced."""
+    there = And(now.reaches(now.at(i), b), now.published(now.origin(i)), Not(now.late(i)))
+    t, u = now.creator(i), now.origin(i)
+    known = And(Or(now.applied(p, t), now.owed(p, t)), Or(now.applied(p, u), now.owed(p, u)))
+    named = And(now.parting(p, t), now.parting(p, u))
+    return Implies(
+        there, And(Implies(has_said(now, p, b), known), Implies(now.bequest(p, b), named))
+    )
+
+
+@invariant
+def nothing_is_bequeathed_but_what_was_announced(now: State, h: Any, b: Any, a: Any) -> Formula:
+    """Rule 10: with whoever leads there."""
+    said = Or(now.base(b), now.recorded(h, b), now.told_before(h, b))
+    return Implies(
+        now.bequest(h, b),
+        And(said, now.left(h), Implies(now.reaches(a, b), now.bequest(h, a))),
     )
 
 
@@ -636,22 +681,26 @@ def what_leavers_kept_is_done(now: State, p: Any, h: Any, i: Any) -> Formula:
     """Rule 10: what a shard that has left had in its cells was consumed there, as its last entry says."""
     consumed_there = consumed(now, i, partial(now.parting, h))
     own = And(now.owner(i) == h, Not(now.late(i)), now.parting(h, now.creator(i)))
-    known = Or(Not(now.past(h)), And(now.counts_out(p, h), takes_part(now, p)))
+    known = Or(Not(now.past(h)), And(now.counts_out(p, h), Not(now.past(p))))
     return Implies(And(own, counts(now, now.creator(i)), known), consumed_there)
 
 
 @invariant
 def who_has_left_is_waited_for(now: State, p: Any, h: Any, t: Any) -> Formula:
     """Rule 10: who counts a shard no more has applied its log, and has heard nothing of it since; its own M must come as far as the shard's last
-    entry says."""
-    return Implies(
+    entry says, which names what is durable."""
+    is_durable = And(now.accepted(t), durable(now, t))
+    told = And(now.needed(p, t), is_durable)
+    last = And(Implies(now.owed(p, t), told), Implies(now.parting(p, t), is_durable))
+    counted_out = Implies(
         now.counts_out(p, h),
         And(
             Not(now.heard(p, h)),
-            Implies(now.parting(h, t), now.needed(p, t)),
+            Implies(now.parting(h, t), And(now.needed(p, t), now.owed(p, t))),
             Implies(And(now.accepted(t), now.home(t) == h), now.applied(p, t)),
         ),
     )
+    return And(last, counted_out)
 
 
 # --- announcements --------------------------------------------------------------------------------

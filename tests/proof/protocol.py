@@ -62,8 +62,9 @@ VOCABULARY = Vocabulary(
         # Shards: which there are, which have joined, own slots, or were given up; whom each counts, and since when.
         "there": "shard", "joined": "shard", "owns": "shard", "given_up": "shard", "counts_in": "shard shard",
         "counted_first": "shard shard", "spoke": "shard", "welcome": "shard", "inside": "shard tick",
-        # Shards that leave: which own nothing any more, which have logged their last, with which vector, and who has applied that.
-        "emptied": "shard", "left": "shard", "parting": "shard tick", "counts_out": "shard shard",
+        # Shards that leave: which own nothing any more, which have logged their last, what that names (entries, places), who has applied that, and
+        # which entries all such words that a process has applied name.
+        "emptied": "shard", "left": "shard", "parting": "shard tick", "bequest": "shard place", "counts_out": "shard shard", "owed": "shard tick",
         # Generations: who has begun this one, who is in a later one, and what was told of the whole pipeline before.
         "began": "shard", "past": "shard", "told_before": "shard place", "known": "place",
         # Nodes: what is published, in which order, and how far fronts have promised.
@@ -574,7 +575,7 @@ def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
             ),
             "and behind what those that have left had announced": now.every(
                 lambda s, a: Implies(
-                    And(now.counts_out(p, s), now.feeds(f, a), has_said(now, s, a)), given(a)
+                    And(now.counts_out(p, s), now.feeds(f, a), now.bequest(s, a)), given(a)
                 )
             ),
         },
@@ -914,7 +915,7 @@ def crash(now: State, p: Any) -> Effect:
             "welcome": lambda p2: And(p2 != p, now.welcome(p2)),
             "touched": lambda p2, s, t: And(p2 != p, now.touched(p2, s, t)),
             "needed": lambda p2, t: Or(
-                And(p2 == p, Or(now.snapped(p, t), _was_parted_with(now, p, t))),
+                And(p2 == p, Or(now.snapped(p, t), now.owed(p, t))),
                 And(p2 != p, now.needed(p2, t)),
             ),
             "pinned": lambda s, f: And(now.pinned(s, f), Or(s != p, now.kept(p, f))),
@@ -953,6 +954,7 @@ def bootstrap(now: State, s: Any, q: Any, let_go: Relation) -> Effect:
             "there": adds(now.there, s),
             "counts_in": same(now.counts_in),
             "counts_out": same(now.counts_out),
+            "owed": same(now.owed),
             "began": same(now.began),
             "past": same(now.past),
             "told_before": same(now.told_before),
@@ -1073,7 +1075,8 @@ def empty(now: State, h: Any) -> Effect:
 @step()
 def leave(now: State, h: Any) -> Effect:
     """Rule 10: a shard logs its last entry (`ShardLeft`), with what it has applied and announced. Whatever it had appended is durable with it. It may have
-    announced nothing for some time by then (`ShardLeaving`)."""
+    announced nothing for some time by then (`ShardLeaving`). Among what it has applied are the last entries of those that have left before, so what these
+    name is named as well."""
     return Effect(
         when={
             "it owns nothing": Or(now.emptied(h), Not(now.owns(h))),
@@ -1084,7 +1087,10 @@ def leave(now: State, h: Any) -> Effect:
         },
         then={
             "left": adds(now.left, h),
-            "parting": lambda s, t: Or(now.parting(s, t), And(s == h, now.applied(h, t))),
+            "parting": lambda s, t: Or(
+                now.parting(s, t), And(s == h, Or(now.applied(h, t), now.owed(h, t)))
+            ),
+            "bequest": lambda s, b: Or(now.bequest(s, b), And(s == h, has_said(now, h, b))),
         },
     )
 
@@ -1105,9 +1111,7 @@ def count_out(now: State, p: Any, h: Any, some: Relation) -> Effect:
                 Implies(now.began(h), Or(now.began(p), now.past(p))),
                 Implies(now.past(h), now.past(p)),
             ),
-            "the shard had announced it": now.every(
-                lambda b: Implies(some(b), Or(now.recorded(h, b), now.told_before(h, b)))
-            ),
+            "the shard had announced it": now.every(lambda b: Implies(some(b), now.bequest(h, b))),
             "with what leads there": now.every(
                 lambda a, b: Implies(And(some(b), now.reaches(a, b)), some(a))
             ),
@@ -1115,6 +1119,7 @@ def count_out(now: State, p: Any, h: Any, some: Relation) -> Effect:
         then={
             "counts_out": adds(now.counts_out, p, h),
             "needed": lambda p2, t: Or(now.needed(p2, t), And(p2 == p, now.parting(h, t))),
+            "owed": lambda p2, t: Or(now.owed(p2, t), And(p2 == p, now.parting(h, t))),
             "announced": lambda p2, b: Or(
                 now.announced(p2, b), And(p2 == p, takes_part(now, p), some(b))
             ),
@@ -1144,8 +1149,3 @@ def _forgets(now: State, p: Any, h: Any) -> dict[str, Relation]:
         "seen_counted": lambda p2, s, q: stays(p2, s, now.seen_counted(p2, s, q)),
         "touched": lambda p2, s, t: stays(p2, s, now.touched(p2, s, t)),
     }
-
-
-def _was_parted_with(now: State, p: Any, t: Any) -> Formula:
-    """The last entry of a shard that has left is in the log of a process, and names the tick."""
-    return now.some(lambda s: And(now.counts_out(p, s), now.parting(s, t)))
