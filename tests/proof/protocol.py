@@ -30,7 +30,11 @@ time (`nearer`).
 be given slots and nodes. Those that the tracker began with are there, and count everywhere, from the beginning. A shard that has joined and not *spoken*, which is to
 announce something by itself, has announced what it began with, and somebody who has spoken had announced that before.
 
-Left out: pipelines that change or end; that shards leave and are lost; vacant places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
+*Shards leave* (rule 10): one that owns nothing any more logs its last entry, which names what it has applied and announced; whoever applies that counts it no more,
+and has its own M come as far first. What it had announced may be announced there by that, beyond what a front was pinned at before: such a front is granted behind it.
+
+Left out: pipelines that change or end; that shards are lost; that one which has left, and still counts somewhere, takes a node's ticks out of their order where they
+stand in two logs; vacant places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
 Where the model lets more happen than the code does, this is said.
 """
 
@@ -333,7 +337,8 @@ def tell_before(now: State, p: Any, some: Relation) -> Effect:
     return Effect(
         when={
             "it is in one before": And(Not(now.began(p)), Not(now.past(p))),
-            "it has joined, and not left": And(now.counts_in(p, p), Not(now.left(p))),
+            "it has joined": now.counts_in(p, p),
+            "it has not left": Not(now.left(p)),
             "all counted it in that one": now.every(
                 lambda h: Implies(
                     now.owns(h),
@@ -784,7 +789,8 @@ def announce(now: State, p: Any, news: Relation) -> Effect:
     return Effect(
         when={
             "it is in the generation": takes_part(now, p),
-            "it has joined, and not left": And(now.counts_in(p, p), Not(now.left(p))),
+            "it has joined": now.counts_in(p, p),
+            "it has not left": Not(now.left(p)),
             "every shard was heard": all_counted(now, p, lambda s: now.heard(p, s)),
             "and counts it": _is_welcome(now, p),
             "M is as far as others have let go": now.every(
