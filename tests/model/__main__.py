@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.model.explore import Explored
 from tests.model.moves import MOVES, SmallMove
 from tests.model.script import STORIES, Story
+from tests.model.shards import SHARD_STORIES, ShardStory
 from tests.model.side_by_side import Task, explore_all
 
 BUILD = Path(__file__).resolve().parent.parent.parent / "build"
@@ -33,14 +34,11 @@ def _show(seen: Explored) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    parser.add_argument(
-        "--first", type=int, default=len(STORIES) + len(MOVES), help="only so many of the stories"
-    )
-    first = parser.parse_args().first
+    every: list[Story | ShardStory | SmallMove] = [*STORIES, *SHARD_STORIES, *MOVES]
+    parser.add_argument("--first", type=int, default=len(every), help="only so many of the stories")
+    stories = every[: parser.parse_args().first]
     began = time.monotonic()
     # The longest first, so that the others fill the other cores.
-    every: list[Story | SmallMove] = [*STORIES, *MOVES]
-    stories = every[:first]
     tasks: list[Task] = [(story, None) for story in reversed(stories)]
     *held, published = explore_all([*tasks, (TWO_SHARDS, PUBLISHED_RULE)])
     for seen in (*held, published):

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from tests import inside
+from tracker.core.model.routing import RoutingTable
 
 _LEFT_OUT = {"routing", "config", "graph", "declared", "remaining", "spec", "_routing", "_owners", "_config", "_effects"} | {
     "_wake_ns", "last_report_ns", "announced_due_ns", "check_ns",
     "progress_ns", "front_heard_ns", "last_heard_ns", "last_alive_ns", "silent_ns", "suspected",
-    "_handled_ns", "_checked_ns", "_deaf_until_ns", "_store_mark",
+    "_joining_since_ns", "moved_cells", "_bootstraps", "_handled_ns", "_checked_ns", "_deaf_until_ns", "_store_mark",
     "_segment_span", "_lowest_slots", "_highest_slot", "_slowest", "_places", "_by_home",
 }  # fmt: skip
 """Fields that never differ, are emptied before anything looks, are kept of others once they were asked
@@ -42,6 +43,8 @@ def _plain(value: Any) -> Any:
         return value.tobytes()
     if isinstance(value, Enum):
         return value.name
+    if kind is RoutingTable:
+        return _table_names.setdefault(value, len(_table_names))
     names = _field_names(kind)
     fields = getattr(value, "__dict__", None)
     if fields is not None:
@@ -70,3 +73,5 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 
 _names: dict[type, tuple[str, ...]] = {}
+_table_names: dict[RoutingTable, int] = {}
+"""Tables are values, and there are few."""

@@ -18,10 +18,12 @@ from tests.model.invariants import (
 )
 from tests.model.moves import SmallMove, explore_move
 from tests.model.script import CUT, STORIES, SYSTEMS, Story, frontier
+from tests.model.shards import SHARD_STORIES, ShardStory
 from tests.model.transitions import Facts
 from tests.model.world import World
 from tests.simulation.faults import FAULTS
 from tracker.core.cut.graph import SegmentGraph
+from tracker.core.cut.stable import StableCut
 from tracker.core.log import EndMove
 from tracker.core.log.losses import Move
 from tracker.core.model.placements import Placement
@@ -39,11 +41,12 @@ MOST_STATES = 50_000
         Story("the worker's first tick, a crash", (2, 0), (2, 1), 1),
         Story("the front's ticks", (0, 0), (2, 0), 0),
         STORIES[0],
+        SHARD_STORIES[0],
         Story("an edge is taken away behind the first step of each", (2, 1), (2, 1), 0, change=CUT),
     ],
     ids=lambda story: story.name,
 )
-def test_every_interleaving_of_a_short_story_holds(story: Story) -> None:
+def test_every_interleaving_of_a_short_story_holds(story: Story | ShardStory) -> None:
     seen = explore(story, most_states=MOST_STATES)
     assert not seen.violation, seen.trace
     assert seen.whole and seen.states > 100 and seen.ends
@@ -103,6 +106,12 @@ def test_an_edge_that_counts_no_more_at_once_is_found() -> None:
     with mock.patch.object(pipeline, "united", lambda spec, _: SegmentGraph(spec)):
         seen = explore(story, most_states=MOST_STATES)
     assert "announces" in seen.violation and seen.trace
+
+
+def test_a_newcomer_that_announces_before_it_has_heard_all_that_count_it_is_found() -> None:
+    with mock.patch.object(StableCut, "need", lambda *_: None):
+        seen = explore(SHARD_STORIES[1], most_states=MOST_STATES)
+    assert "shard 1 could announce" in seen.violation and seen.trace
 
 
 def test_a_planted_fault_is_found() -> None:

@@ -18,7 +18,7 @@ import copyreg
 import io
 import pickle
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from tests import inside
@@ -26,17 +26,29 @@ from tests.model.digests import digest
 from tests.model.script import (
     FIRST_TICK,
     JOIN,
+    NODE_IDS,
     PIPELINE,
-    ROUTINGS,
     System,
 )
 from tracker.core import log as m
 from tracker.core.cut.graph import SegmentGraph
-from tracker.core.model import PipelineSpec, TickContent
+from tracker.core.log.steps import (
+    CellsMoved,
+    MembershipStep,
+    RoutingActivated,
+    RoutingChanged,
+    ShardJoined,
+)
+from tracker.core.membership.membership import Membership
+from tracker.core.model import PipelineSpec, RefusalCode, Refused, TickContent
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
 
+_NODES_GO_ON = (RefusalCode.NOT_HOME, RefusalCode.NOT_READY)
+"""Why a stream is over that a node begins again: at another home, or later."""
+_ALL = 2**62
+"""Of positions."""
 NOW_NS = 0
 REPORT_NS = 1_000_000
 NEVER_MS = 10**9
@@ -46,6 +58,7 @@ CONFIG = ProcessConfig(
     report_burst=1,
     retransmit_ms=NEVER_MS,
     announced_report_ms=NEVER_MS,
+    rescale_margin_ms=0,
 )
 
 Thing = TypeVar("Thing")
@@ -73,7 +86,8 @@ class Facts:
         not registered; node_times: by node id; cells: checksums by (segment, slot); applied and cut: by
         home; candidates: what it could announce; pending: records that are not durable; has_news: whether it has something to report;
     reports: number of the last report that it has made; heard_reports: and taken, by shard; durable: the
-    number of the snapshot that it would come back from."""
+    number of the snapshot that it would come back from; membership: the shards as it knows them; expected: as they will
+    be when all that it has accepted is durable."""
 
     said: tuple[int, ...] | None
     node_times: dict[str, int]
@@ -86,9 +100,11 @@ class Facts:
     reports: int
     heard_reports: dict[int, int]
     durable: int
+    membership: Membership
+    expected: Membership
 
     @classmethod
-    def of(cls, process: Process, durable: int, shards: range) -> Facts:
+    def of(cls, process: Process, durable: int, shards: range, *, is_woken: bool) -> Facts:
         process.validate()
         applied, vectors = inside.applied(process), inside.vectors(process).cut
         pipeline = inside.pipelines(process).get(PIPELINE.name)
@@ -106,15 +122,46 @@ class Facts:
             said,
             node_times,
             cells,
-            tuple(applied[home] for home in shards),
-            tuple(vectors[home] for home in shards),
+            tuple(applied.get(home, 0) for home in shards),
+            tuple(vectors.get(home, 0) for home in shards),
             candidates,
             len(inside.pending(process)),
-            inside.has_news(process),
+            inside.has_news(process) or is_woken,
             inside.last_report(process),
             {shard: link.report_number for shard, link in process.links.items()},
             durable,
+            process.membership,
+            inside.expected_membership(process),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """An entry of a home log, as far as the invariants ask for it: the tick of a node (node and tick, counted from 0); the table
+    that is decided on; the version by which its home splits from here on; the cells (segment, slot, checksum) that its shard
+    hands over; the shard that has joined. Nothing of all that: another entry."""
+
+    tick: tuple[int, int] | None = None
+    table: RoutingTable | None = None
+    activates: int | None = None
+    cells: tuple[tuple[int, int, int], ...] = ()
+    joined: int | None = None
+
+    @classmethod
+    def of(cls, entry: m.Entry) -> Logged:
+        match entry:
+            case m.KeyTick():
+                node = NODE_IDS.index(entry.tick.key.node_id)
+                return cls(tick=(node, entry.tick.number - FIRST_TICK[node]))
+            case RoutingChanged():
+                return cls(table=entry.table)
+            case RoutingActivated():
+                return cls(activates=entry.version)
+            case CellsMoved():
+                return cls(cells=tuple((g, t, x) for g, t, x, _ in entry.cells.rows()))
+            case ShardJoined():
+                return cls(joined=entry.shard)
+        return cls()
 
 
 @dataclass(slots=True)
@@ -126,17 +173,57 @@ class Done:
     confirmations: list[tuple[int, int]] = field(default_factory=list)
     durable: list[tuple[int, int]] = field(default_factory=list)
     attached: list[tuple[int, int]] = field(default_factory=list)
+    refused: list[tuple[int, int]] = field(default_factory=list)
+    """Nodes whose streams are over, or do not begin, and the home that each is sent to; -1 where it is the same."""
+    logged: tuple[Logged, ...] = ()
+    """What has become durable of its home log."""
     changed: bool = False
     """Whether the operator was answered that the pipeline is changed."""
+    has_left: bool = False
+    """Whether the process may end, since its shard is none any more."""
+
+
+class SmallProcess(Process):
+    """One whose steps by which shards come and go count from its last durable record, too. All that waits becomes durable at once
+    where shards do, so of what was appended nothing is left that a step has to wait for."""
+
+    def count_from_committed(self) -> None:
+        inside.count_from_committed(self)
+        self._rescaling.restored()
+        self._shards.settle_steps(_ALL)
+        for position, record, _ in inside.pending(self):
+            if isinstance(record, m.HomeEntry):
+                self._record(position, record.entry, self.shard, record.number)
+            elif isinstance(record, m.ReceivedEntries):
+                for number, entry in m.numbered(record.first, record.entries):
+                    self._record(position, entry, record.shard, number)
+
+    def forget_reports(self) -> None:
+        """What it reports next, and takes next of others, has the number that `Transitions` gives all of its kind."""
+        inside.forget_reports(self)
+        for link in self.links.values():
+            link.report_number = -1
+
+    def _record(self, position: int, entry: m.Told, home: int, number: int) -> None:
+        if isinstance(entry, MembershipStep):
+            self._shards.record_step(position, entry, home, number)
 
 
 class Transitions:
     """All that has been worked out. Processes, frames and snapshots are numbered each for itself."""
 
-    def __init__(self, system: System, scripts: tuple[tuple[TickContent, ...], ...]) -> None:
-        self._routing, self._shards = system.routing, range(system.shards)
-        self._scripts = scripts
-        self.processes: Numbered[Process] = Numbered()
+    def __init__(
+        self,
+        system: System,
+        scripts: tuple[tuple[TickContent, ...], ...],
+        *,
+        counts_reports: bool = True,
+    ) -> None:
+        """counts_reports: whether reports have their numbers. Where a link loses nothing but by a crash they say nothing: the next
+        one that arrives follows the one before; and one that says everything is passed over unless it is waited for."""
+        self._routing, self._shards = system.routing, range(system.most_shards)
+        self._scripts, self._counts_reports = scripts, counts_reports
+        self.processes: Numbered[SmallProcess] = Numbered()
         self.frames: Numbered[m.Frame] = Numbered()
         self.snapshots: Numbered[ProcessSnapshot] = Numbered()
         self.facts: list[Facts] = []
@@ -145,28 +232,36 @@ class Transitions:
 
     def start(self, shard: int) -> int:
         """A process with an empty store."""
-        return self._number(Process(shard, self._routing, 1, CONFIG))
+        return self._number(SmallProcess(shard, self._routing, 1, CONFIG))
 
     def recover(self, shard: int, epoch: int, snapshot: int) -> Done:
         """A process that comes back with what was durable."""
 
         def run() -> Done:
-            process = Process(shard, self._routing, epoch, CONFIG)
+            process = SmallProcess(shard, self._routing, epoch, CONFIG)
             return self._take(process, process.recover(self.snapshots.things[snapshot], (), NOW_NS))
 
         return self._once(("recover", shard, epoch, snapshot), run)
+
+    def bootstrap(self, process: int, shard: int) -> int | None:
+        """The number of what a shard that joins would begin with, as this process knows it; None while it is refused that."""
+        peer: SmallProcess = pickle.loads(self._pickled[process])
+        try:
+            return self.snapshots.number(peer.bootstrap_snapshot(shard))
+        except Refused:
+            return None
 
     def renumber(self, process: int, shard: int | None) -> int:
         """The process with the number of its last report, or of the last that it has taken of
         another shard, brought back to 0."""
 
         def run() -> Done:
-            renumbered: Process = pickle.loads(self._pickled[process])
+            renumbered: SmallProcess = pickle.loads(self._pickled[process])
             if shard is None:
                 inside.forget_reports(renumbered)
             else:
                 renumbered.links[shard].report_number = 0
-            return Done(self._number(renumbered))
+            return Done(self._number(renumbered, is_woken=self.facts[process].has_news))
 
         return self._once(("renumber", process, shard), run).process
 
@@ -192,10 +287,16 @@ class Transitions:
         """event: or how many records become durable."""
 
         def run() -> Done:
-            process: Process = pickle.loads(self._pickled[number])
-            what = m.Committed(process.committed + event) if isinstance(event, int) else event
+            process: SmallProcess = pickle.loads(self._pickled[number])
             now_ns = REPORT_NS if isinstance(event, m.Wake) else NOW_NS
-            return self._take(process, process.handle(what, now_ns))
+            if not isinstance(event, int):
+                return self._take(process, process.handle(event, now_ns))
+            logged = _logged(process, event)
+            done = self._take(
+                process, process.handle(m.Committed(process.committed + event), now_ns)
+            )
+            done.logged = logged
+            return done
 
         if isinstance(event, m.SubmitTick):
             return self._once((number, event.session, event.number), run)
@@ -207,12 +308,12 @@ class Transitions:
             done = self._done[what] = run()
         return done
 
-    def _take(self, process: Process, effects: list[m.Effect]) -> Done:
-        done = Done(0)
+    def _take(self, process: SmallProcess, effects: list[m.Effect]) -> Done:
+        done, is_woken = Done(0), False
         for effect in effects:
             match effect:
                 case m.Send(to, frame):
-                    sent = (to, self.frames.number(frame))
+                    sent = (to, self.frames.number(self._sent(frame)))
                     is_confirmation = isinstance(frame.body, m.EntriesReceived)
                     (done.confirmations if is_confirmation else done.frames).append(sent)
                 case m.TicksDurable(node, number):
@@ -224,23 +325,52 @@ class Transitions:
                 case m.Answer("change"):
                     assert isinstance(effect.result, PipelineSpec), effect
                     done.changed = True
+                case m.SessionRefused(node, refusal) if refusal.code in _NODES_GO_ON:
+                    assert isinstance(node, int)
+                    done.refused.append((node, refusal.home))
                 case m.TickRefused() | m.SessionRefused():
                     raise AssertionError(f"a process refused: {effect}")
-        done.process = self._number(process)
+                case m.WakeAt(at_ns):
+                    is_woken = is_woken or at_ns <= REPORT_NS
+                case m.LeftTracker():
+                    done.has_left = True
+        if not self._counts_reports:
+            process.forget_reports()
+        done.process = self._number(process, is_woken=is_woken)
         return done
 
-    def _number(self, process: Process) -> int:
-        inside.count_from_committed(process)
+    def _sent(self, frame: m.Frame) -> m.Frame:
+        if self._counts_reports or not isinstance(frame.body, m.ShardReport):
+            return frame
+        return replace(frame, body=replace(frame.body, number=-1 if frame.body.whole else 0))
+
+    def _number(self, process: SmallProcess, *, is_woken: bool = False) -> int:
+        """is_woken: whether it has asked to be woken when the next report is due."""
+        process.count_from_committed()
         number = self.processes.number(process)
         if number == len(self.facts):
             durable = self.snapshots.number(process.snapshot())
-            self.facts.append(Facts.of(process, durable, self._shards))
+            self.facts.append(Facts.of(process, durable, self._shards, is_woken=is_woken))
             self._pickled.append(_pickled(process))
         return number
 
 
-def _the_routing(shards: int) -> RoutingTable:
-    return ROUTINGS[shards]
+def _logged(process: Process, records: int) -> tuple[Logged, ...]:
+    """What becomes durable of the home log with so many of the records that wait."""
+    waiting = [record for _, record, _ in inside.pending(process)][:records]
+    return tuple(Logged.of(each.entry) for each in waiting if isinstance(each, m.HomeEntry))
+
+
+_TABLES: dict[RoutingTable, int] = {}
+"""Those that there are, by number."""
+
+
+def _the_table(number: int) -> RoutingTable:
+    return [*_TABLES][number]
+
+
+def _known_table(table: RoutingTable) -> tuple[Any, ...]:
+    return _the_table, (_TABLES.setdefault(table, len(_TABLES)),)
 
 
 _GRAPHS: dict[Hashable, SegmentGraph] = {}
@@ -259,7 +389,7 @@ def _known_graph(graph: SegmentGraph) -> tuple[Any, ...]:
 
 _SHARED: dict[type, Any] = {
     **copyreg.dispatch_table,
-    RoutingTable: lambda table: (_the_routing, (len(table.owning),)),
+    RoutingTable: _known_table,
     SegmentGraph: _known_graph,
 }
 """What never changes is shared, not copied with each state; in the model alone."""
