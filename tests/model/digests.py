@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from tests import inside
+from tracker.core.model import NodeKey, PipelineSpec
 from tracker.core.model.routing import RoutingTable
 
 _LEFT_OUT = {"routing", "config", "graph", "declared", "remaining", "spec", "_routing", "_owners", "_config", "_effects"} | {
     "_wake_ns", "last_report_ns", "announced_due_ns", "check_ns",
     "progress_ns", "front_heard_ns", "last_heard_ns", "last_alive_ns", "silent_ns", "suspected",
     "_joining_since_ns", "moved_cells", "_bootstraps", "_handled_ns", "_checked_ns", "_deaf_until_ns", "_store_mark",
-    "_segment_span", "_lowest_slots", "_highest_slot", "_slowest", "_places", "_by_home",
+    "_segment_span", "_lowest_slots", "_highest_slot", "_slowest", "_by_home",
 }  # fmt: skip
 """Fields that never differ, are emptied before anything looks, are kept of others once they were asked
 for, or hold moments that only matter after a time that never passes in the model."""
@@ -43,8 +44,8 @@ def _plain(value: Any) -> Any:
         return value.tobytes()
     if isinstance(value, Enum):
         return value.name
-    if kind is RoutingTable:
-        return _table_names.setdefault(value, len(_table_names))
+    if kind in _VALUES:
+        return kind.__name__, _known_values.setdefault(value, len(_known_values))
     names = _field_names(kind)
     fields = getattr(value, "__dict__", None)
     if fields is not None:
@@ -73,5 +74,6 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 
 _names: dict[type, tuple[str, ...]] = {}
-_table_names: dict[RoutingTable, int] = {}
-"""Tables are values, and there are few."""
+_VALUES = {RoutingTable, PipelineSpec, NodeKey}
+_known_values: dict[Any, int] = {}
+"""Of these there are few, and each is known by a number."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from tests.model.evictions import EvictionStory, EvictionWorld
 from tests.model.invariants import Violation
 from tests.model.script import Story
 from tests.model.shards import ShardStory, ShardWorld
@@ -71,7 +72,11 @@ def explore(
     """Explores until there is nothing new, `most_states` were seen, or an invariant fails. A state
     without a next step must be an end: everything announced that can be. `from_outside`: only what is
     announced is judged, not what the processes hold."""
-    world: Explorable[Any] = ShardWorld(story) if isinstance(story, ShardStory) else World(story)
+    world: Explorable[Any]
+    if isinstance(story, EvictionStory):
+        world = EvictionWorld(story)
+    else:
+        world = ShardWorld(story) if isinstance(story, ShardStory) else World(story)
     return _Search(world, story.name, most_states, from_outside, progress).run()
 
 

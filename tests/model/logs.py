@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.model.invariants import Violation
-from tests.model.script import FIRST_TICK, ITEMS, NODE_IDS, PIPELINE, Item, System
+from tests.model.script import FIRST_TICK, NODE_IDS, PIPELINE, Item, System
 from tests.model.transitions import Facts, Logged
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model.slots import FOREVER
@@ -72,7 +72,9 @@ def ticks_in(logs: Sequence[Log], vector: Sequence[int]) -> set[tuple[int, int]]
     }
 
 
-def check_cells(shard: int, facts: Facts, logs: Sequence[Log], system: System) -> None:
+def check_cells(
+    shard: int, facts: Facts, logs: Sequence[Log], system: System, items: tuple[Item, ...]
+) -> None:
     """A shard's cells are what the entries in its vector have for it, and nothing else."""
     if facts.said is None:
         return
@@ -88,7 +90,7 @@ def check_cells(shard: int, facts: Facts, logs: Sequence[Log], system: System) -
             for segment, slot, checksum in entry.cells:
                 if shard in (home, table.owner(slot, "p")):
                     due[segment, slot] ^= checksum
-            for item in _touched(entry):
+            for item in _touched(entry, items):
                 if table.owner(item.slot, "p") == shard:
                     due[item.segment, item.slot] ^= system.value(item)
     if facts.cells != {cell: checksum for cell, checksum in due.items() if checksum}:
@@ -97,19 +99,19 @@ def check_cells(shard: int, facts: Facts, logs: Sequence[Log], system: System) -
         )
 
 
-def _touched(entry: Logged) -> Iterator[Item]:
+def _touched(entry: Logged, items: tuple[Item, ...]) -> Iterator[Item]:
     """The items that an entry creates or consumes."""
     if entry.tick is not None:
-        for item in ITEMS:
+        for item in items:
             for by in (item.created, item.consumed):
                 if by == entry.tick:
                     yield item
 
 
-def check_visible(shard: int, facts: Facts, logs: Sequence[Log]) -> None:
+def check_visible(shard: int, facts: Facts, logs: Sequence[Log], items: tuple[Item, ...]) -> None:
     """What is in flight at M can be seen there: no candidate passes it."""
     inside = ticks_in(logs, facts.cut)
-    for item in ITEMS:
+    for item in items:
         if item.created not in inside or item.consumed in inside:
             continue
         for segment, candidate in enumerate(facts.candidates):

@@ -213,16 +213,18 @@ def frontier(
     graph, lows = SegmentGraph(spec), [FOREVER] * len(spec.segments)
     for segment, slot in [
         (0, LAST_PROMISE if promised else 0),
-        *_not_processed(ticks, last, items(change)),
+        *not_processed(ticks, last, items(change)),
     ]:
         for reached in graph.reached_from(segment):
             lows[reached] = min(lows[reached], slot + graph.distance(segment, reached))
     return tuple(lows)
 
 
-def _not_processed(
-    ticks: tuple[int, ...], last: tuple[int, ...], known: tuple[Item, ...]
+def not_processed(
+    ticks: tuple[int, ...], last: tuple[int, ...], known: tuple[Item, ...] = ITEMS
 ) -> list[tuple[int, int]]:
+    """Segment and slot of what is in flight, or can come to be, but for what a front may still label."""
+
     def is_in(of: tuple[int, int] | None, counts: tuple[int, ...]) -> bool:
         return of is not None and of[1] < counts[of[0]]
 

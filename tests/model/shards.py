@@ -20,9 +20,11 @@ from tests.model.invariants import Violation, check_announced, check_step
 from tests.model.logs import Logs, check_cells, check_cut, check_visible
 from tests.model.script import (
     FRONT,
+    ITEMS,
     NODE_IDS,
     PIPELINE,
     SCRIPTS,
+    Item,
     System,
     frontier,
     is_ready,
@@ -51,6 +53,10 @@ class ShardStory:
     done: tuple[int, ...]
     last: tuple[int, ...]
     crashes: int = 0
+    is_decided: bool = False
+    """Whether it begins when the sequencer has decided on the table, and nobody has heard of that."""
+    stores_wait: bool = True
+    """Whether what is appended becomes durable some time later; else at once."""
 
 
 SHARD_STORIES: tuple[ShardStory, ...] = (
@@ -75,18 +81,30 @@ class ShardState(NamedTuple):
     crashes_left: int
     taken: int
     logs: Numbers
+    front: int = 0
+    """How it is with the front, in stories in which that is evicted."""
+    granted: int = AWAY
+    """From which slot on the front may label that has joined again."""
 
 
 class ShardWorld:
     """Makes the steps of states, and checks them; keeps what it has worked out of processes."""
 
     may_turn = True
+    spec = PIPELINE
 
     def __init__(self, story: ShardStory) -> None:
         self.story = story
-        self.system = System.of(story.owning[0], len(SHARDS))
+        self.system = self.system_of(story)
         self.known, self.logs = Transitions(self.system, SCRIPTS, counts_reports=False), Logs()
         self._checked: set[tuple[int, Numbers]] = set()
+
+    def system_of(self, story: ShardStory) -> System:
+        return System.of(story.owning[0], len(SHARDS))
+
+    def items_of(self, state: ShardState) -> tuple[Item, ...]:
+        """What the script has nodes create and consume."""
+        return ITEMS
 
     def facts(self, state: ShardState) -> dict[int, Facts]:
         """By shard, of the processes that are there."""
@@ -97,10 +115,10 @@ class ShardWorld:
         """Everything registered, joined, attached and granted, the ticks before the story processed
         and announced everywhere, and nothing under way."""
         there = range(self.story.owning[0])
-        nothing = (0,) * len(NODE_IDS)
+        nothing = (0,) * len(self.system.keys)
         state = ShardState(
             processes=tuple(self.known.start(s) if s in there else AWAY for s in SHARDS),
-            links=((), ()), homes=self.system.homes, streams=(True, True), handed=nothing,
+            links=((), ()), homes=self.system.homes, streams=(True,) * len(nothing), handed=nothing,
             durable=nothing, epochs=tuple(int(shard in there) for shard in SHARDS), crashes_left=0,
             taken=AWAY, logs=(0, 0),
         )  # fmt: skip
@@ -108,9 +126,9 @@ class ShardWorld:
             for other in there:
                 if other != shard:
                     state = self._event(state, shard, m.PeerConnected(other))
-        register = m.RegisterPipeline("register", PIPELINE)
+        register = m.RegisterPipeline("register", self.spec)
         state = self._settle(self._event(state, self.system.routing.registrar("p"), register))
-        for node, home in enumerate(self.system.homes):
+        for node, home in enumerate(self.system.homes[: len(NODE_IDS)]):
             join = m.JoinNode(node, "p", NODE_IDS[node], "model")
             state = self._attach(self._settle(self._event(state, home, join)), node)
         home = self.system.homes[FRONT]
@@ -121,6 +139,8 @@ class ShardWorld:
                 state = self._settle(self._hand_over(state, node))
         if self.story.there[0] > self.story.owning[0]:
             state = self._settle(self._event(state, SEQUENCER, JOIN_SHARD))
+        if self.story.is_decided:
+            state = self._settle(self._ask(state), until=self._is_decided)
         return self.renumbered(state)._replace(crashes_left=self.story.crashes)
 
     # --- what can happen --------------------------------------------------------------------------
@@ -131,7 +151,7 @@ class ShardWorld:
         for shard, facts in self.facts(state).items():
             if facts.pending:
                 name = f"shard {shard} makes {facts.pending} records durable"
-                yield name, partial(self._commit, state, shard, facts.pending)
+                yield name, partial(self._commit, state, shard)
             if facts.has_news and not state.links[LINKS.index((shard, 1 - shard))]:
                 yield f"shard {shard} reports", partial(self._report, state, shard)
             if state.crashes_left:
@@ -150,16 +170,19 @@ class ShardWorld:
         return any(isinstance(body, m.ShardReport) and body.whole >= whole for body in bodies)
 
     def _of_nodes(self, state: ShardState) -> Iterator[tuple[str, Callable[[], ShardState]]]:
-        for node, tick in enumerate(state.handed):
+        yield from (step for _, step in self._steps_of_nodes(state))
+
+    def _steps_of_nodes(
+        self, state: ShardState
+    ) -> Iterator[tuple[int, tuple[str, Callable[[], ShardState]]]]:
+        """By node what those of the script do."""
+        for node, tick in enumerate(state.handed[: len(NODE_IDS)]):
             if not state.streams[node]:
-                if self._attach(state, node) != state:
-                    name = f"node {node} turns to shard {state.homes[node]}"
-                    yield name, partial(self._attach, state, node)
+                name = f"node {node} turns to shard {state.homes[node]}"
+                yield node, (name, partial(self._attach, state, node))
             elif tick < self.story.last[node] and is_ready(node, state.handed, state.durable):
-                yield (
-                    f"node {node} hands over its tick {tick}",
-                    partial(self._hand_over, state, node),
-                )
+                name = f"node {node} hands over its tick {tick}"
+                yield node, (name, partial(self._hand_over, state, node))
 
     def _of_shards(self, state: ShardState) -> Iterator[tuple[str, Callable[[], ShardState]]]:
         """What a newcomer and the operator do."""
@@ -176,9 +199,7 @@ class ShardWorld:
                     name = f"the newcomer takes what shard {SEQUENCER} knows"
                     yield name, partial(state._replace, taken=taken)
         if self._may_ask(state):
-            name = "the operator asks for another number of shards"
-            ask = m.RescaleShards("operator", self.story.owning[1], evacuate=True)
-            yield name, partial(self._event, state, SEQUENCER, ask)
+            yield "the operator asks for another number of shards", partial(self._ask, state)
 
     def _may_ask(self, state: ShardState) -> bool:
         """Whether the sequencer would accept what the operator asks for, and has not yet."""
@@ -204,11 +225,18 @@ class ShardWorld:
         asked = state._replace(streams=_with(state.streams, node, True))
         return self._event(asked, home, m.AttachSession(node, "p", self.system.keys[node]))
 
-    def _commit(self, state: ShardState, shard: int, records: int) -> ShardState:
-        return self._carry_out(state, shard, self.known.commit(state.processes[shard], records))
+    def _commit(self, state: ShardState, shard: int) -> ShardState:
+        process = state.processes[shard]
+        return self._carry_out(
+            state, shard, self.known.commit(process, self.known.facts[process].pending)
+        )
 
     def _report(self, state: ShardState, shard: int) -> ShardState:
         return self._carry_out(state, shard, self.known.report(state.processes[shard]))
+
+    def _ask(self, state: ShardState) -> ShardState:
+        ask = m.RescaleShards("operator", self.story.owning[1], evacuate=True)
+        return self._event(state, SEQUENCER, ask)
 
     def _deliver(self, state: ShardState, link: int) -> ShardState:
         frame, *rest = state.links[link]
@@ -221,7 +249,7 @@ class ShardWorld:
         return self._come_back(state, NEWCOMER, state.taken)
 
     def _crash(self, state: ShardState, shard: int) -> ShardState:
-        durable = self.known.facts[state.processes[shard]].durable
+        durable = self.known.durable(state.processes[shard])
         after = self._come_back(state, shard, durable)
         for node, home in enumerate(state.homes):
             if home == shard:
@@ -269,10 +297,16 @@ class ShardWorld:
         for to, frame in done.confirmations:
             if state.processes[to] != AWAY:
                 state = self._carry_out(state, to, self.known.frame(state.processes[to], frame))
+        if not self.story.stores_wait and self._is_pending(state, shard):
+            state = self._commit(state, shard)
         if done.has_left:
             self._check_left(state, shard)
             state = state._replace(processes=_with(state.processes, shard, AWAY), links=((), ()))
         return state
+
+    def _is_pending(self, state: ShardState, shard: int) -> bool:
+        process = state.processes[shard]
+        return process != AWAY and bool(self.known.facts[process].pending)
 
     def _is_needless(self, state: ShardState, link: int, frame: int) -> bool:
         """Whether a frame asks for a report where a whole one comes anyway: it gets lost."""
@@ -283,41 +317,51 @@ class ShardWorld:
         """The same state: there is nothing to number anew, since reports have no numbers."""
         return state
 
-    def _settle(self, state: ShardState) -> ShardState:
-        """Lets everything under way finish, in one order."""
-        words = ("hands over", "crashes", "asks")
-        while True:
-            for name, take in self.steps(state):
-                if not any(word in name for word in words):
-                    state = take()
-                    break
-            else:
-                return state
+    def _is_decided(self, state: ShardState) -> bool:
+        return any(entry.table is not None for entry in self.logs[state.logs[SEQUENCER]])
+
+    def _settle(
+        self, state: ShardState, until: Callable[[ShardState], bool] = lambda _: False
+    ) -> ShardState:
+        """Lets everything under way finish, in one order, or until something holds."""
+        words = ("hands over", "crashes", "asks", "evicted")
+        while not until(state):
+            following = (
+                take for name, take in self.steps(state) if not any(w in name for w in words)
+            )
+            take = next(following, None)
+            if take is None:
+                break
+            state = take()
+        return state
 
     # --- what must hold ---------------------------------------------------------------------------
 
     def _counts(self, state: ShardState) -> Numbers:
         """By node the scripted ticks that are durable."""
-        ticks = {entry.tick for log in state.logs for entry in self.logs[log]}
+        ticks = [e.tick for log in state.logs for e in self.logs[log] if e.tick is not None]
         return tuple(
-            sum((node, tick) in ticks for tick in range(last))
-            for node, last in enumerate(self.story.last)
+            sum(n == node and t >= 0 for n, t in ticks) for node in range(len(state.handed))
         )
 
+    def truth(self, state: ShardState) -> tuple[int, ...]:
+        """By segment the lowest slot at which something is, or can come to be."""
+        return frontier(self._counts(state), self.story.last)
+
     def check(self, state: ShardState, *, from_outside: bool = False) -> None:
-        """What must hold in every state. from_outside: what is announced alone."""
+        """Raises Violation where an invariant does not hold. from_outside: of what is announced alone."""
         facts = self.facts(state)
-        check_announced([*facts.values()], frontier(self._counts(state), self.story.last))
+        check_announced([*facts.values()], self.truth(state))
         if from_outside:
             return
-        logs = [self.logs[number] for number in state.logs]
+        logs, items = [self.logs[number] for number in state.logs], self.items_of(state)
         check_cut(facts, logs)
         for shard, each in facts.items():
             seen = (state.processes[shard], state.logs)
             if seen not in self._checked:
                 self._checked.add(seen)
-                check_cells(shard, each, logs, self.system)
-                check_visible(shard, each, logs)
+                check_cells(shard, each, logs, self.system, items)
+                check_visible(shard, each, logs, items)
 
     def check_step(self, before: ShardState, after: ShardState) -> None:
         """What a step must not undo."""
@@ -339,8 +383,7 @@ class ShardWorld:
 
     def wrong_end(self, state: ShardState) -> str:
         """What is wrong with a state in which nothing is left to do; empty if it is the end that there should be."""
-        due = frontier(self.story.last, self.story.last)
-        facts = self.facts(state)
+        due, facts = self.truth(state), self.facts(state)
         said = {shard: each.said for shard, each in facts.items()}
         if any(min_times != due for min_times in said.values()):
             return f"min times are {said} and should be {due}"

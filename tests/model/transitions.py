@@ -17,8 +17,9 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
 from tests import inside
@@ -26,11 +27,11 @@ from tests.model.digests import digest
 from tests.model.script import (
     FIRST_TICK,
     JOIN,
-    NODE_IDS,
     PIPELINE,
     System,
 )
 from tracker.core import log as m
+from tracker.core.admission.silence import Silence
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.log.steps import (
     CellsMoved,
@@ -40,7 +41,7 @@ from tracker.core.log.steps import (
     ShardJoined,
 )
 from tracker.core.membership.membership import Membership
-from tracker.core.model import PipelineSpec, RefusalCode, Refused, TickContent
+from tracker.core.model import NodeKey, PipelineSpec, RefusalCode, Refused, TickContent
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
@@ -50,7 +51,12 @@ _NODES_GO_ON = (RefusalCode.NOT_HOME, RefusalCode.NOT_READY)
 _ALL = 2**62
 """Of positions."""
 NOW_NS = 0
-REPORT_NS = 1_000_000
+MS = REPORT_NS = 1_000_000
+SILENT_NS = 10**12
+"""When fronts that say nothing have been silent for too long; then it is as before."""
+BACK = 2
+"""The front, when it has joined again."""
+FIRST = (*FIRST_TICK, 1)
 NEVER_MS = 10**9
 CONFIG = ProcessConfig(
     report_interval_ms=1,
@@ -59,6 +65,7 @@ CONFIG = ProcessConfig(
     retransmit_ms=NEVER_MS,
     announced_report_ms=NEVER_MS,
     rescale_margin_ms=0,
+    reconnect_ms=0,
 )
 
 Thing = TypeVar("Thing")
@@ -85,8 +92,7 @@ class Facts:
     """What the invariants ask of a process. said: min times by segment, None where the pipeline is
         not registered; node_times: by node id; cells: checksums by (segment, slot); applied and cut: by
         home; candidates: what it could announce; pending: records that are not durable; has_news: whether it has something to report;
-    reports: number of the last report that it has made; heard_reports: and taken, by shard; durable: the
-    number of the snapshot that it would come back from; membership: the shards as it knows them; expected: as they will
+    reports: number of the last report that it has made; heard_reports: and taken, by shard; membership: the shards as it knows them; expected: as they will
     be when all that it has accepted is durable."""
 
     said: tuple[int, ...] | None
@@ -99,12 +105,11 @@ class Facts:
     has_news: bool
     reports: int
     heard_reports: dict[int, int]
-    durable: int
     membership: Membership
     expected: Membership
 
     @classmethod
-    def of(cls, process: Process, durable: int, shards: range, *, is_woken: bool) -> Facts:
+    def of(cls, process: Process, shards: range, *, is_woken: bool) -> Facts:
         process.validate()
         applied, vectors = inside.applied(process), inside.vectors(process).cut
         pipeline = inside.pipelines(process).get(PIPELINE.name)
@@ -129,7 +134,6 @@ class Facts:
             inside.has_news(process) or is_woken,
             inside.last_report(process),
             {shard: link.report_number for shard, link in process.links.items()},
-            durable,
             process.membership,
             inside.expected_membership(process),
         )
@@ -139,20 +143,30 @@ class Facts:
 class Logged:
     """An entry of a home log, as far as the invariants ask for it: the tick of a node (node and tick, counted from 0); the table
     that is decided on; the version by which its home splits from here on; the cells (segment, slot, checksum) that its shard
-    hands over; the shard that has joined. Nothing of all that: another entry."""
+    hands over; the shard that has joined; the node whose key is closed, or opened. Nothing of all that: another entry."""
 
     tick: tuple[int, int] | None = None
     table: RoutingTable | None = None
     activates: int | None = None
     cells: tuple[tuple[int, int, int], ...] = ()
     joined: int | None = None
+    closed: int | None = None
+    opened: int | None = None
+    is_retired: bool = False
+    """Whether it is the operator's word that a node which was evicted has left."""
 
     @classmethod
-    def of(cls, entry: m.Entry) -> Logged:
+    def of(cls, entry: m.Entry, keys: Sequence[NodeKey]) -> Logged:
         match entry:
             case m.KeyTick():
-                node = NODE_IDS.index(entry.tick.key.node_id)
-                return cls(tick=(node, entry.tick.number - FIRST_TICK[node]))
+                node = keys.index(entry.tick.key)
+                return cls(tick=(node, entry.tick.number - FIRST[node]))
+            case m.KeyClosed():
+                return cls(closed=keys.index(entry.key))
+            case m.KeyOpened():
+                return cls(opened=keys.index(entry.key))
+            case m.WrittenOff():
+                return cls(is_retired=True)
             case RoutingChanged():
                 return cls(table=entry.table)
             case RoutingActivated():
@@ -181,6 +195,10 @@ class Done:
     """Whether the operator was answered that the pipeline is changed."""
     has_left: bool = False
     """Whether the process may end, since its shard is none any more."""
+    is_back: bool = False
+    """Whether a node that has joined again was answered so."""
+    granted: int | None = None
+    """From which slot on its front may label."""
 
 
 class SmallProcess(Process):
@@ -197,6 +215,18 @@ class SmallProcess(Process):
             elif isinstance(record, m.ReceivedEntries):
                 for number, entry in m.numbered(record.first, record.entries):
                     self._record(position, entry, record.shard, number)
+
+    def begin_silence(self) -> None:
+        """How long nodes are silent is measured from here on, and how long the store takes."""
+        Silence.__init__(
+            self._silence,
+            self._journal,
+            self._shards,
+            self._pipelines,
+            self._homes,
+            self._nodes,
+            self.config,
+        )
 
     def forget_reports(self) -> None:
         """What it reports next, and takes next of others, has the number that `Transitions` gives all of its kind."""
@@ -221,18 +251,31 @@ class Transitions:
     ) -> None:
         """counts_reports: whether reports have their numbers. Where a link loses nothing but by a crash they say nothing: the next
         one that arrives follows the one before; and one that says everything is passed over unless it is waited for."""
+        is_fenced = (RefusalCode.FENCED,) if len(system.keys) > BACK else ()
+        self._nodes_go_on = (*_NODES_GO_ON, *is_fenced)
         self._routing, self._shards = system.routing, range(system.most_shards)
-        self._scripts, self._counts_reports = scripts, counts_reports
+        self._scripts, self._keys, self._counts_reports = scripts, system.keys, counts_reports
         self.processes: Numbered[SmallProcess] = Numbered()
         self.frames: Numbered[m.Frame] = Numbered()
         self.snapshots: Numbered[ProcessSnapshot] = Numbered()
         self.facts: list[Facts] = []
         self._pickled: list[bytes] = []
+        self._by_pickled: dict[bytes, int] = {}
+        """By a digest of the bytes."""
+        self._durable: dict[int, int] = {}
         self._done: dict[Hashable, Done] = {}
 
     def start(self, shard: int) -> int:
         """A process with an empty store."""
         return self._number(SmallProcess(shard, self._routing, 1, CONFIG))
+
+    def durable(self, process: int) -> int:
+        """The number of the snapshot that a process would come back from."""
+        number = self._durable.get(process)
+        if number is None:
+            known: SmallProcess = pickle.loads(self._pickled[process])
+            number = self._durable[process] = self.snapshots.number(known.snapshot())
+        return number
 
     def recover(self, shard: int, epoch: int, snapshot: int) -> Done:
         """A process that comes back with what was durable."""
@@ -267,7 +310,29 @@ class Transitions:
 
     def tick(self, process: int, node: int, tick: int) -> Done:
         content = JOIN if tick < 0 else self._scripts[node][tick]
-        return self._handle(process, m.SubmitTick(node, tick + FIRST_TICK[node], content))
+        return self._handle(process, m.SubmitTick(node, tick + FIRST[node], content))
+
+    def submit(self, process: int, node: int, tick: int, content: TickContent) -> Done:
+        """A tick whose content is no part of the script."""
+        event = m.SubmitTick(node, tick + FIRST[node], content)
+        return self._handle(process, event, beside=digest(content))
+
+    def evict(self, process: int) -> Done | None:
+        """Time passes in which the nodes at home here are silent, and a front is evicted; None where none is."""
+
+        def run() -> Done:
+            silent: SmallProcess = pickle.loads(self._pickled[process])
+            every_ns = CONFIG.evict_check_ms * MS
+            silent.begin_silence()
+            wakes = range(SILENT_NS, SILENT_NS + 4 * every_ns, every_ns)
+            return self._take(
+                silent, [e for now_ns in wakes for e in silent.handle(m.Wake(), now_ns)]
+            )
+
+        done = self._once((process, "silent"), run)
+        after = inside.pending(self.processes.things[done.process])
+        entries = [record.entry for _, record, _ in after if isinstance(record, m.HomeEntry)]
+        return done if any(isinstance(entry, m.KeyClosed) for entry in entries) else None
 
     def commit(self, process: int, records: int) -> Done:
         """So many records become durable, of those that are appended."""
@@ -283,15 +348,17 @@ class Transitions:
         """Connections, sessions, registration."""
         return self._handle(process, event)
 
-    def _handle(self, number: int, event: m.Event | int, frame: int | None = None) -> Done:
-        """event: or how many records become durable."""
+    def _handle(
+        self, number: int, event: m.Event | int, frame: int | None = None, beside: Hashable = None
+    ) -> Done:
+        """event: or how many records become durable. beside: what else names it."""
 
         def run() -> Done:
             process: SmallProcess = pickle.loads(self._pickled[number])
             now_ns = REPORT_NS if isinstance(event, m.Wake) else NOW_NS
             if not isinstance(event, int):
                 return self._take(process, process.handle(event, now_ns))
-            logged = _logged(process, event)
+            logged = _logged(process, event, self._keys)
             done = self._take(
                 process, process.handle(m.Committed(process.committed + event), now_ns)
             )
@@ -299,7 +366,7 @@ class Transitions:
             return done
 
         if isinstance(event, m.SubmitTick):
-            return self._once((number, event.session, event.number), run)
+            return self._once((number, event.session, event.number, beside), run)
         return self._once((number, repr(event) if frame is None else frame), run)
 
     def _once(self, what: Hashable, run: Callable[[], Done]) -> Done:
@@ -318,14 +385,14 @@ class Transitions:
                     (done.confirmations if is_confirmation else done.frames).append(sent)
                 case m.TicksDurable(node, number):
                     assert isinstance(node, int)
-                    done.durable.append((node, number - FIRST_TICK[node] + 1))
+                    done.durable.append((node, number - FIRST[node] + 1))
                 case m.SessionAttached(node, number):
                     assert isinstance(node, int)
-                    done.attached.append((node, max(0, number - FIRST_TICK[node] + 1)))
+                    done.attached.append((node, max(0, number - FIRST[node] + 1)))
                 case m.Answer("change"):
                     assert isinstance(effect.result, PipelineSpec), effect
                     done.changed = True
-                case m.SessionRefused(node, refusal) if refusal.code in _NODES_GO_ON:
+                case m.SessionRefused(node, refusal) if refusal.code in self._nodes_go_on:
                     assert isinstance(node, int)
                     done.refused.append((node, refusal.home))
                 case m.TickRefused() | m.SessionRefused():
@@ -334,6 +401,10 @@ class Transitions:
                     is_woken = is_woken or at_ns <= REPORT_NS
                 case m.LeftTracker():
                     done.has_left = True
+                case m.Answer("again", m.Joined()):
+                    done.is_back = True
+                case m.FrontGranted(node, grant) if node == BACK and grant.granted:
+                    done.granted = grant.slot
         if not self._counts_reports:
             process.forget_reports()
         done.process = self._number(process, is_woken=is_woken)
@@ -347,18 +418,22 @@ class Transitions:
     def _number(self, process: SmallProcess, *, is_woken: bool = False) -> int:
         """is_woken: whether it has asked to be woken when the next report is due."""
         process.count_from_committed()
-        number = self.processes.number(process)
+        pickled = _pickled(process)
+        name = blake2b(pickled, digest_size=16).digest()
+        number = self._by_pickled.get(name)
+        if number is not None:  # what is pickled alike is alike, though not the other way round
+            return number
+        number = self._by_pickled[name] = self.processes.number(process)
         if number == len(self.facts):
-            durable = self.snapshots.number(process.snapshot())
-            self.facts.append(Facts.of(process, durable, self._shards, is_woken=is_woken))
-            self._pickled.append(_pickled(process))
+            self.facts.append(Facts.of(process, self._shards, is_woken=is_woken))
+            self._pickled.append(pickled)
         return number
 
 
-def _logged(process: Process, records: int) -> tuple[Logged, ...]:
+def _logged(process: Process, records: int, keys: Sequence[NodeKey]) -> tuple[Logged, ...]:
     """What becomes durable of the home log with so many of the records that wait."""
     waiting = [record for _, record, _ in inside.pending(process)][:records]
-    return tuple(Logged.of(each.entry) for each in waiting if isinstance(each, m.HomeEntry))
+    return tuple(Logged.of(each.entry, keys) for each in waiting if isinstance(each, m.HomeEntry))
 
 
 _TABLES: dict[RoutingTable, int] = {}

@@ -159,7 +159,7 @@ class World:
 
     def _crash(self, state: State, shard: int) -> State:
         epoch = state.epochs[shard] + 1
-        durable = self.known.facts[state.processes[shard]].durable
+        durable = self.known.durable(state.processes[shard])
         back = self.known.recover(shard, epoch, durable)
         after = state._replace(
             links=tuple(
