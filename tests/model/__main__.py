@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from tests.model.evictions import EVICTION_STORIES
 from tests.model.explore import Explored
 from tests.model.moves import MOVES, SmallMove
 from tests.model.script import STORIES, Story
@@ -34,7 +35,12 @@ def _show(seen: Explored) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
-    every: list[Story | ShardStory | SmallMove] = [*STORIES, *SHARD_STORIES, *MOVES]
+    every: list[Story | ShardStory | SmallMove] = [
+        *STORIES,
+        *EVICTION_STORIES,
+        *SHARD_STORIES,
+        *MOVES,
+    ]
     parser.add_argument("--first", type=int, default=len(every), help="only so many of the stories")
     stories = every[: parser.parse_args().first]
     began = time.monotonic()

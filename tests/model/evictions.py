@@ -54,8 +54,20 @@ class EvictionStory(ShardStory):
     is_retired: bool = False
 
 
+IS_RETIRED = EvictionStory(
+    "a front is evicted and retired",
+    (2, 2),
+    (2, 2),
+    (1, 1),
+    (2, 1),
+    stores_wait=False,
+    is_retired=True,
+)
 EVICTION_STORIES: tuple[EvictionStory, ...] = (
-    EvictionStory("a front is evicted and joins again", (2, 2), (2, 2), (1, 1), (2, 1)),
+    IS_RETIRED,
+    EvictionStory(
+        "a front is evicted and joins again", (2, 2), (2, 2), (1, 1), (1, 1), stores_wait=False
+    ),
 )
 
 

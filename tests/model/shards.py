@@ -59,8 +59,13 @@ class ShardStory:
     """Whether what is appended becomes durable some time later; else at once."""
 
 
+JOINS = ShardStory("a shard joins, a crash", (1, 2), (1, 1), (2, 0), (2, 0), 1)
+LEAVES = ShardStory(
+    "a shard leaves and hands over what is open", (2, 1), (2, 1), (2, 1), (2, 1), stores_wait=False
+)
 SHARD_STORIES: tuple[ShardStory, ...] = (
-    ShardStory("a shard joins, a crash", (1, 2), (1, 1), (2, 0), (2, 0), 1),
+    JOINS,
+    LEAVES,
     ShardStory("a shard joins, the worker's first tick", (1, 2), (1, 1), (2, 0), (2, 1)),
 )
 
