@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from enum import Enum
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ _LEFT_OUT = {"routing", "config", "graph", "declared", "remaining", "spec", "_ro
 }  # fmt: skip
 """Fields that never differ, are emptied before anything looks, are kept of others once they were asked
 for, or hold moments that only matter after a time that never passes in the model."""
-_AS_THEY_ARE = (int, str, bytes, float, type(None))
+_AS_THEY_ARE = {int, str, bytes, float, bool, type(None)}
 
 
 def digest(value: Any) -> bytes:
@@ -32,13 +33,13 @@ def digest(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     """Nested tuples: tables in the order of their keys, objects as their fields."""
     kind = type(value)
-    if kind in _AS_THEY_ARE or kind is bool:
+    if kind in _AS_THEY_ARE:
         return value
     if kind is tuple or kind is list or kind is deque:
-        return tuple([_plain(each) for each in value])
+        return tuple([e if type(e) in _AS_THEY_ARE else _plain(e) for e in value])
     if kind is dict or kind is OrderedDict:
         return _table(value)
-    if kind is set:
+    if kind is set or kind is frozenset:
         return sorted([repr(_plain(each)) for each in value])
     if kind is np.ndarray:
         return value.tobytes()
@@ -54,11 +55,13 @@ def _plain(value: Any) -> Any:
     if kind in inside.COMPONENTS:  # they know one another: each counts as the process holds it
         held = [each for each in held if type(each) not in inside.COMPONENTS]
     table = _table(value) if isinstance(value, dict) else ()
-    return (kind.__name__, *table, *[_plain(each) for each in held])
+    return (
+        kind.__name__, *table, *[e if type(e) in _AS_THEY_ARE else _plain(e) for e in held]
+    )  # fmt: skip
 
 
-def _table(value: dict[Any, Any]) -> list[tuple[str, str]]:
-    return sorted([(repr(_plain(k)), repr(_plain(v))) for k, v in value.items()])
+def _table(value: dict[Any, Any]) -> list[tuple[str, Any]]:
+    return sorted([(repr(_plain(k)), _plain(v)) for k, v in value.items()], key=itemgetter(0))
 
 
 def _field_names(kind: type) -> tuple[str, ...]:

@@ -101,7 +101,10 @@ class ShardWorld:
     def __init__(self, story: ShardStory) -> None:
         self.story = story
         self.system = self.system_of(story)
-        self.known, self.logs = Transitions(self.system, SCRIPTS, counts_reports=False), Logs()
+        self.known, self.logs = (
+            Transitions(self.system, SCRIPTS, counts_reports=False, stores_wait=story.stores_wait),
+            Logs(),
+        )
         self._checked: set[tuple[int, Numbers]] = set()
 
     def system_of(self, story: ShardStory) -> System:
@@ -302,16 +305,10 @@ class ShardWorld:
         for to, frame in done.confirmations:
             if state.processes[to] != AWAY:
                 state = self._carry_out(state, to, self.known.frame(state.processes[to], frame))
-        if not self.story.stores_wait and self._is_pending(state, shard):
-            state = self._commit(state, shard)
         if done.has_left:
             self._check_left(state, shard)
             state = state._replace(processes=_with(state.processes, shard, AWAY), links=((), ()))
         return state
-
-    def _is_pending(self, state: ShardState, shard: int) -> bool:
-        process = state.processes[shard]
-        return process != AWAY and bool(self.known.facts[process].pending)
 
     def _is_needless(self, state: ShardState, link: int, frame: int) -> bool:
         """Whether a frame asks for a report where a whole one comes anyway: it gets lost."""

@@ -248,9 +248,11 @@ class Transitions:
         scripts: tuple[tuple[TickContent, ...], ...],
         *,
         counts_reports: bool = True,
+        stores_wait: bool = True,
     ) -> None:
-        """counts_reports: whether reports have their numbers. Where a link loses nothing but by a crash they say nothing: the next
+        """stores_wait: whether what is appended becomes durable later, or at once. counts_reports: whether reports have their numbers. Where a link loses nothing but by a crash they say nothing: the next
         one that arrives follows the one before; and one that says everything is passed over unless it is waited for."""
+        self._stores_wait = stores_wait
         is_fenced = (RefusalCode.FENCED,) if len(system.keys) > BACK else ()
         self._nodes_go_on = (*_NODES_GO_ON, *is_fenced)
         self._routing, self._shards = system.routing, range(system.most_shards)
@@ -330,9 +332,9 @@ class Transitions:
             )
 
         done = self._once((process, "silent"), run)
-        after = inside.pending(self.processes.things[done.process])
-        entries = [record.entry for _, record, _ in after if isinstance(record, m.HomeEntry)]
-        return done if any(isinstance(entry, m.KeyClosed) for entry in entries) else None
+        waits = inside.pending(self.processes.things[done.process])
+        entries = _logged(self.processes.things[done.process], len(waits), self._keys)
+        return done if any(each.closed is not None for each in done.logged + entries) else None
 
     def commit(self, process: int, records: int) -> Done:
         """So many records become durable, of those that are appended."""
@@ -362,7 +364,7 @@ class Transitions:
             done = self._take(
                 process, process.handle(m.Committed(process.committed + event), now_ns)
             )
-            done.logged = logged
+            done.logged = logged + done.logged
             return done
 
         if isinstance(event, m.SubmitTick):
@@ -377,6 +379,9 @@ class Transitions:
 
     def _take(self, process: SmallProcess, effects: list[m.Effect]) -> Done:
         done, is_woken = Done(0), False
+        while not self._stores_wait and inside.pending(process):
+            done.logged += _logged(process, len(inside.pending(process)), self._keys)
+            effects = [*effects, *process.handle(m.Committed(process.position), NOW_NS)]
         for effect in effects:
             match effect:
                 case m.Send(to, frame):
