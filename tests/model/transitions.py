@@ -423,6 +423,8 @@ class Transitions:
     def _number(self, process: SmallProcess, *, is_woken: bool = False) -> int:
         """is_woken: whether it has asked to be woken when the next report is due."""
         process.count_from_committed()
+        for pipeline in inside.pipelines(process).values():
+            pipeline.combiner.allowed_min_times({})  # clears its heaps of what counts no more
         pickled = _pickled(process)
         name = blake2b(pickled, digest_size=16).digest()
         number = self._by_pickled.get(name)
