@@ -79,6 +79,14 @@ SHARD_STORIES: tuple[ShardStory, ...] = (
         "a shard that has joined owns slots, the worker's first tick",
         (2, 2), (1, 2), (1, 0), (1, 1), stores_wait=False,
     ),
+    ShardStory(
+        "a shard that has joined owns slots, a crash",
+        (2, 2), (1, 2), (1, 0), (1, 0), 1, is_decided=True, stores_wait=False,
+    ),
+    ShardStory(
+        "a shard leaves and hands over what is open, a crash",
+        (2, 1), (2, 1), (2, 1), (2, 1), 1, is_decided=True, stores_wait=False,
+    ),
 )  # fmt: skip
 
 
