@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import z3
 
+from tests.proof.bridge.wider import WIDER
 from tests.proof.invariants import INVARIANTS
 from tests.proof.logic import LETTERS, Invariant, State, Step, Universe, variables
 from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts, goes_on
@@ -368,8 +369,13 @@ def _system() -> tuple[Universe, State]:
 
 @cache
 def asked_step(name: str) -> AskedStep:
-    universe, now = _system()
-    return ask_of(STEPS[name], universe, now)
+    return ask_of(STEPS[name], *_system())
+
+
+@cache
+def asked_wider(name: str) -> AskedStep | None:
+    """The one that is wider than it, if there is one."""
+    return ask_of(WIDER[name], *_system()) if name in WIDER else None
 
 
 def ask_of(step: Step, universe: Universe, now: State) -> AskedStep:

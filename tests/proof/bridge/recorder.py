@@ -321,7 +321,7 @@ class Recorder:
             self._take("accept", {i.name for i in tick.consumed if i.place in late}, t=tick.name)
         else:
             name = f"entry {len(self.world.ledger.ticks)} of home {home}: {type(entry).__name__}"
-            tick = self.world.ledger.tick(name, f"home {home}")
+            tick = self.world.ledger.tick(name, name)
             self._take("publish", t=tick.name)
             self._take("accept", set(), t=tick.name)
         tick.home = home

@@ -69,11 +69,14 @@ class Replay:
     def _step(self, name: str, things: dict[str, Any], sets: dict[str, set[Any]]) -> None:
         asked = self.planted.get(name) or compiled.asked_step(name)
         facts = {**self.facts, **asked.given({**things, **sets})}
-        for condition, ask in asked.when.items():
-            if (found := ask(facts)) is not None:
-                raise NotAllowed(f"{name} {things} is not allowed: {condition!r} is false of {found}")
+        missing = _missing(asked, facts)
+        if missing is not None:
+            wider = compiled.asked_wider(name)
+            if wider is None or _missing(wider, facts) is not None:
+                raise NotAllowed(f"{name} {things} is not allowed: {missing}")
+            asked = wider
         self.facts |= {relation: ask(facts) for relation, ask in asked.then.items()}
-        self.taken[name] += 1
+        self.taken[asked.name] += 1
 
     def _ways(self, taken: Taken) -> Iterator[tuple[dict[str, Any], dict[str, set[Any]]]]:
         """What takes part in a step, with its sets; none where nothing of it is left to be done."""
@@ -311,6 +314,14 @@ class Replay:
             held = part.touched[segment]
             if held is None or held > slot:
                 raise NotAllowed(f"slot {slot} of segment {segment} was touched outside of M, and the code holds {held}")  # fmt: skip
+
+
+def _missing(asked: compiled.AskedStep, facts: compiled.Facts) -> str | None:
+    """A condition of a step that is not met, and of what."""
+    for condition, ask in asked.when.items():
+        if (found := ask(facts)) is not None:
+            return f"{condition!r} is false of {found}"
+    return None
 
 
 def _of(relation: set[tuple[Any, ...]], first: Any) -> set[Any]:

@@ -158,9 +158,10 @@ class World(Cluster):
                 case SessionRefused(str(session)):
                     if self._sessions[session].session == session:
                         self._sessions[session].session = None
-                case TickRefused():
-                    # Its home may take none while it is behind; promise 5 is that it refuses none that keeps rule 1.
-                    assert effect.refusal.code is RefusalCode.OUT_OF_ORDER, effect.refusal
+                case TickRefused(str(session)):
+                    # Where a front of the node waits for its grant, it hands over again; promise 5 is that no tick is refused for good.
+                    assert effect.refusal.code in (RefusalCode.OUT_OF_ORDER, RefusalCode.NOT_READY), effect.refusal  # fmt: skip
+                    self._sessions[session].session = None
 
     def _hand_over(self, node: Node, session: str, last: int) -> None:
         for index in range(len(node.published)):
