@@ -137,6 +137,10 @@ class Recorder:
 
     def snapshot(self, shard: int) -> None:
         look = Look.at(self.world.processes[shard])
+        # A snapshot has the pins as they are, be their records durable by themselves or not.
+        for id_, (pin, _) in () if look.part is None else look.part.pins.items():
+            if pin is not None:
+                self._take("keep_pin", s=shard, f=self.front(*id_).name)
         self._take("snapshot", look.let_go_by, p=shard)
         self._close(shard, "snapshot", look)
 

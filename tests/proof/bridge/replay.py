@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.proof.bridge import compiled
@@ -40,8 +40,8 @@ class Replay:
 
     # --- the whole run --------------------------------------------------------------------------
 
-    def run(self, each: Callable[[int], None] = lambda _: None) -> None:
-        """Takes all steps. each: called behind every moment."""
+    def moments(self) -> Iterator[Moment]:
+        """Each moment, when its steps are taken. Raises NotAllowed."""
         for number, moment in enumerate(self.recorder.moments):
             try:
                 for taken in moment.steps:
@@ -50,7 +50,7 @@ class Replay:
                     self._compare(moment.look)
             except NotAllowed as found:
                 raise NotAllowed(f"moment {number}, {_where(moment)}: {found}") from None
-            each(number)
+            yield moment
 
     def broken_facts(self) -> list[str]:
         """What the proof takes for granted, and is not so."""
@@ -84,6 +84,9 @@ class Replay:
         match taken.step:
             case "commit" | "receive":
                 yield things, {"passed_over": self._passed_over(things["t"])}
+            case "keep_pin":
+                if (things["s"], things["f"]) not in facts["kept"]:
+                    yield things, {}
             case "accept":
                 self._late[things["t"]] = said
                 yield things, {}

@@ -62,6 +62,8 @@ class Scale:
 class Watcher(Protocol):
     """Who looks at what happens."""
 
+    world: World
+
     def published(self, tick: Tick) -> None: ...
 
     def before(self, shard: int, event: Event) -> None: ...
@@ -93,6 +95,7 @@ class World(Cluster):
 
     def __init__(self, seed: int, scale: Scale, watcher: Watcher, spec: PipelineSpec) -> None:
         self.random, self.scale, self.watcher = Random(seed), scale, watcher
+        watcher.world = self
         self.ledger = Ledger(spec)
         self.nodes: dict[str, Node] = {}
         self._sessions: dict[str, Node] = {}
