@@ -52,18 +52,19 @@ class Item:
 
 @dataclass(eq=False)
 class Tick:
-    """A tick, or an entry that a home has logged by itself. passed_over: items of which its home has moved the consumption to the late
-    ledger."""
+    """A tick, or an entry that a home has logged by itself. generation: that it is of; begins: that whoever applies it begins, if it is in none
+    so late."""
 
     name: str
     node: str
+    generation: int = 0
+    begins: int = 0
     created: list[Item] = field(default_factory=list)
     consumed: list[Item] = field(default_factory=list)
     joins: list[Front] = field(default_factory=list)
     leaves: list[Front] = field(default_factory=list)
     promises: list[tuple[Front, int]] = field(default_factory=list)
     home: int = 0
-    abandoned: bool = False
 
     @property
     def items(self) -> list[Item]:
@@ -86,8 +87,8 @@ class Ledger:
     def reaches(self, a: Place, b: Place) -> bool:
         return a[1] + self.graph.distance(a[0], b[0]) <= b[1]
 
-    def tick(self, name: str, node: str) -> Tick:
-        self.ticks.append(Tick(name, node))
+    def tick(self, name: str, node: str, generation: int, begins: int) -> Tick:
+        self.ticks.append(Tick(name, node, generation, begins))
         return self.ticks[-1]
 
     def item(

@@ -30,6 +30,9 @@ class Node:
     contents: list[TickContent] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=dict)
     """By incarnation the ticks before the first one of it."""
+    generation: int = 0
+    begun: int = 0
+    """How much it had published when it heard of its generation."""
     key: NodeKey | None = None
     asked: object = None
     session: str | None = None
@@ -41,12 +44,21 @@ class Node:
         assert self.key is not None
         return index + 1 - self.bases[self.key.incarnation]
 
+    def joined(self, key: NodeKey, generation: int, last_batch: int) -> None:
+        """It has a key. What it has published that its home does not have is handed over by that one, but in another generation it begins
+        anew."""
+        self.key, self.asked = key, None
+        if generation != self.generation:
+            self.generation, self.fronts, self.held = generation, {}, {}
+            self.begun = len(self.published)
+        self.bases[key.incarnation] = max(self.begun, last_batch + 1)
+
     def tick_of(self, incarnation: int, number: int) -> Tick:
         return self.published[self.bases[incarnation] + number - 1]
 
     def decide(self) -> bool:
         """Takes a step: it is published. Returns whether there was one to take."""
-        tick = Tick(f"{self.id}'s tick {len(self.published) + 1}", self.id)
+        tick = Tick(f"{self.id}'s tick {len(self.published) + 1}", self.id, self.generation)
         if self.random.random() < 0.5:
             made = self._join(tick) or self._label(tick) or self._work(tick)
         else:
@@ -118,7 +130,10 @@ class Node:
         """Consumes what is there, or lets go of a hold, and creates what comes of it."""
         if self.held and self.random.random() < 0.4:
             return self._move_hold(tick)
-        there = [i for i in self.ledger.items if i.consumer is None and i.hold is None and i.creator is not tick]  # fmt: skip
+        there = [
+            i for i in self.ledger.items
+            if i.consumer is None and i.hold is None and i.creator.generation == self.generation
+        ]  # fmt: skip
         if not there:
             return None
         consumed = self.random.sample(there, min(len(there), self.random.choice((1, 1, 2))))

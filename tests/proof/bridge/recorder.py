@@ -24,8 +24,13 @@ from tracker.core.log import (
     FrameArrived,
     FrontsGranted,
     HomeEntry,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
     KeyTick,
     Pinned,
+    PipelineRegistered,
+    PipelineRestarted,
     ReceivedEntries,
     Record,
     Send,
@@ -33,7 +38,7 @@ from tracker.core.log import (
     Swept,
     TouchedRun,
 )
-from tracker.core.model import FrontPin
+from tracker.core.model import FrontPin, NodeKey
 from tracker.core.model.ack_values import hold_value
 
 MinTimes = Iterable[tuple[int, int]]
@@ -46,6 +51,8 @@ class Taken:
     step: str
     things: dict[str, Any]
     said: Any = None
+    generation: int = 0
+    """Of the pipeline, of which it is."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class _Shard:
 
     records: dict[int, Record] = field(default_factory=dict)
     committed: int = 0
+    generation: int = 0
     latest: str | None = None
     pins: dict[str, int] = field(default_factory=dict)
     goes_by: dict[int, str] = field(default_factory=dict)
@@ -107,11 +115,16 @@ class Recorder:
         self.wholes: dict[str, str] = {}
         """By whole report which report it tells."""
         self.granters: dict[str, int] = {}
+        self.begins_at: dict[int, int] = {}
+        """By generation the slot that an operator has given it."""
         self._shards: dict[int, _Shard] = {}
         self._frames: dict[int, tuple[ShardReport, str | None]] = {}
         """By identity of a report that was sent what it is called; None for a whole one that tells nothing."""
-        self._sent: set[str] = set()
+        self._keys: dict[NodeKey, int] = {}
+        """By key its generation."""
         self._steps: list[Taken] = []
+        self._told_in: int | None = None
+        """The generation of what the event has made durable of announcements."""
 
     # --- what happens ---------------------------------------------------------------------------
 
@@ -138,9 +151,10 @@ class Recorder:
     def snapshot(self, shard: int) -> None:
         look = Look.at(self.world.processes[shard])
         # A snapshot has the pins as they are, be their records durable by themselves or not.
-        for id_, (pin, _) in () if look.part is None else look.part.pins.items():
-            if pin is not None:
-                self._take("keep_pin", s=shard, f=self.front(*id_).name)
+        if look.part is not None:
+            for id_, (pin, _) in look.part.pins.items():
+                if pin is not None:
+                    self._take("keep_pin", None, look.part.generation, s=shard, f=self.front(*id_).name)  # fmt: skip
         self._take("snapshot", look.let_go_by, p=shard)
         self._close(shard, "snapshot", look)
 
@@ -160,12 +174,12 @@ class Recorder:
     def _shard(self, shard: int) -> _Shard:
         return self._shards.setdefault(shard, _Shard())
 
-    def _take(self, step: str, said: Any = None, **things: Any) -> None:
-        self._steps.append(Taken(step, things, said))
+    def _take(self, step: str, said: Any = None, generation: int = 0, **things: Any) -> None:
+        self._steps.append(Taken(step, things, said, generation))
 
     def _close(self, shard: int, what: str, look: Look | None) -> None:
         self.moments.append(Moment(shard, what, self._steps, look))
-        self._steps = []
+        self._steps, self._told_in = [], None
 
     # --- what becomes durable -------------------------------------------------------------------
 
@@ -179,24 +193,41 @@ class Recorder:
     def _applied(self, shard: int, record: Record) -> None:
         match record:
             case HomeEntry():
-                self._take("commit", s=shard, t=self.logs[shard, record.number].name)
+                self._apply_entry(shard, "commit", self.logs[shard, record.number])
             case ReceivedEntries():
                 for number in range(record.first, record.last + 1):
-                    self._take("receive", s=shard, t=self.logs[record.shard, number].name)
+                    self._apply_entry(shard, "receive", self.logs[record.shard, number])
+            case Announcement() | Pinned() | FrontsGranted() | Swept():
+                # In a later generation it is nothing, but what waits for a pin to be durable waits no more.
+                if record.generation == self._shard(shard).generation or isinstance(record, Pinned):
+                    self._applied_beside(shard, record, record.generation)
+            case _:
+                raise AssertionError(f"{type(record).__name__} is not in the system")
+
+    def _apply_entry(self, shard: int, step: str, tick: Tick) -> None:
+        known = self._shard(shard)
+        if tick.begins > known.generation:
+            known.generation = tick.begins
+            self._take("begin", generation=tick.begins, s=shard)
+        self._take(step, s=shard, t=tick.name)
+
+    def _applied_beside(
+        self, shard: int, record: Announcement | Pinned | FrontsGranted | Swept, generation: int
+    ) -> None:
+        match record:
             case Announcement():
-                self._take("record", record.min_times, p=shard)
+                self._told_in = generation
+                self._take("record", record.min_times, generation, p=shard)
             case Pinned():
                 for pin in record.pins:
-                    self._take("keep_pin", s=shard, f=self._front(pin).name)
+                    self._take("keep_pin", None, generation, s=shard, f=self._front(pin).name)
             case FrontsGranted():
                 for grant in record.grants:
                     front = self._front(grant)
                     self.granters.setdefault(front.name, shard)
-                    self._take("grant_front", grant.slot, p=shard, f=front.name)
+                    self._take("grant_front", grant.slot, generation, p=shard, f=front.name)
             case Swept():
-                self._take("sweep", (record.segment, record.below), s=shard)
-            case _:
-                raise AssertionError(f"{type(record).__name__} is not in the system")
+                self._take("sweep", (record.segment, record.below), generation, s=shard)
 
     def _front(self, pin: FrontPin) -> Front:
         return self.front(pin.node_id, pin.front, pin.incarnation, pin.number)
@@ -250,7 +281,7 @@ class Recorder:
                 case Send(_, frame) if isinstance(frame.body, ShardReport):
                     self._send(shard, frame.body, frame.epoch, made)
                 case Announced():
-                    self._take("tell", effect.min_times, p=shard)
+                    self._take("tell", effect.min_times, _generation(look) if self._told_in is None else self._told_in, p=shard)
         for _ in made:
             pass
 
@@ -300,7 +331,7 @@ class Recorder:
             pins=pins, follows=known.latest, first=known.latest is None,
         )  # fmt: skip
         self.reports[name] = shard
-        self._take("report", reported, s=shard, r=name)
+        self._take("report", reported, _generation(look), s=shard, r=name)
         known.latest = known.goes_by[shard] = name
 
     def _appended(self, shard: int, record: Record, look: Look) -> None:
@@ -308,11 +339,11 @@ class Recorder:
             case HomeEntry():
                 self._accept(shard, record.number, record.entry)
             case Announcement():
-                self._take("announce", record.min_times, p=shard)
+                self._take("announce", record.min_times, record.generation, p=shard)
                 if look.part is not None and look.part.told.items() >= {*record.min_times}:
                     # One shard by itself tells ahead of the record what recovery is sure to find again, and the system has no word for
                     # that: it is as if it were durable.
-                    self._take("record", record.min_times, p=shard)
+                    self._take("record", record.min_times, record.generation, p=shard)
 
     def _accept(self, home: int, number: int, entry: Entry) -> None:
         if isinstance(entry, KeyTick):
@@ -325,12 +356,27 @@ class Recorder:
             self._take("accept", {i.name for i in tick.consumed if i.place in late}, t=tick.name)
         else:
             name = f"entry {len(self.world.ledger.ticks)} of home {home}: {type(entry).__name__}"
-            tick = self.world.ledger.tick(name, name)
+            tick = self.world.ledger.tick(name, name, *self._generations(entry))
             self._take("publish", t=tick.name)
             self._take("accept", set(), t=tick.name)
         tick.home = home
         self.logs[home, number] = tick
         self.numbers[tick.name] = home, number
+
+    def _generations(self, entry: Entry) -> tuple[int, int]:
+        """The generation that an entry is of, and the one that begins where it is applied."""
+        match entry:
+            case KeyOpened():
+                self._keys[entry.key] = entry.generation
+                return entry.generation, entry.generation
+            case PipelineRestarted():
+                self.begins_at[entry.restart.generation] = entry.restart.from_slot
+                return entry.restart.generation, entry.restart.generation
+            case KeyClosed() | KeyDropped():
+                return self._keys[entry.key], 0
+            case PipelineRegistered():
+                return 0, 0
+        raise AssertionError(f"{type(entry).__name__} is not in the system")
 
     def _send(self, shard: int, body: ShardReport, epoch: int, made: Iterator[None]) -> None:
         if id(body) not in self._frames:
@@ -344,7 +390,7 @@ class Recorder:
                 self._take("send", r=name)
         for report in body.pipelines:
             if report.announced:
-                self._take("tell", report.announced, p=shard)
+                self._take("tell", report.announced, report.generation, p=shard)
 
     def _send_whole(self, shard: int, body: ShardReport, epoch: int) -> None:
         """It tells what was reported when it was made, which may be before it could go out."""
@@ -355,6 +401,10 @@ class Recorder:
             whole = Whole(_runs_of(body), dict(body.cut))
             self._take("send_whole", whole, w=name, r=report)
         self._frames[id(body)] = body, name
+
+
+def _generation(look: Look) -> int:
+    return 0 if look.part is None else look.part.generation
 
 
 def _runs_of(body: ShardReport) -> tuple[TouchedRun, ...]:

@@ -23,20 +23,27 @@ class NotAllowed(Exception):
 class Replay:
     """The state of the system, as a run goes on. planted: steps instead of those of the protocol."""
 
-    def __init__(self, recorder: Recorder, shards: int, *, planted: Mapping[str, compiled.AskedStep] | None = None) -> None:  # fmt: skip
-        self.recorder, self.ledger = recorder, recorder.world.ledger
+    def __init__(
+        self, recorder: Recorder, shards: int, generation: int = 0, *, planted: Mapping[str, compiled.AskedStep] | None = None,
+    ) -> None:  # fmt: skip
+        """generation: which one of the pipeline the system is of."""
+        self.recorder, self.ledger, self.generation = recorder, recorder.world.ledger, generation
         self.planted = planted or {}
         self.taken: Counter[str] = Counter()
         self.ticks = {tick.name: tick for tick in self.ledger.ticks}
-        self.fronts = {front.name: front for front in self.ledger.fronts}
+        self.items = [i for i in self.ledger.items if i.creator.generation == generation]
+        self.fronts = {f.name: f for f in self.ledger.fronts if f.joins.generation == generation}
+        self._late: dict[str, set[str]] = {}
+        """By tick the items of which its home has moved the consumption to the late ledger."""
+        self._durable = {s: [0] * self.ledger.graph.size for s in range(shards)}
+        """By shard the min times that it has announced durably in generations before."""
         self.facts: dict[str, Any] = {name: set() for name in (*VOCABULARY.fixed, *VOCABULARY.changing)}  # fmt: skip
-        self.facts |= _world(self.ledger, recorder, shards)
+        self.facts |= self._world(shards)
         there = {*range(shards)}
-        everyone = {(one, other) for one in there for other in there}
-        self.facts |= {
-            "there": there, "joined": {*there}, "owns": {*there}, "spoke": {*there}, "began": {*there},
-            "counts_in": everyone, "counted_first": {*everyone},
-        }  # fmt: skip
+        self.facts |= {"there": there, "joined": {*there}, "owns": {*there}, "spoke": {*there}}
+        self.facts["counts_in"] = {(one, other) for one in there for other in there}
+        if generation == 0:
+            self.facts |= {"began": {*there}, "counted_first": {*self.facts["counts_in"]}}
 
     # --- the whole run --------------------------------------------------------------------------
 
@@ -63,8 +70,37 @@ class Replay:
     # --- steps ----------------------------------------------------------------------------------
 
     def _take(self, taken: Taken) -> None:
-        for things, sets in self._ways(taken):
-            self._step(taken.step, things, sets)
+        match taken.step:
+            case "begin" if taken.generation == self.generation:
+                self._step("begin_generation", taken.things, {})
+            case "begin" if taken.generation > self.generation:
+                self._step("begin_later_generation", taken.things, {})
+            case "record" if taken.generation < self.generation:
+                self._told_before(taken.things["p"], taken.said)
+            case name if name in _OF_ANY or self._takes_part(taken):
+                for things, sets in self._ways(taken):
+                    self._step(name, things, sets)
+
+    def _takes_part(self, taken: Taken) -> bool:
+        """Whether a step is of the generation, and of a process that is in it."""
+        facts, things = self.facts, taken.things
+        if "r" in things and taken.step != "report":
+            is_of_it = things["r"] in facts["made"]
+        else:
+            is_of_it = taken.generation == self.generation
+        p = things.get("p", things.get("s"))
+        is_past = p in facts["past"] and taken.step != "keep_pin"
+        return is_of_it and (p is None or (p in facts["began"] and not is_past))
+
+    def _told_before(self, p: int, said: Any) -> None:
+        """In a generation before, a process has announced how far the whole pipeline is."""
+        durable = self._durable[p]
+        for segment, slot in said:
+            durable[segment] = max(slot, durable[segment])
+        some = {b for b in self.ledger.places if b[1] < min(durable)}
+        if any((p, b) not in self.facts["told_before"] for b in some):
+            self._step("tell_before", {"p": p}, {"some": some})
+
 
     def _step(self, name: str, things: dict[str, Any], sets: dict[str, set[Any]]) -> None:
         asked = self.planted.get(name) or compiled.asked_step(name)
@@ -85,7 +121,8 @@ class Replay:
             case "commit" | "receive":
                 yield things, {"passed_over": self._passed_over(things["t"])}
             case "keep_pin":
-                if (things["s"], things["f"]) not in facts["kept"]:
+                pin = things["s"], things["f"]
+                if pin in facts["pinned"] and pin not in facts["kept"]:
                     yield things, {}
             case "accept":
                 self._late[things["t"]] = said
@@ -100,7 +137,7 @@ class Replay:
                     if (things["p"], b) not in facts["told"]:
                         yield {**things, "b": b}, {}
             case "snapshot":
-                yield things, {"some": {t for _, t in self._entries(said)}}
+                yield things, {"some": self._let_go(things["p"], said)}
             case "report":
                 self._write_report(things["s"], things["r"], said)
                 yield things, {"pins": self._pins(things["s"], said)}
@@ -120,22 +157,16 @@ class Replay:
             case _:
                 yield things, {}
 
-    @property
-    def _late(self) -> dict[str, set[str]]:
-        if not hasattr(self, "_late_items"):
-            self._late_items: dict[str, set[str]] = {}
-        return self._late_items
-
     def _passed_over(self, t: str) -> set[str]:
         return self._late.get(t, set())
 
     def _below(self, min_times: Any) -> list[Place]:
         """The places that min times announce."""
-        return [(segment, slot) for segment, end in min_times for slot in range(max(0, min(end, SLOTS)))]  # fmt: skip
+        return [(segment, slot) for segment, end in min_times for slot in range(_slot(end))]  # fmt: skip
 
     def _swept(self, s: int, segment: int, below: int) -> list[Item]:
         return [
-            i for i in self.ledger.items
+            i for i in self.items
             if i.name in self.facts["open"] and self.facts["owner"][i.name] == s
             and i.place[0] == segment and i.place[1] < below
         ]  # fmt: skip
@@ -145,6 +176,16 @@ class Replay:
         for (home, number), tick in self.recorder.logs.items():
             if number <= vector.get(home, 0):
                 yield home, tick.name
+
+    def _let_go(self, p: int, said: Vector) -> set[str]:
+        """What is let go of by an M. Of generations before, and in later ones, M may have come further than the system knows; then nothing of this one
+        is kept."""
+        facts = self.facts
+        return {
+            t for _, t in self._entries(said)
+            if (t not in facts["before"] and p not in facts["past"])
+            or (p, t) in facts["needed"] or _in_cut(facts, p, t)
+        }  # fmt: skip
 
     # --- what reports say -----------------------------------------------------------------------
 
@@ -159,10 +200,11 @@ class Replay:
         gone = {f for s2, f in facts["pinned"] if s2 == s and self._has_left(s, f)}
         facts["says_pinned"] |= {(r, f) for f in said.fronts | gone}
         facts["says_counted"] |= {(r, q) for q in said.vector}
-        if said.follows is not None:
-            facts["follows"].add((said.follows, r))
-        counted = {t for s2, t in facts["applied"] if s2 == s}
-        if said.first and counted <= untold:
+        follows = said.follows if said.follows in facts["made"] else None
+        if follows is not None:
+            facts["follows"].add((follows, r))
+        counted = {t for s2, t in facts["applied"] if s2 == s and t not in facts["before"]}
+        if follows is None and counted <= untold:
             facts["opens"].add(r)
 
     def _has_left(self, s: int, f: str) -> bool:
@@ -196,6 +238,8 @@ class Replay:
     def _touched_at(self, s: int, t: str) -> Iterator[Place]:
         """What an entry touches at a shard: the places of items there, and the pins of fronts that leave by it."""
         tick, passed_over = self.ticks[t], self._passed_over(t)
+        if tick.generation != self.generation:
+            return
         for item in tick.items:
             if self.facts["owner"][item.name] == s and item.name not in passed_over:
                 yield item.place
@@ -210,31 +254,95 @@ class Replay:
 
     def _write_whole(self, w: str, r: str, said: Whole) -> None:
         facts, s = self.facts, self.recorder.reports[r]
-        facts["let_go"] |= {(w, t) for _, t in self._entries(said.cut)}
+        facts["let_go"] |= {(w, t) for t in self._let_go(s, said.cut)}
         applied = [t for r2, t in facts["says_applied"] if r2 == r]
         facts["repeats"] |= {
             (w, t) for t in applied
             if (w, t) not in facts["let_go"] and self._is_told(s, t, said.runs, {})
         }  # fmt: skip
 
+    def _world(self, shards: int) -> dict[str, Any]:
+        """All things of each sort, and what is fixed of them."""
+        ledger, recorder, generation = self.ledger, self.recorder, self.generation
+        nodes = dict.fromkeys(map(_who, ledger.ticks))
+        never = {_never(node): node for node in nodes}
+        ticks, places = {**self.ticks, **{name: Tick(name, node, generation) for name, node in never.items()}}, ledger.places
+        items, fronts, routing = self.items, self.fronts.values(), recorder.world.first_table
+        consumer = {i.name: i.consumer.name if i.consumer else _never(_who(i.creator)) for i in items}  # fmt: skip
+        creator, itself = {i.name: i.creator.name for i in items}, {i.name: i.name for i in items}
+        return {
+            things_of("shard"): [*range(shards)], things_of("node"): [*nodes], things_of("front"): [*self.fronts],
+            things_of("tick"): [*ticks], things_of("item"): [*itself], things_of("place"): places,
+            things_of("report"): [*recorder.reports], things_of("whole"): [*recorder.wholes],
+            "at": {i.name: i.place for i in items}, "creator": creator, "origin": creator,
+            "consumer": consumer, "done": consumer, "came_of": itself, "last": itself,
+            "owner": {i.name: int(routing.owner(i.place[1], ledger.spec.name)) for i in items},
+            "by": {t.name: _who(t) for t in self.ticks.values()} | never, "home": {t.name: t.home for t in ticks.values()},
+            "before": {t.name for t in ticks.values() if t.generation < generation},
+            "after": {t.name for t in ticks.values() if t.generation > generation},
+            "base": {a for a in places if generation and a[1] < recorder.begins_at[generation]},
+            "reaches": {(a, b) for a in places for b in places if ledger.reaches(a, b)},
+            "labelled": {i.name for i in items if i.labelled},
+            "labeller": {i.name: i.labeller.name for i in items},
+            "parent": {i.name: i.parent.name if i.parent else i.name for i in items},
+            "is_hold": {i.name for i in items if i.hold is not None},
+            "joins": {f.name: f.joins.name for f in fronts},
+            "leaves": {f.name: f.leaves.name if f.leaves else _never(_who(f.joins)) for f in fronts},
+            "feeds": {(f.name, a) for f in fronts for a in places if a[0] == f.segment},
+            "promises": {
+                (t.name, f.name, (f.segment, slot))
+                for t in ledger.ticks if t.generation == generation
+                for f, end in t.promises for slot in range(min(end, SLOTS))
+            },
+            "granter": {f: recorder.granters.get(f, 0) for f in self.fronts},
+            "first": self._first(), "sender": dict(recorder.reports), "tells": dict(recorder.wholes),
+        }  # fmt: skip
+
+    def _first(self) -> dict[Place, int]:
+        """By place who is the first to announce it durably, in this generation, or as how far the whole pipeline is in one before."""
+        first: dict[Place, int] = {}
+        durable: dict[int, list[int]] = {}
+        for moment in self.recorder.moments:
+            for taken in moment.steps:
+                if taken.step == "record" and taken.generation <= self.generation:
+                    p, said = taken.things["p"], dict(taken.said)
+                    if taken.generation < self.generation:
+                        lows = durable.setdefault(p, [0] * self.ledger.graph.size)
+                        for segment, slot in said.items():
+                            lows[segment] = max(slot, lows[segment])
+                        said = dict.fromkeys(range(len(lows)), min(lows))
+                    for place in self._below(said.items()):
+                        first.setdefault(place, p)
+        return {place: first.get(place, 0) for place in self.ledger.places}
+
     # --- what the code is -----------------------------------------------------------------------
 
     def _compare(self, look: Look) -> None:
         """Raises NotAllowed where a process is not what the steps so far have made of it."""
         p, facts = look.shard, self.facts
-        self._same("applied", {t for _, t in self._entries(look.applied)}, _of(facts["applied"], p))
-        cut = {t for t in facts[things_of("tick")] if _in_cut(facts, p, t)}
         applied = _of(facts["applied"], p)
-        self._same("M", {t for _, t in self._entries(look.cut)}, cut)
-        self._same(
-            "what M has come to, or must",
-            {t for _, t in self._entries(look.let_go_by)},
-            cut | _of(facts["needed"], p),
-        )
+        self._same("applied", {t for _, t in self._entries(look.applied)}, applied)
+        part = look.part
+        if part is None or not self._is_in_it(p, part):
+            return
         for s, vector in look.vectors.items():
-            self._same(f"the vector of shard {s}", {t for _, t in self._entries(vector)}, {t for p2, s2, t in facts["seen"] if (p2, s2) == (p, s)})  # fmt: skip
-        if look.part is not None:
-            self._compare_part(p, look.part, applied, cut)
+            if part.views[s].heard and (p, s) in facts["heard"]:
+                self._same(f"the vector of shard {s}", {t for _, t in self._entries(vector)}, {t for p2, s2, t in facts["seen"] if (p2, s2) == (p, s)})  # fmt: skip
+        cut = {t for t in facts[things_of("tick")] if _in_cut(facts, p, t)}
+        if all((p, s) in facts["heard"] for s in look.vectors):
+            counted = {t.name for t in self.ledger.ticks if t.generation == self.generation}
+            known = {t for _, t in self._entries(look.cut)}
+            self._same("M", known & counted, cut & counted)
+            come = {t for _, t in self._entries(look.let_go_by)}
+            must = (cut | _of(facts["needed"], p)) & counted
+            self._same("what M has come to, or must", come & counted, must)
+        self._compare_part(p, part, applied, cut)
+
+    def _is_in_it(self, p: int, part: Part) -> bool:
+        """Whether a process is in the generation; the code and the system have to agree."""
+        is_in = p in self.facts["began"] and p not in self.facts["past"]
+        self._same("whether it is in the generation", part.generation == self.generation, is_in)
+        return is_in
 
     def _same(self, what: str, code: Any, system: Any) -> None:
         if code != system:
@@ -248,19 +356,19 @@ class Replay:
         durable = {*self._below(enumerate(part.durable))} | {*self._below(part.told.items())}
         self._same("what is announced durably", durable, _of(facts["recorded"], p))
         self._same("cells", part.cells, self._cells(p))
-        there = {f.name for f in self.ledger.fronts if f.joins.name in applied and facts["leaves"][f.name] not in applied}  # fmt: skip
+        there = {f.name for f in self.fronts.values() if f.joins.name in applied and facts["leaves"][f.name] not in applied}  # fmt: skip
         known = {self.recorder.front(*id_).name: id_ for id_ in part.pins}
         self._same("fronts", {*known}, there)
         for name, id_ in known.items():
             pin, promised = part.pins[id_]
             self._same(f"whether {name} is pinned", pin is not None, (p, name) in facts["pinned"])
             if pin is not None:
-                self._same(f"the pin of {name}", min(max(pin, 0), SLOTS), self._pin(p, name))
-            self._same(f"the promise of {name}", max(0, promised or 0), self._promise("passed", name, p))
+                self._same(f"the pin of {name}", _slot(pin), self._pin(p, name))
+            self._same(f"the promise of {name}", _slot(promised or 0), self._promise("passed", name, p))
         for id_, slot in part.granted:
             name = self.recorder.front(*id_).name
             given = {a[1] for f, a in facts["grant"] if f == name}
-            is_granted = name in facts["granted"] and given == {*range(max(0, min(slot, SLOTS)))}
+            is_granted = name in facts["granted"] and given == {*range(_slot(slot))}
             self._same(f"the grant of {name}", True, is_granted)
         for s in part.views:
             self._compare_view(p, s, part)
@@ -269,7 +377,7 @@ class Replay:
     def _cells(self, s: int) -> dict[Place, int]:
         """The checksums of what is open."""
         cells: Counter[Place] = Counter()
-        for item in self.ledger.items:
+        for item in self.items:
             if item.name in self.facts["open"] and self.facts["owner"][item.name] == s:
                 cells[item.place] ^= item.value
         return {place: value for place, value in cells.items() if value}
@@ -287,7 +395,7 @@ class Replay:
         if p != s or (p, s) in facts["heard"]:  # of itself, a process that comes back takes up what its snapshot has
             self._same(f"whether shard {s} is heard", True, (p, s) in facts["heard"])
             cells: Counter[Place] = Counter()
-            for item in self.ledger.items:
+            for item in self.items:
                 if (p, item.name) in facts["seen_open"] and facts["owner"][item.name] == s:
                     cells[item.place] ^= item.value
             lows: dict[int, tuple[int, int]] = {}
@@ -297,14 +405,14 @@ class Replay:
             told = {u: view.lows.get(u, (FOREVER, 0)) for u in lows}
             self._same(f"what is open at shard {s}", told, lows)
             seen = {t for p2, s2, t in facts["seen"] if (p2, s2) == (p, s)}
-            there = {f.name for f in self.ledger.fronts if f.joins.name in seen and facts["leaves"][f.name] not in seen}  # fmt: skip
+            there = {f.name for f in self.fronts.values() if f.joins.name in seen and facts["leaves"][f.name] not in seen}  # fmt: skip
             known = {self.recorder.front(*id_).name: each for id_, each in view.fronts.items()}
             self._same(f"fronts of shard {s}", {*known}, there)
             for name, each in known.items():
                 pin = self._pin(s, name)
-                self._same(f"the pin of {name} at shard {s}", min(max(each.pin, 0), SLOTS), pin)
+                self._same(f"the pin of {name} at shard {s}", _slot(each.pin), pin)
                 promised = max(pin, self._promise("seen_passed", name, p, s))
-                self._same(f"the promise of {name} at shard {s}", max(0, each.heartbeat), promised)
+                self._same(f"the promise of {name} at shard {s}", _slot(each.heartbeat), promised)
 
     def _compare_touched(self, p: int, part: Part, cut: set[str]) -> None:
         """What is held as touched outside of M: in the code a run is held as a whole, which is no less."""
@@ -317,6 +425,11 @@ class Replay:
             held = part.touched[segment]
             if held is None or held > slot:
                 raise NotAllowed(f"slot {slot} of segment {segment} was touched outside of M, and the code holds {held}")  # fmt: skip
+
+
+def _slot(slot: int) -> int:
+    """A slot as far as there are places."""
+    return max(0, min(slot, SLOTS))
 
 
 def _missing(asked: compiled.AskedStep, facts: compiled.Facts) -> str | None:
@@ -341,53 +454,18 @@ def _where(moment: Moment) -> str:
     return moment.what if moment.shard < 0 else f"shard {moment.shard}, {moment.what}"
 
 
+def _who(tick: Tick) -> str:
+    """In each generation a node is another one: what it was to hand over in the one before is given up, also where a home had accepted it, and has lost
+    it by a crash."""
+    return f"{tick.node}, in generation {tick.generation}"
+
+
 def _never(node: str) -> str:
     return f"what {node} never does"
 
 
-def _world(ledger: Ledger, recorder: Recorder, shards: int) -> dict[str, Any]:
-    """All things of each sort, and what is fixed of them."""
-    names = [f.name for f in ledger.fronts]
-    nodes = dict.fromkeys(tick.node for tick in ledger.ticks)
-    never = {_never(node): Tick(_never(node), node) for node in nodes}
-    ticks = {tick.name: tick for tick in ledger.ticks} | never
-    items, places = {item.name: item for item in ledger.items}, ledger.places
-    consumer = {i.name: i.consumer.name if i.consumer else _never(i.creator.node) for i in ledger.items}  # fmt: skip
-    creator = {i.name: i.creator.name for i in ledger.items}
-    routing = recorder.world.first_table
-    name = ledger.spec.name
-    return {
-        things_of("shard"): [*range(shards)], things_of("node"): [*nodes], things_of("front"): names,
-        things_of("tick"): [*ticks], things_of("item"): [*items], things_of("place"): places,
-        things_of("report"): [*recorder.reports], things_of("whole"): [*recorder.wholes],
-        "at": {i.name: i.place for i in ledger.items}, "creator": creator, "origin": creator,
-        "consumer": consumer, "done": consumer, "owner": {i.name: int(routing.owner(i.place[1], name)) for i in ledger.items},
-        "by": {t.name: t.node for t in ticks.values()}, "home": {t.name: t.home for t in ticks.values()},
-        "reaches": {(a, b) for a in places for b in places if ledger.reaches(a, b)},
-        "labelled": {i.name for i in ledger.items if i.labelled},
-        "labeller": {i.name: i.labeller.name for i in ledger.items},
-        "parent": {i.name: i.parent.name if i.parent else i.name for i in ledger.items},
-        "is_hold": {i.name for i in ledger.items if i.hold is not None},
-        "joins": {f.name: f.joins.name for f in ledger.fronts},
-        "leaves": {f.name: f.leaves.name if f.leaves else _never(f.node) for f in ledger.fronts},
-        "feeds": {(f.name, a) for f in ledger.fronts for a in places if a[0] == f.segment},
-        "promises": {(t.name, f.name, (f.segment, slot)) for t in ledger.ticks for f, end in t.promises for slot in range(min(end, SLOTS))},
-        "came_of": {i: i for i in items}, "last": {i: i for i in items},
-        "granter": {f: recorder.granters.get(f, 0) for f in names},
-        "first": _first(ledger, recorder), "sender": dict(recorder.reports), "tells": dict(recorder.wholes),
-    }  # fmt: skip
-
-
-def _first(ledger: Ledger, recorder: Recorder) -> dict[Place, int]:
-    """By place who is the first to announce it durably."""
-    first: dict[Place, int] = {}
-    for moment in recorder.moments:
-        for taken in moment.steps:
-            if taken.step == "record":
-                for segment, end in taken.said:
-                    for slot in range(max(0, min(end, SLOTS))):
-                        first.setdefault((segment, slot), taken.things["p"])
-    return {place: first.get(place, 0) for place in ledger.places}
+_OF_ANY = ("publish", "accept", "commit", "receive", "snapshot", "crash")
+"""Steps that a process may take in whatever generation it is."""
 
 
 __all__ = ["LOWEST_SLOT", "NotAllowed", "Replay"]

@@ -17,6 +17,9 @@ SCALES = (
     Scale(2, fronts=2, events=260, ticks=24, crash=0.015, snapshot=0.015),
     Scale(3, fronts=2, events=300, ticks=22, crash=0.01, snapshot=0.02, rejoin=0.02, lose=0.03, repeat=0.03, overtake=0.05),
     Scale(3, workers=2, events=320, ticks=26, lose=0.02, overtake=0.05),
+    Scale(1, events=160, ticks=24, restart=0.01, crash=0.02, snapshot=0.03),
+    Scale(2, events=280, ticks=28, restart=0.01, crash=0.01, snapshot=0.02, rejoin=0.02, lose=0.03, overtake=0.05),
+    Scale(3, events=320, ticks=28, restart=0.008, crash=0.005, snapshot=0.01),
 )  # fmt: skip
 """What schedules are of, in turns."""
 LOOKED_AT = 10
@@ -45,7 +48,8 @@ def hold(schedule: int, *, look_always: bool = False) -> Outcome:
     states, replay, problem = 0, None, None
     try:
         world.run()
-        replay = Replay(recorder, scale.shards)
+        generations = [0, *recorder.begins_at]
+        replay = Replay(recorder, scale.shards, random.choice(generations))
         _need("what the proof takes for granted", replay.broken_facts())
         for number, _ in enumerate(replay.moments()):
             if looks or number == len(recorder.moments) - 1:

@@ -37,5 +37,23 @@ def _send_held_whole(now: State, w: Any, r: Any) -> Effect:
     )
 
 
-WIDER = {"send_whole": Step("send_held_whole", _send_held_whole, {})}
+def _keep_pin_of_before(now: State, s: Any, f: Any) -> Effect:
+    """Rules 8 and 9: a pin's record is durable behind the entry by which its shard has begun a later generation. There it is nothing, but a report
+    that has waited for it goes out (`Reporter.committed`). `keep_pin` asks that its shard is still in the generation."""
+    return Effect(
+        when={
+            "it is pinned": now.pinned(s, f),
+            "it was in the generation": now.began(s),
+            "what it is behind is durable": now.every(
+                lambda a: Implies(now.pin(s, f, a), now.recorded(s, a))
+            ),
+        },
+        then={"kept": adds(now.kept, s, f)},
+    )
+
+
+WIDER = {
+    "send_whole": Step("send_held_whole", _send_held_whole, {}),
+    "keep_pin": Step("keep_pin_of_before", _keep_pin_of_before, {}),
+}
 """By the step that it is wider than."""

@@ -28,6 +28,7 @@ from tracker.core.log import (
     PeerConnected,
     PeerDisconnected,
     RegisterPipeline,
+    RestartPipeline,
     SessionAttached,
     SessionRefused,
     SubmitTick,
@@ -57,6 +58,7 @@ class Scale:
     lose: float = 0.0
     repeat: float = 0.0
     overtake: float = 0.0
+    restart: float = 0.0
 
 
 class Watcher(Protocol):
@@ -99,6 +101,7 @@ class World(Cluster):
         self.ledger = Ledger(spec)
         self.nodes: dict[str, Node] = {}
         self._sessions: dict[str, Node] = {}
+        self._restarts_from: tuple[int | None, bool] | None = None
         config = ProcessConfig(
             report_burst=self.random.choice((1, 2, 4)), retransmit_ms=self.random.choice((10, 40)),
             announced_report_ms=self.random.choice((4, 20)),
@@ -193,8 +196,7 @@ class World(Cluster):
         answers = self.answers(node.asked)
         if answers and isinstance(answers[-1], Joined):
             joined = answers[-1]
-            node.key, node.asked = joined.key, None
-            node.bases[joined.key.incarnation] = max((b.id + 1 for b in joined.last_batches), default=0)
+            node.joined(joined.key, joined.generation, max((b.id for b in joined.last_batches), default=-1))  # fmt: skip
             self._attach(node)
         elif answers:
             node.asked = None
@@ -211,7 +213,8 @@ class World(Cluster):
         elif self.random.random() < self.scale.rejoin:
             self._join(node)
         elif node.session is None:
-            self._attach(node)
+            # A stream may have ended since the pipeline was restarted: then the node has to join anew.
+            (self._attach if self.random.random() < 0.5 else self._join)(node)
         elif len(self.ledger.ticks) < self.scale.ticks and node.decide():
             index = len(node.published) - 1
             self.watcher.published(node.published[index])
@@ -245,6 +248,8 @@ class World(Cluster):
             self._crash(shard)
         elif chance < scale.crash + scale.snapshot:
             self.take_snapshot(shard)
+        elif chance < scale.crash + scale.snapshot + scale.restart:
+            self._restart()
         else:
             match random.choices(("node", "commit", "frame", "wake", "wait"), (30, 30, 45, 10, 2))[0]:
                 case "node":
@@ -273,6 +278,14 @@ class World(Cluster):
                 if links:
                     self._deliver(*self.random.choice(links))
         self.start(shard)
+
+    def _restart(self) -> None:
+        """An operator restarts the pipeline, once, and asks again where that may have been lost."""
+        if self._restarts_from is None:
+            self._restarts_from = self.random.choice((None, None, 0, 1, 2)), True
+        registrar = self.first_table.registrar(NAME)
+        request = f"restart-{next(self._requests)}"
+        self.handle(registrar, RestartPipeline(request, NAME, 0, self._restarts_from[0], 0))
 
     def _deliver(self, source: int, target: int) -> None:
         link, random = self.links[source, target], self.random
