@@ -84,6 +84,8 @@ class Look:
     let_go_by: Vector
     reports: int
     heard: dict[int, tuple[int, int, bool]]
+    counted: frozenset[int]
+    """The shards that count; itself when it has joined."""
     part: Part | None
 
     @classmethod
@@ -102,6 +104,7 @@ class Look:
                 shard: (link.epoch, link.report_number, link.needs_whole)
                 for shard, link in process.links.items()
             },
+            counted=frozenset(vectors.shards) - ({process.shard} if not process.counts else set()),
             part=None if pipeline is None else Part.of(pipeline),
         )
 

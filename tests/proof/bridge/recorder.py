@@ -39,7 +39,9 @@ from tracker.core.log import (
     TouchedRun,
 )
 from tracker.core.model import FrontPin, NodeKey
+from tracker.core.log.steps import ShardJoined, ShardJoining, ShardRemoved
 from tracker.core.model.ack_values import hold_value
+from tracker.core.process.snapshot import ProcessSnapshot
 
 MinTimes = Iterable[tuple[int, int]]
 
@@ -63,6 +65,7 @@ class Reported:
     vector: Vector
     runs: tuple[TouchedRun, ...]
     settled: Vector
+    counted: frozenset[int]
     fronts: frozenset[str]
     pins: dict[str, int]
     follows: str | None
@@ -120,6 +123,9 @@ class Recorder:
         self._shards: dict[int, _Shard] = {}
         self._frames: dict[int, tuple[ShardReport, str | None]] = {}
         """By identity of a report that was sent what it is called; None for a whole one that tells nothing."""
+        self.newcomers: list[int] = []
+        self._steps_of: dict[str, ShardJoined | ShardRemoved] = {}
+        """By entry what it says of a shard that was expected."""
         self._keys: dict[NodeKey, int] = {}
         """By key its generation."""
         self._steps: list[Taken] = []
@@ -166,6 +172,12 @@ class Recorder:
         known.latest, known.goes_by = None, {}
         self._close(shard, "crash", None)
 
+    def bootstraps(self, shard: int, peer: int, snapshot: ProcessSnapshot) -> None:
+        self._take("bootstrap", dict(snapshot.cut), s=shard, q=peer)
+        self.newcomers.append(shard)
+        self._shard(shard).generation = self._shard(peer).generation
+        self._close(shard, f"it begins with what shard {peer} knows", None)
+
     def recovered(self, shard: int, effects: Sequence[Effect]) -> None:
         look = Look.at(self.world.processes[shard])
         self._carry_out(shard, None, look, effects)
@@ -210,6 +222,12 @@ class Recorder:
             known.generation = tick.begins
             self._take("begin", generation=tick.begins, s=shard)
         self._take(step, s=shard, t=tick.name)
+        match self._steps_of.get(tick.name):
+            case ShardJoined(newcomer):
+                self._take("join", s=newcomer)
+                self._take("count_in", p=shard, s=newcomer)
+            case ShardRemoved(newcomer):
+                self._take("give_up", s=newcomer)
 
     def _applied_beside(
         self, shard: int, record: Announcement | Pinned | FrontsGranted | Swept, generation: int
@@ -293,8 +311,8 @@ class Recorder:
         first = 1 if before is None else before.reports + 1
         numbers = [*range(first, look.reports + 1)]
         is_news = look.own_word != (({}, None) if before is None else before.own_word)
-        if not look.heard and is_news:
-            numbers = [len(self.reports) + 1]
+        if not look.heard and not numbers and is_news:
+            numbers = [-len(self.reports)]  # with nobody to tell it to it has no number
         pins = {
             self._front(pin).name: pin.slot
             for effect in effects
@@ -327,6 +345,7 @@ class Recorder:
         fronts = () if part is None else part.views[shard].fronts.values()
         reported = Reported(
             vector=look.vectors[shard], runs=runs, settled=settled,
+            counted=look.counted,
             fronts=frozenset(self.front(f.node_id, f.front, f.incarnation, f.number).name for f in fronts),
             pins=pins, follows=known.latest, first=known.latest is None,
         )  # fmt: skip
@@ -357,6 +376,8 @@ class Recorder:
         else:
             name = f"entry {len(self.world.ledger.ticks)} of home {home}: {type(entry).__name__}"
             tick = self.world.ledger.tick(name, name, *self._generations(entry))
+            if isinstance(entry, ShardJoined | ShardRemoved):
+                self._steps_of[name] = entry
             self._take("publish", t=tick.name)
             self._take("accept", set(), t=tick.name)
         tick.home = home
@@ -374,7 +395,7 @@ class Recorder:
                 return entry.restart.generation, entry.restart.generation
             case KeyClosed() | KeyDropped():
                 return self._keys[entry.key], 0
-            case PipelineRegistered():
+            case PipelineRegistered() | ShardJoining() | ShardJoined() | ShardRemoved():
                 return 0, 0
         raise AssertionError(f"{type(entry).__name__} is not in the system")
 

@@ -40,6 +40,7 @@ class Replay:
         self.facts: dict[str, Any] = {name: set() for name in (*VOCABULARY.fixed, *VOCABULARY.changing)}  # fmt: skip
         self.facts |= self._world(shards)
         there = {*range(shards)}
+        self._durable |= {s: [0] * self.ledger.graph.size for s in recorder.newcomers}
         self.facts |= {"there": there, "joined": {*there}, "owns": {*there}, "spoke": {*there}}
         self.facts["counts_in"] = {(one, other) for one in there for other in there}
         if generation == 0:
@@ -136,6 +137,11 @@ class Replay:
                 for b in self._below(said):
                     if (things["p"], b) not in facts["told"]:
                         yield {**things, "b": b}, {}
+            case "bootstrap":
+                yield things, {"let_go": self._let_go(things["q"], said)}
+            case "join" | "give_up":
+                if things["s"] not in facts["joined" if taken.step == "join" else "given_up"]:
+                    yield things, {}
             case "snapshot":
                 yield things, {"some": self._let_go(things["p"], said)}
             case "report":
@@ -178,13 +184,12 @@ class Replay:
                 yield home, tick.name
 
     def _let_go(self, p: int, said: Vector) -> set[str]:
-        """What is let go of by an M. Of generations before, and in later ones, M may have come further than the system knows; then nothing of this one
-        is kept."""
+        """What is let go of by an M, as far as the system has it that M has come, or must. Of generations before, and of later ones, it knows less than
+        the code; and by the code M must come as far as the word that a shard has joined, of which it lets nothing go."""
         facts = self.facts
         return {
             t for _, t in self._entries(said)
-            if (t not in facts["before"] and p not in facts["past"])
-            or (p, t) in facts["needed"] or _in_cut(facts, p, t)
+            if (p, t) in facts["needed"] or _in_cut(facts, p, t)
         }  # fmt: skip
 
     # --- what reports say -----------------------------------------------------------------------
@@ -199,7 +204,7 @@ class Replay:
         facts["says_touched"] |= {(r, t) for t in untold if self._is_told(s, t, said.runs, said.settled)}  # fmt: skip
         gone = {f for s2, f in facts["pinned"] if s2 == s and self._has_left(s, f)}
         facts["says_pinned"] |= {(r, f) for f in said.fronts | gone}
-        facts["says_counted"] |= {(r, q) for q in said.vector}
+        facts["says_counted"] |= {(r, q) for q in said.counted}
         follows = said.follows if said.follows in facts["made"] else None
         if follows is not None:
             facts["follows"].add((follows, r))
@@ -271,7 +276,7 @@ class Replay:
         consumer = {i.name: i.consumer.name if i.consumer else _never(_who(i.creator)) for i in items}  # fmt: skip
         creator, itself = {i.name: i.creator.name for i in items}, {i.name: i.name for i in items}
         return {
-            things_of("shard"): [*range(shards)], things_of("node"): [*nodes], things_of("front"): [*self.fronts],
+            things_of("shard"): sorted({*range(shards), *recorder.newcomers}), things_of("node"): [*nodes], things_of("front"): [*self.fronts],
             things_of("tick"): [*ticks], things_of("item"): [*itself], things_of("place"): places,
             things_of("report"): [*recorder.reports], things_of("whole"): [*recorder.wholes],
             "at": {i.name: i.place for i in items}, "creator": creator, "origin": creator,
@@ -335,6 +340,8 @@ class Replay:
             self._same("M", known & counted, cut & counted)
             come = {t for _, t in self._entries(look.let_go_by)}
             must = (cut | _of(facts["needed"], p)) & counted
+            if self.recorder.newcomers:
+                come &= must  # as far as the word that a shard has joined M must come, too
             self._same("what M has come to, or must", come & counted, must)
         self._compare_part(p, part, applied, cut)
 
@@ -464,7 +471,7 @@ def _never(node: str) -> str:
     return f"what {node} never does"
 
 
-_OF_ANY = ("publish", "accept", "commit", "receive", "snapshot", "crash")
+_OF_ANY = ("publish", "accept", "commit", "receive", "snapshot", "crash", "bootstrap", "join", "count_in", "give_up")
 """Steps that a process may take in whatever generation it is."""
 
 

@@ -20,6 +20,10 @@ SCALES = (
     Scale(1, events=160, ticks=24, restart=0.01, crash=0.02, snapshot=0.03),
     Scale(2, events=280, ticks=28, restart=0.01, crash=0.01, snapshot=0.02, rejoin=0.02, lose=0.03, overtake=0.05),
     Scale(3, events=320, ticks=28, restart=0.008, crash=0.005, snapshot=0.01),
+    Scale(1, events=220, ticks=22, newcomers=1, crash=0.01, snapshot=0.02),
+    Scale(2, events=300, ticks=24, newcomers=1, crash=0.006, snapshot=0.02, lose=0.02),
+    Scale(1, events=260, ticks=22, newcomers=2, restart=0.006, snapshot=0.02),
+    Scale(2, events=220, ticks=20, newcomers=1, patient=False, crash=0.01),
 )  # fmt: skip
 """What schedules are of, in turns."""
 LOOKED_AT = 10

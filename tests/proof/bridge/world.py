@@ -25,18 +25,21 @@ from tracker.core.log import (
     FrontGranted,
     Joined,
     JoinNode,
+    JoinShard,
     PeerConnected,
     PeerDisconnected,
     RegisterPipeline,
     RestartPipeline,
     SessionAttached,
     SessionRefused,
+    ShardNumber,
     SubmitTick,
     TickRefused,
     Wake,
 )
 from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.process import Process, ProcessConfig
+from tracker.core.process.snapshot import ProcessSnapshot
 
 NAME = "p"
 LASTING = "F"
@@ -59,6 +62,10 @@ class Scale:
     repeat: float = 0.0
     overtake: float = 0.0
     restart: float = 0.0
+    newcomers: int = 0
+    """Shards that join."""
+    patient: bool = True
+    """Whether those that are expected come, or are given up."""
 
 
 class Watcher(Protocol):
@@ -76,6 +83,8 @@ class Watcher(Protocol):
 
     def crashes(self, shard: int, durable: int) -> None:
         """durable: the position of the last record that was."""
+
+    def bootstraps(self, shard: int, peer: int, snapshot: ProcessSnapshot) -> None: ...
 
     def recovered(self, shard: int, effects: Sequence[Effect]) -> None: ...
 
@@ -102,9 +111,12 @@ class World(Cluster):
         self.nodes: dict[str, Node] = {}
         self._sessions: dict[str, Node] = {}
         self._restarts_from: tuple[int | None, bool] | None = None
+        self._joining: dict[str, int] = {}
+        """By address the number that a shard was given."""
+        self._asked: dict[object, str] = {}
         config = ProcessConfig(
             report_burst=self.random.choice((1, 2, 4)), retransmit_ms=self.random.choice((10, 40)),
-            announced_report_ms=self.random.choice((4, 20)),
+            announced_report_ms=self.random.choice((4, 20)), join_timeout_ms=10**6 if scale.patient else 30,
         )  # fmt: skip
         super().__init__(scale.shards, config=config)
 
@@ -136,6 +148,26 @@ class World(Cluster):
                 self.handle(other, PeerConnected(shard))
         return process
 
+    def _grow(self) -> None:
+        """A shard asks for a number, or begins with what another one knows (rule 10)."""
+        for address in [f"host-{n}" for n in range(self.scale.newcomers)]:
+            if address not in self._joining:
+                request = f"number-{next(self._requests)}"
+                self.handle(self.sequencer, JoinShard(request, address))
+                self._asked[request] = address
+                return
+            shard = self._joining[address]
+            if shard not in self.processes and shard not in self.snapshots and self.scale.patient:
+                peer = self.random.choice(sorted(self.processes))
+                try:
+                    snapshot = self.processes[peer].bootstrap_snapshot(shard)
+                except Refused:
+                    return
+                self.snapshots[shard] = snapshot
+                self.watcher.bootstraps(shard, peer, snapshot)
+                self.start(shard)
+                return
+
     def take_snapshot(self, shard: int) -> None:
         self.watcher.snapshot(shard)
         super().take_snapshot(shard)
@@ -159,6 +191,8 @@ class World(Cluster):
                     node = self._sessions[session]
                     if grant.front in node.fronts:
                         node.fronts[grant.front].granted = grant.slot
+                case Answer(request, ShardNumber(shard)):
+                    self._joining[self._asked[request]] = shard
                 case SessionAttached(str(session), last):
                     self._hand_over(self._sessions[session], session, last)
                 case SessionRefused(str(session)):
@@ -251,7 +285,10 @@ class World(Cluster):
         elif chance < scale.crash + scale.snapshot + scale.restart:
             self._restart()
         else:
-            match random.choices(("node", "commit", "frame", "wake", "wait"), (30, 30, 45, 10, 2))[0]:
+            kinds = ("node", "commit", "frame", "wake", "wait", "grow")
+            match random.choices(kinds, (30, 30, 45, 10, 2, 8 if scale.newcomers else 0))[0]:
+                case "grow":
+                    self._grow()
                 case "node":
                     self._step(random.choice([*self.nodes.values()]))
                 case "commit":
