@@ -313,7 +313,7 @@ def _function(
     fetched = [f"    {name} = facts[{name!r}]" for name in sorted(writer.names)]
     lines = ["def ask(facts):", *fetched, *writer.searches, *first, *writer.lines, last]
     space: dict[str, Any] = {}
-    exec("\n".join(lines), space)  # noqa: S102
+    exec("\n".join(lines), space)
     asked: Callable[[Facts], Any] = space["ask"]
     return asked
 

@@ -155,10 +155,14 @@ class Node:
 
     def _reached(self, place: Place) -> Place | None:
         """A place that an item there can go to."""
-        there = [b for b in self.ledger.places if self.ledger.reaches(place, b) and b[1] < SLOTS - 1]
+        there = [
+            b for b in self.ledger.places if self.ledger.reaches(place, b) and b[1] < SLOTS - 1
+        ]
         return self.random.choice(there) if there else None
 
-    def _hold(self, tick: Tick, place: Place, front: Front, parent: Item | None) -> dict[str, Place]:
+    def _hold(
+        self, tick: Tick, place: Place, front: Front, parent: Item | None
+    ) -> dict[str, Place]:
         name = f"h{len(self.ledger.items)}"
         self.held[name] = self.ledger.item(place, tick, front, parent, name)
         return {name: place}

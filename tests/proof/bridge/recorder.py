@@ -38,8 +38,8 @@ from tracker.core.log import (
     Swept,
     TouchedRun,
 )
-from tracker.core.model import FrontPin, NodeKey
 from tracker.core.log.steps import ShardJoined, ShardJoining, ShardRemoved
+from tracker.core.model import FrontPin, NodeKey
 from tracker.core.model.ack_values import hold_value
 from tracker.core.process.snapshot import ProcessSnapshot
 
@@ -279,7 +279,9 @@ class Recorder:
     def _heard_whole(self, shard: int, other: int, whole: str | None) -> None:
         if whole is not None:
             known, report = self._shard(shard), self.wholes[whole]
-            self._take("hear_whole", p=shard, w=whole, r=report, r0=known.goes_by.get(other, report))
+            self._take(
+                "hear_whole", p=shard, w=whole, r=report, r0=known.goes_by.get(other, report)
+            )
             known.goes_by[other] = report
 
     # --- what is done ---------------------------------------------------------------------------
@@ -299,7 +301,12 @@ class Recorder:
                 case Send(_, frame) if isinstance(frame.body, ShardReport):
                     self._send(shard, frame.body, frame.epoch, made)
                 case Announced():
-                    self._take("tell", effect.min_times, _generation(look) if self._told_in is None else self._told_in, p=shard)
+                    self._take(
+                        "tell",
+                        effect.min_times,
+                        _generation(look) if self._told_in is None else self._told_in,
+                        p=shard,
+                    )
         for _ in made:
             pass
 
@@ -370,7 +377,9 @@ class Recorder:
             tick = self.world.nodes[key.node_id].tick_of(key.incarnation, entry.tick.number)
             for item in tick.created:
                 if item.hold is not None:
-                    item.value = hold_value(key.node_id, item.hold, key.incarnation, entry.tick.number)
+                    item.value = hold_value(
+                        key.node_id, item.hold, key.incarnation, entry.tick.number
+                    )
             late = {(segment, slot) for segment, slot, *_ in entry.late.rows()}
             self._take("accept", {i.name for i in tick.consumed if i.place in late}, t=tick.name)
         else:

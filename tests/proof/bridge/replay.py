@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.proof.bridge import compiled
 from tests.proof.bridge.compiled import things_of
-from tests.proof.bridge.ledger import SLOTS, Item, Ledger, Place, Tick
+from tests.proof.bridge.ledger import SLOTS, Item, Place, Tick
 from tests.proof.bridge.look import Look, Part, Vector
 from tests.proof.bridge.recorder import Moment, Recorder, Reported, Taken, Whole
 from tests.proof.protocol import VOCABULARY
@@ -101,7 +101,6 @@ class Replay:
         some = {b for b in self.ledger.places if b[1] < min(durable)}
         if any((p, b) not in self.facts["told_before"] for b in some):
             self._step("tell_before", {"p": p}, {"some": some})
-
 
     def _step(self, name: str, things: dict[str, Any], sets: dict[str, set[Any]]) -> None:
         asked = self.planted.get(name) or compiled.asked_step(name)
@@ -271,7 +270,10 @@ class Replay:
         ledger, recorder, generation = self.ledger, self.recorder, self.generation
         nodes = dict.fromkeys(map(_who, ledger.ticks))
         never = {_never(node): node for node in nodes}
-        ticks, places = {**self.ticks, **{name: Tick(name, node, generation) for name, node in never.items()}}, ledger.places
+        ticks, places = (
+            {**self.ticks, **{name: Tick(name, node, generation) for name, node in never.items()}},
+            ledger.places,
+        )
         items, fronts, routing = self.items, self.fronts.values(), recorder.world.first_table
         consumer = {i.name: i.consumer.name if i.consumer else _never(_who(i.creator)) for i in items}  # fmt: skip
         creator, itself = {i.name: i.creator.name for i in items}, {i.name: i.name for i in items}
@@ -371,7 +373,9 @@ class Replay:
             self._same(f"whether {name} is pinned", pin is not None, (p, name) in facts["pinned"])
             if pin is not None:
                 self._same(f"the pin of {name}", _slot(pin), self._pin(p, name))
-            self._same(f"the promise of {name}", _slot(promised or 0), self._promise("passed", name, p))
+            self._same(
+                f"the promise of {name}", _slot(promised or 0), self._promise("passed", name, p)
+            )
         for id_, slot in part.granted:
             name = self.recorder.front(*id_).name
             given = {a[1] for f, a in facts["grant"] if f == name}
@@ -399,7 +403,9 @@ class Replay:
         facts, view = self.facts, part.views[s]
         if not view.heard:
             return
-        if p != s or (p, s) in facts["heard"]:  # of itself, a process that comes back takes up what its snapshot has
+        if (
+            p != s or (p, s) in facts["heard"]
+        ):  # of itself, a process that comes back takes up what its snapshot has
             self._same(f"whether shard {s} is heard", True, (p, s) in facts["heard"])
             cells: Counter[Place] = Counter()
             for item in self.items:
@@ -471,7 +477,18 @@ def _never(node: str) -> str:
     return f"what {node} never does"
 
 
-_OF_ANY = ("publish", "accept", "commit", "receive", "snapshot", "crash", "bootstrap", "join", "count_in", "give_up")
+_OF_ANY = (
+    "publish",
+    "accept",
+    "commit",
+    "receive",
+    "snapshot",
+    "crash",
+    "bootstrap",
+    "join",
+    "count_in",
+    "give_up",
+)
 """Steps that a process may take in whatever generation it is."""
 
 

@@ -10,8 +10,17 @@ from typing import Any
 
 from z3 import And, Implies, Not, Or
 
-from tests.proof.logic import Effect, State, Step
-from tests.proof.protocol import _may_go_out, adds, counts, in_cut
+from tests.proof.logic import Effect, Formula, Relation, State, Step
+from tests.proof.protocol import (
+    _may_go_out,
+    adds,
+    all_counted,
+    counted,
+    counts,
+    in_cut,
+    seen_to_have,
+    takes_part,
+)
 
 
 def _send_held_whole(now: State, w: Any, r: Any) -> Effect:
@@ -52,7 +61,48 @@ def _keep_pin_of_before(now: State, s: Any, f: Any) -> Effect:
     )
 
 
+def _grant_as_decided(now: State, p: Any, f: Any, given: Relation) -> Effect:
+    """Rule 8: a home decides on a grant by the shards that count (`Pipeline.new_grants`), and by the time that its record is durable another one may
+    count, whose joining stood before it in the log (`Rescaling._count_shard`). That one is not asked for its pin, and has announced nothing by
+    itself yet; the front had joined here before. `grant_front` asks it, too."""
+
+    def counts_since(s: Any) -> Formula:
+        joined = now.joins(f)
+        return And(
+            Not(now.spoke(s)),
+            Not(now.counted_first(p, s)),
+            now.every(
+                lambda r: Implies(
+                    And(now.made(r), now.sender(r) == p, now.says_counted(r, s)),
+                    now.says_applied(r, joined),
+                )
+            ),
+            now.every(lambda p2: Implies(now.seen_counted(p2, p, s), now.seen(p2, p, joined))),
+            Implies(now.welcome(s), now.seen_counted(s, p, s)),
+        )
+
+    return Effect(
+        when={
+            "it is in the generation": takes_part(now, p),
+            "it is a home": And(now.owns(p), now.granter(f) == p),
+            "it is not granted": Not(now.granted(f)),
+            "it has pinned it itself": And(seen_to_have(now, p, p, f), now.kept(p, f)),
+            "every shard has that counted before": all_counted(
+                now, p, lambda s: Or(seen_to_have(now, p, s, f), counts_since(s))
+            ),
+            "from the largest pin on": now.every(
+                lambda s, a: Implies(And(counted(now, p, s), now.pin(s, f, a)), given(a))
+            ),
+        },
+        then={
+            "granted": adds(now.granted, f),
+            "grant": lambda f2, a: Or(now.grant(f2, a), And(f2 == f, given(a))),
+        },
+    )
+
+
 WIDER = {
+    "grant_front": Step("grant_as_decided", _grant_as_decided, {"given": "place"}),
     "send_whole": Step("send_held_whole", _send_held_whole, {}),
     "keep_pin": Step("keep_pin_of_before", _keep_pin_of_before, {}),
 }

@@ -28,7 +28,6 @@ from tracker.core.log import (
     JoinShard,
     PeerConnected,
     PeerDisconnected,
-    RegisterPipeline,
     RestartPipeline,
     SessionAttached,
     SessionRefused,
@@ -206,7 +205,9 @@ class World(Cluster):
     def _hand_over(self, node: Node, session: str, last: int) -> None:
         for index in range(len(node.published)):
             if node.session == session and node.number(index) > last:
-                self.handle(node.home, SubmitTick(session, node.number(index), node.contents[index]))
+                self.handle(
+                    node.home, SubmitTick(session, node.number(index), node.contents[index])
+                )
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -242,9 +243,7 @@ class World(Cluster):
         self.handle(node.home, AttachSession(node.session, NAME, node.key))
 
     def _step(self, node: Node) -> None:
-        if node.key is None or node.asked is not None:
-            self._join(node)
-        elif self.random.random() < self.scale.rejoin:
+        if node.key is None or node.asked is not None or self.random.random() < self.scale.rejoin:
             self._join(node)
         elif node.session is None:
             # A stream may have ended since the pipeline was restarted: then the node has to join anew.
