@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from tests.proof.bridge.wider import WIDER
+from tests.proof.bridge.wider import OUTSIDE, WIDER
 from tests.proof.invariants import INVARIANTS
 from tests.proof.logic import LETTERS, Invariant, State, Step, Universe, variables
 from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts, goes_on
@@ -105,6 +105,11 @@ class _Reader:
         if z3.is_bool(formula):
             return Node("holds", name, parts)
         return Node("of", name, parts) if parts else Node("it", name, ())
+
+
+def read(formula: Any) -> Node:
+    """A formula as it is meant."""
+    return _Reader().read(formula)
 
 
 def named(symbol: str) -> str:
@@ -320,7 +325,7 @@ def _function(
 
 def counterexample(formula: Any) -> Callable[[Facts], Any]:
     """Asks of what there is whether a formula holds: None if so, else the things of which it does not, as far as it is of all."""
-    node = _Reader().read(formula)
+    node = read(formula)
     unbound: dict[str, str] = {}
     while node.kind == "all":
         unbound |= dict(node.says)
@@ -333,7 +338,7 @@ def members(formula: Any, things: list[Any]) -> Callable[[Facts], set[Any]]:
     """Asks for all things of which a formula holds, which speaks of them by these constants."""
     bound = {f"x0{k}": thing.sort().name().lower() for k, thing in enumerate(things)}
     outer = dict(zip((named(str(thing)) for thing in things), bound, strict=True))
-    node = _renamed(_Reader().read(formula), outer)
+    node = _renamed(read(formula), outer)
     key = f"({', '.join(bound)})" if len(bound) > 1 else "".join(bound)
     return _function(bound, _conjuncts(node), f"y_all.add({key})", ["    y_all = set()"], "    return y_all")  # fmt: skip
 
@@ -373,9 +378,9 @@ def asked_step(name: str) -> AskedStep:
 
 
 @cache
-def asked_wider(name: str) -> AskedStep | None:
-    """The one that is wider than it, if there is one."""
-    return ask_of(WIDER[name], *_system()) if name in WIDER else None
+def asked_wider(name: str) -> list[AskedStep]:
+    """Those that are wider than it: first what is proven."""
+    return [ask_of(steps[name], *_system()) for steps in (WIDER, OUTSIDE) if name in steps]
 
 
 def ask_of(step: Step, universe: Universe, now: State) -> AskedStep:

@@ -115,6 +115,7 @@ class Recorder:
         """By tick its home, and its number there."""
         self.reports: dict[str, int] = {}
         """By report its sender."""
+        self._generation_of: dict[str, int] = {}
         self.wholes: dict[str, str] = {}
         """By whole report which report it tells."""
         self.granters: dict[str, int] = {}
@@ -357,6 +358,7 @@ class Recorder:
             pins=pins, follows=known.latest, first=known.latest is None,
         )  # fmt: skip
         self.reports[name] = shard
+        self._generation_of[name] = _generation(look)
         self._take("report", reported, _generation(look), s=shard, r=name)
         known.latest = known.goes_by[shard] = name
 
@@ -423,9 +425,13 @@ class Recorder:
                 self._take("tell", report.announced, report.generation, p=shard)
 
     def _send_whole(self, shard: int, body: ShardReport, epoch: int) -> None:
-        """It tells what was reported when it was made, which may be before it could go out."""
+        """It tells what was reported when it was made, which may be before it could go out. From a process that has reported nothing in its
+        generation it tells nothing."""
         report, name = _named(shard, epoch, body.number), None
-        if report in self.reports:
+        generation = max(
+            (p.generation for p in body.pipelines), default=self._shard(shard).generation
+        )
+        if self._generation_of.get(report) == generation:
             name = f"whole report {len(self.wholes) + 1}, of shard {shard}"
             self.wholes[name] = report
             whole = Whole(_runs_of(body), dict(body.cut))

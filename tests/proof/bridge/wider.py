@@ -1,7 +1,8 @@
 """Steps that the code takes and `protocol.py` does not have, in the same language, each with the step that it is wider than.
 
-They are as safe as the others: `test_bridge.py` has the solver show that each keeps every invariant, by the obligations of `make proof`. So whatever a
-run does by them is inside of what is proven.
+Those in `WIDER` are as safe as the others: `test_bridge.py` has the solver show that each keeps every invariant, by the obligations of `make proof`. So
+whatever a run does by them is inside of what is proven. Those in `OUTSIDE` are not: nobody has shown that they keep the invariants, and where one was
+taken, those that it breaks are not asked any more.
 """
 
 from __future__ import annotations
@@ -101,6 +102,20 @@ def _grant_as_decided(now: State, p: Any, f: Any, given: Relation) -> Effect:
     )
 
 
+def _keep_pin_ahead(now: State, s: Any, f: Any) -> Effect:
+    """Rules 6 and 8: a snapshot has pins whose records are not durable by themselves (`FrontState.pin` survives as it is), and so keeps one that is
+    behind an announcement which is not durable either, and which a crash takes back. `keep_pin` asks that this is durable. No front is granted less
+    for it: grants are the largest pins."""
+    return Effect(
+        when={"it is pinned": now.pinned(s, f), "it is in the generation": takes_part(now, s)},
+        then={"kept": adds(now.kept, s, f)},
+    )
+
+
+OUTSIDE = {"keep_pin": Step("keep_pin_ahead", _keep_pin_ahead, {})}
+"""By the step that it is wider than."""
+BROKEN_OUTSIDE = {"keep_pin_ahead": ("pins are behind what was announced",)}
+"""By such a step the invariants that it breaks."""
 WIDER = {
     "grant_front": Step("grant_as_decided", _grant_as_decided, {"given": "place"}),
     "send_whole": Step("send_held_whole", _send_held_whole, {}),

@@ -128,7 +128,6 @@ class World(Cluster):
         self.watcher.after(shard, event, effects)
         self._take(shard, effects)
         self._tell_nodes(effects)
-        self.processes[shard].validate()
         return effects
 
     def start(self, shard: int) -> Process:
@@ -152,8 +151,8 @@ class World(Cluster):
         for address in [f"host-{n}" for n in range(self.scale.newcomers)]:
             if address not in self._joining:
                 request = f"number-{next(self._requests)}"
-                self.handle(self.sequencer, JoinShard(request, address))
                 self._asked[request] = address
+                self.handle(self.sequencer, JoinShard(request, address))
                 return
             shard = self._joining[address]
             if shard not in self.processes and shard not in self.snapshots and self.scale.patient:

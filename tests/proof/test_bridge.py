@@ -1,0 +1,131 @@
+"""The short form of `python -m tests.proof.bridge`: schedules of each kind, what finds a fault, and that formulas are asked as they are meant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+import z3
+
+from tests.proof.bridge import compiled
+from tests.proof.bridge.compiled import Node, kind_of, things_of
+from tests.proof.bridge.planted import planted
+from tests.proof.bridge.runs import SCALES, hold
+from tests.proof.bridge.wider import WIDER
+from tests.proof.invariants import INVARIANTS
+from tests.proof.logic import Step, Universe
+from tests.proof.obligations import Proof, by_z3
+from tests.proof.protocol import STEPS, VOCABULARY
+
+ROUNDS = 2
+"""Schedules of each kind."""
+SIZES = dict.fromkeys(compiled.sorts(), 2)
+
+
+def test_every_step_of_a_run_is_one_of_the_system() -> None:
+    held = [hold(schedule) for schedule in range(ROUNDS * len(SCALES))]
+    assert [each.problem for each in held if each.problem] == []
+    taken = sum((each.taken for each in held), Counter[str]())
+    assert {"announce", "record", "tell", "crash", "hear_whole", "count_in"} <= taken.keys()
+
+
+@pytest.mark.parametrize("step", WIDER.values(), ids=lambda step: step.name)
+def test_a_wider_step_keeps_every_invariant(step: Step) -> None:
+    obligations = [*Proof().kept_by(step)]
+    assert len(obligations) >= len(INVARIANTS)
+    assert [each.name for each in obligations if by_z3(each)[0] != "unsat"] == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "schedule", "says"),
+    [
+        ("published-rule", 0, "published"),
+    ],
+)
+def test_a_fault_in_the_core_is_a_step_that_is_not_allowed(
+    fault: str, schedule: int, says: str
+) -> None:
+    assert hold(schedule).problem is None
+    with planted(fault):
+        problem = hold(schedule).problem
+    assert problem is not None and says in problem
+
+
+# --- formulas are asked as they are meant ---------------------------------------------------------
+
+
+def _facts(random: Random) -> dict[str, Any]:
+    """Two things of each sort, and any relations and functions."""
+    facts: dict[str, Any] = {things_of(sort): [*range(size)] for sort, size in SIZES.items()}
+    for name, kind in {**VOCABULARY.fixed, **VOCABULARY.changing}.items():
+        sorts = kind_of(name)
+        rows = [row if len(row) > 1 else row[0] for row in product(*(range(SIZES[s]) for s in sorts))]  # fmt: skip
+        if "->" in kind:
+            facts[name] = {row: random.randrange(2) for row in rows}
+        else:
+            facts[name] = {row for row in rows if random.random() < 0.5}
+    return facts
+
+
+def _is_so(node: Node, facts: Mapping[str, Any], known: Mapping[str, int]) -> Any:
+    """What a formula comes to, or a term, case by case."""
+    match node.kind:
+        case "all" | "some":
+            names = [name for name, _ in node.says]
+            cases = product(*(facts[things_of(sort)] for _, sort in node.says))
+            each = (_is_so(node.parts[0], facts, {**known, **dict(zip(names, case, strict=True))}) for case in cases)  # fmt: skip
+            return all(each) if node.kind == "all" else any(each)
+        case "it":
+            return known[node.says] if node.says in known else facts[node.says]
+        case "true" | "false":
+            return node.kind == "true"
+    parts = [_is_so(part, facts, known) for part in node.parts]
+    match node.kind:
+        case "and":
+            return all(parts)
+        case "or":
+            return any(parts)
+        case "not":
+            return not parts[0]
+        case "same" | "is":
+            return parts[0] == parts[1]
+    key = tuple(parts) if len(parts) > 1 else parts[0]
+    return key in facts[node.says] if node.kind == "holds" else facts[node.says][key]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_formulas_are_asked_as_they_are_meant(seed: int) -> None:
+    universe, random = Universe(VOCABULARY), Random(seed)
+    now, facts = universe.state("now"), _facts(random)
+    for each in INVARIANTS.values():
+        formula = each.everywhere(now)
+        asked = compiled.counterexample(formula)(facts) is None
+        assert asked == _is_so(compiled.read(formula), facts, {}), each.name
+    for step in (*STEPS.values(), *WIDER.values()):
+        given, effect = step.take(now, compiled.TAG)
+        taking_part = {compiled.named(f"{name}{compiled.TAG}"): random.randrange(2) for name in given}  # fmt: skip
+        taking_part |= {
+            compiled.named(f"{name}{compiled.TAG}"): {k for k in range(2) if random.random() < 0.5}
+            for name, kind in step.sets.items() if " " not in kind
+        } | {
+            compiled.named(f"{name}{compiled.TAG}"): {*product(range(2), repeat=2)}
+            for name, kind in step.sets.items() if " " in kind
+        }  # fmt: skip
+        whole = {**facts, **taking_part}
+        for condition, formula in effect.when.items():
+            asked = compiled.counterexample(formula)(whole) is None
+            assert asked == _is_so(compiled.read(formula), whole, {}), (step.name, condition)
+        for name, relation in effect.then.items():
+            sorts = kind_of(name)
+            things = [z3.Const(f"out{k}", universe.sorts[sort]) for k, sort in enumerate(sorts)]
+            formula = relation(*things)
+            rows = product(*(range(SIZES[sort]) for sort in sorts))
+            meant = {
+                row if len(row) > 1 else row[0] for row in rows
+                if _is_so(compiled.read(formula), whole, {f"out{k}": at for k, at in enumerate(row)})
+            }  # fmt: skip
+            assert compiled.members(formula, things)(whole) == meant, (step.name, name)
