@@ -79,6 +79,12 @@ class Ledger:
         self.ticks: list[Tick] = []
         self.items: list[Item] = []
         self.fronts: list[Front] = []
+        self.finishing = False
+        """Whether nodes begin nothing new, and do what is left."""
+        self.said = [0] * self.graph.size
+        """By segment the largest min time that anybody has told."""
+        self.gone: set[str] = set()
+        """Nodes that an operator says are gone."""
 
     @property
     def places(self) -> list[Place]:

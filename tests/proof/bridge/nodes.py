@@ -11,6 +11,8 @@ from tracker.core.model import Batch, Cells, NodeKey, TickContent
 from tracker.core.model.slots import FOREVER
 
 MOST_HOLDS = 2
+PURE = "G"
+"""The front of nodes that consume nothing."""
 SCOPE = "published"
 """Each tick is a batch of this name: by the last one of it a node that comes back knows what its home has taken."""
 
@@ -33,6 +35,8 @@ class Node:
     generation: int = 0
     begun: int = 0
     """How much it had published when it heard of its generation."""
+    gone: bool = False
+    """Whether it hands over no more."""
     key: NodeKey | None = None
     asked: object = None
     session: str | None = None
@@ -59,7 +63,9 @@ class Node:
     def decide(self) -> bool:
         """Takes a step: it is published. Returns whether there was one to take."""
         tick = Tick(f"{self.id}'s tick {len(self.published) + 1}", self.id, self.generation)
-        if self.random.random() < 0.5:
+        if self.ledger.finishing:
+            made = self._promise(tick) or self._work(tick)
+        elif self.random.random() < 0.5:
             made = self._join(tick) or self._label(tick) or self._work(tick)
         else:
             made = self._work(tick) or self._promise(tick) or self._leave(tick) or self._label(tick)
@@ -95,7 +101,7 @@ class Node:
         places = [(front.segment, self.random.randrange(begin, SLOTS - 1)) for _ in range(self.random.choice((1, 1, 2)))]  # fmt: skip
         items = [self.ledger.item(place, tick, front, None) for place in places]
         holds = {}
-        if self.random.random() < 0.15 and len(self.held) < MOST_HOLDS:
+        if self._may_hold() and self.random.random() < 0.15:
             holds = self._hold(tick, (front.segment, self.random.randrange(begin, SLOTS - 1)), front, None)  # fmt: skip
         beats = {}
         if self.random.random() < 0.3:
@@ -128,12 +134,15 @@ class Node:
 
     def _work(self, tick: Tick) -> TickContent | None:
         """Consumes what is there, or lets go of a hold, and creates what comes of it."""
-        if self.held and self.random.random() < 0.4:
+        if self.held and (self.ledger.finishing or self.random.random() < 0.4):
             return self._move_hold(tick)
+        if self.lasting == PURE:
+            return None
         there = [
             i for i in self.ledger.items
             if i.consumer is None and i.hold is None and i.creator.generation == self.generation
         ]  # fmt: skip
+        there = self._sooner_or_later(there)
         if not there:
             return None
         consumed = self.random.sample(there, min(len(there), self.random.choice((1, 1, 2))))
@@ -144,11 +153,22 @@ class Node:
         children = self._children(tick, parent)
         holds = {}
         place = self._reached(parent.place)
-        if place is not None and self.random.random() < 0.25 and len(self.held) < MOST_HOLDS:
+        if place is not None and self._may_hold() and self.random.random() < 0.25:
             holds = self._hold(tick, place, parent.labeller, parent)
         return self._content(tick, children, consumed, holds)
 
+    def _sooner_or_later(self, there: list[Item]) -> list[Item]:
+        """Of what nodes made that are gone, and what no home may ever hear of, most is left until min time has passed it: then it is late."""
+        said = self.ledger.said
+        of_gone = [i for i in there if i.creator.node in self.ledger.gone]
+        passed = [i for i in of_gone if i.place[1] < said[i.place[0]]]
+        if passed and self.random.random() < 0.6:
+            return passed
+        return there if self.random.random() < 0.1 else [i for i in there if i not in of_gone]
+
     def _children(self, tick: Tick, parent: Item) -> list[Item]:
+        if self.ledger.finishing:
+            return []
         chosen = [self._reached(parent.place) for _ in range(self.random.choice((0, 1, 1, 2)))]
         places = [place for place in chosen if place is not None]
         return [self.ledger.item(place, tick, parent.labeller, parent) for place in places]
@@ -167,6 +187,9 @@ class Node:
         self.held[name] = self.ledger.item(place, tick, front, parent, name)
         return {name: place}
 
+    def _may_hold(self) -> bool:
+        return len(self.held) < MOST_HOLDS and not self.ledger.finishing
+
     def _move_hold(self, tick: Tick) -> TickContent:
         """Lets go of a hold, moves it on, or creates by it."""
         name = self.random.choice(sorted(self.held))
@@ -179,7 +202,7 @@ class Node:
         held.consumer = tick
         tick.consumed.append(held)
         del self.held[name]
-        if choice < 0.6 and slot + 1 < SLOTS - 1:
+        if choice < 0.6 and slot + 1 < SLOTS - 1 and not self.ledger.finishing:
             place = (segment, self.random.randrange(slot + 1, SLOTS - 1))
             self.held[name] = self.ledger.item(place, tick, held.labeller, held, name)
             return self._content(tick, children, [], {name: place})

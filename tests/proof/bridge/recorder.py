@@ -37,6 +37,7 @@ from tracker.core.log import (
     ShardReport,
     Swept,
     TouchedRun,
+    WrittenOff,
 )
 from tracker.core.log.steps import ShardJoined, ShardJoining, ShardRemoved
 from tracker.core.model import FrontPin, NodeKey
@@ -169,6 +170,9 @@ class Recorder:
         self._durable(shard, durable)
         self._take("crash", p=shard)
         known = self._shard(shard)
+        for record in known.records.values():
+            if isinstance(record, HomeEntry):
+                del self.logs[shard, record.number]
         known.records = {}
         known.latest, known.goes_by = None, {}
         self._close(shard, "crash", None)
@@ -386,7 +390,11 @@ class Recorder:
             self._take("accept", {i.name for i in tick.consumed if i.place in late}, t=tick.name)
         else:
             name = f"entry {len(self.world.ledger.ticks)} of home {home}: {type(entry).__name__}"
-            tick = self.world.ledger.tick(name, name, *self._generations(entry))
+            is_eviction = isinstance(entry, KeyClosed) and entry.evicted
+            node = entry.key.node_id if is_eviction else name
+            tick = self.world.ledger.tick(name, node, *self._generations(entry))
+            if is_eviction:
+                self._evict(home, tick)
             if isinstance(entry, ShardJoined | ShardRemoved):
                 self._steps_of[name] = entry
             self._take("publish", t=tick.name)
@@ -394,6 +402,17 @@ class Recorder:
         tick.home = home
         self.logs[home, number] = tick
         self.numbers[tick.name] = home, number
+
+    def _evict(self, home: int, tick: Tick) -> None:
+        """By this entry all fronts of its node leave that have joined, and have not left by a tick that was taken."""
+        taken = {each.name for (at, _), each in self.logs.items() if at == home}
+        for front in self.world.ledger.fronts:
+            is_of_it = front.node == tick.node and front.joins.generation == tick.generation
+            if is_of_it and front.joins.name in taken and (front.leaves is None or front.leaves.name not in taken):  # fmt: skip
+                if front.leaves is not None:
+                    front.leaves.leaves.remove(front)
+                front.leaves = tick
+                tick.leaves.append(front)
 
     def _generations(self, entry: Entry) -> tuple[int, int]:
         """The generation that an entry is of, and the one that begins where it is applied."""
@@ -406,6 +425,8 @@ class Recorder:
                 return entry.restart.generation, entry.restart.generation
             case KeyClosed() | KeyDropped():
                 return self._keys[entry.key], 0
+            case WrittenOff() if not len(entry.cells):
+                return entry.generation, 0
             case PipelineRegistered() | ShardJoining() | ShardJoined() | ShardRemoved():
                 return 0, 0
         raise AssertionError(f"{type(entry).__name__} is not in the system")

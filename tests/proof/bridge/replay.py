@@ -132,7 +132,8 @@ class Replay:
                     yield things, {}
             case "accept":
                 self._late[things["t"]] = said
-                yield things, {}
+                if things["t"] not in facts["abandoned"]:
+                    yield things, {}  # else a crash takes it back, before anybody hears of it
             case "announce" | "record":
                 relation, name = ("announced", "news") if taken.step == "announce" else ("recorded", "some")  # fmt: skip
                 news = {b for b in self._below(said) if (things["p"], b) not in facts[relation]}
@@ -294,6 +295,7 @@ class Replay:
             "before": {t.name for t in ticks.values() if t.generation < generation},
             "after": {t.name for t in ticks.values() if t.generation > generation},
             "base": {a for a in places if generation and a[1] < recorder.begins_at[generation]},
+            "abandoned": self._abandoned(), "late": self._late_items(),
             "reaches": {(a, b) for a in places for b in places if ledger.reaches(a, b)},
             "labelled": {i.name for i in items if i.labelled},
             "labeller": {i.name: i.labeller.name for i in items},
@@ -310,6 +312,20 @@ class Replay:
             "granter": {f: recorder.granters.get(f, 0) for f in self.fronts},
             "first": self._first(), "sender": dict(recorder.reports), "tells": dict(recorder.wholes),
         }  # fmt: skip
+
+    def _abandoned(self) -> set[str]:
+        """What a node that is gone has published, and no home has."""
+        logged = {tick.name for tick in self.recorder.logs.values()}
+        gone = {node.id for node in self.recorder.world.nodes.values() if node.gone}
+        return {tick.name for tick in self.ledger.ticks if tick.node in gone and tick.name not in logged}  # fmt: skip
+
+    def _late_items(self) -> set[str]:
+        """What comes of that. Items follow on what they are made of."""
+        abandoned, late = self._abandoned(), set[str]()
+        for item in self.items:
+            if item.creator.name in abandoned or (item.parent and item.parent.name in late):
+                late.add(item.name)
+        return late
 
     def _first(self) -> dict[Place, int]:
         """By place who is the first to announce it durably, in this generation, or as how far the whole pipeline is in one before."""

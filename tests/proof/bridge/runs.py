@@ -24,6 +24,8 @@ SCALES = (
     Scale(2, events=300, ticks=24, newcomers=1, crash=0.006, snapshot=0.02, lose=0.02),
     Scale(1, events=260, ticks=22, newcomers=2, restart=0.006, snapshot=0.02),
     Scale(2, events=220, ticks=20, newcomers=1, patient=False, crash=0.01),
+    Scale(1, fronts=2, workers=2, events=260, ticks=40, retire=0.02, crash=0.01, snapshot=0.02),
+    Scale(2, fronts=2, workers=2, events=420, ticks=44, retire=0.015, crash=0.004, lose=0.02, overtake=0.05),
 )  # fmt: skip
 """What schedules are of, in turns."""
 LOOKED_AT = 10

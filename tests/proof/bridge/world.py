@@ -15,6 +15,7 @@ from tests.core.driver import MS, Cluster
 from tests.proof.bridge.ledger import Ledger, Tick
 from tests.proof.bridge.nodes import Node
 from tracker.core.log import (
+    Announced,
     Answer,
     AttachSession,
     Committed,
@@ -29,6 +30,7 @@ from tracker.core.log import (
     PeerConnected,
     PeerDisconnected,
     RestartPipeline,
+    RetireNode,
     SessionAttached,
     SessionRefused,
     ShardNumber,
@@ -36,7 +38,7 @@ from tracker.core.log import (
     TickRefused,
     Wake,
 )
-from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
+from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
 
@@ -61,6 +63,7 @@ class Scale:
     repeat: float = 0.0
     overtake: float = 0.0
     restart: float = 0.0
+    retire: float = 0.0
     newcomers: int = 0
     """Shards that join."""
     patient: bool = True
@@ -110,6 +113,7 @@ class World(Cluster):
         self.nodes: dict[str, Node] = {}
         self._sessions: dict[str, Node] = {}
         self._restarts_from: tuple[int | None, bool] | None = None
+        self._retired: list[str] = []
         self._joining: dict[str, int] = {}
         """By address the number that a shard was given."""
         self._asked: dict[object, str] = {}
@@ -189,6 +193,9 @@ class World(Cluster):
                     node = self._sessions[session]
                     if grant.front in node.fronts:
                         node.fronts[grant.front].granted = grant.slot
+                case Announced(_, min_times):
+                    for segment, slot in min_times:
+                        self.ledger.said[segment] = max(slot, self.ledger.said[segment])
                 case Answer(request, ShardNumber(shard)):
                     self._joining[self._asked[request]] = shard
                 case SessionAttached(str(session), last):
@@ -197,9 +204,19 @@ class World(Cluster):
                     if self._sessions[session].session == session:
                         self._sessions[session].session = None
                 case TickRefused(str(session)):
-                    # Where a front of the node waits for its grant, it hands over again; promise 5 is that no tick is refused for good.
-                    assert effect.refusal.code in (RefusalCode.OUT_OF_ORDER, RefusalCode.NOT_READY), effect.refusal  # fmt: skip
-                    self._sessions[session].session = None
+                    self._refused(self._sessions[session], effect)
+
+    def _refused(self, node: Node, refused: TickRefused) -> None:
+        """A node hands over again what came too early, while a front of it waits for its grant. What comes too late was made of what is late, which
+        is no fault of its node: it gives up."""
+        node.session = None
+        match refused.refusal.code:
+            case RefusalCode.OUT_OF_ORDER | RefusalCode.NOT_READY:
+                pass
+            case RefusalCode.BELOW_MIN_TIME if self._retired:
+                node.gone = True
+            case _:
+                raise AssertionError(refused.refusal)
 
     def _hand_over(self, node: Node, session: str, last: int) -> None:
         for index in range(len(node.published)):
@@ -241,13 +258,20 @@ class World(Cluster):
         self._sessions[node.session] = node
         self.handle(node.home, AttachSession(node.session, NAME, node.key))
 
+    def _has_room(self) -> bool:
+        """Whether there are not too many ticks yet."""
+        most = self.scale.ticks * (1.5 if self.ledger.finishing else 1.0)
+        return len(self.ledger.ticks) < most
+
     def _step(self, node: Node) -> None:
+        if node.gone:
+            return
         if node.key is None or node.asked is not None or self.random.random() < self.scale.rejoin:
             self._join(node)
         elif node.session is None:
             # A stream may have ended since the pipeline was restarted: then the node has to join anew.
             (self._attach if self.random.random() < 0.5 else self._join)(node)
-        elif len(self.ledger.ticks) < self.scale.ticks and node.decide():
+        elif self._has_room() and node.decide():
             index = len(node.published) - 1
             self.watcher.published(node.published[index])
             tick = SubmitTick(node.session, node.number(index), node.contents[index])
@@ -262,7 +286,8 @@ class World(Cluster):
     def run(self) -> None:
         """So many events, and then what settles without faults."""
         self.begin()
-        for _ in range(self.scale.events):
+        for event in range(self.scale.events):
+            self.ledger.finishing = event > self.scale.events * 0.6
             self._next()
         for node in self.nodes.values():
             for _ in range(6):
@@ -282,6 +307,8 @@ class World(Cluster):
             self.take_snapshot(shard)
         elif chance < scale.crash + scale.snapshot + scale.restart:
             self._restart()
+        elif chance < scale.crash + scale.snapshot + scale.restart + scale.retire:
+            self._retire()
         else:
             kinds = ("node", "commit", "frame", "wake", "wait", "grow")
             match random.choices(kinds, (30, 30, 45, 10, 2, 8 if scale.newcomers else 0))[0]:
@@ -313,6 +340,20 @@ class World(Cluster):
                 if links:
                     self._deliver(*self.random.choice(links))
         self.start(shard)
+
+    def _retire(self) -> None:
+        """An operator says that a front's node is gone, until that is answered. What it has published, and not handed over, no home takes any more
+        (rule 9)."""
+        node = self.nodes["front1"]
+        if node.key is None or (self._retired and self.answers(self._retired[-1])):
+            return
+        for _ in range(0 if node.gone else 4):
+            if node.decide():
+                self.watcher.published(node.published[-1])
+        node.gone = True
+        self.ledger.gone.add(node.id)
+        self._retired.append(f"retired-{next(self._requests)}")
+        self.handle(node.home, RetireNode(self._retired[-1], NAME, node.id, Cells.empty(), 0))
 
     def _restart(self) -> None:
         """An operator restarts the pipeline, once, and asks again where that may have been lost."""
