@@ -32,7 +32,7 @@ def planted(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for whole, code in replaced:
+        for whole, code in reversed(replaced):
             whole.__code__ = code
 
 
