@@ -18,7 +18,7 @@ import z3
 
 from tests.proof.bridge.wider import OUTSIDE, WIDER
 from tests.proof.invariants import INVARIANTS
-from tests.proof.logic import LETTERS, Invariant, State, Step, Universe, variables
+from tests.proof.logic import LETTERS, State, Step, Universe
 from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts, goes_on
 
 TAG = "'"
@@ -158,6 +158,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.searches: list[str] = []
+        """The functions that its quantifiers are."""
         self.names: set[str] = set()
         """Relations, functions, sorts and participants that it asks for."""
         self._count = 0
@@ -206,12 +208,6 @@ class _Writer:
         self.searches.extend(inner.searches + inner.lines)
         call = f"{name}({', '.join(inside)})"
         return call if node.kind == "some" else f"(not {call})"
-
-    @property
-    def searches(self) -> list[str]:
-        if not hasattr(self, "_searches"):
-            self._searches: list[str] = []
-        return self._searches
 
     def write(self, line: str, indent: int) -> None:
         self.lines.append("    " * indent + line)
@@ -407,11 +403,7 @@ def asked_facts() -> dict[str, Callable[[Facts], Any]]:
 @cache
 def asked_invariants() -> dict[str, Callable[[Facts], Any]]:
     _, now = _system()
-    return {name: counterexample(_everywhere(each, now)) for name, each in INVARIANTS.items()}
-
-
-def _everywhere(each: Invariant, now: State) -> Any:
-    return each.everywhere(now)
+    return {name: counterexample(each.everywhere(now)) for name, each in INVARIANTS.items()}
 
 
 def kind_of(relation: str) -> list[str]:
@@ -422,6 +414,3 @@ def kind_of(relation: str) -> list[str]:
 
 def sorts() -> Iterable[str]:
     return dict.fromkeys(LETTERS.values())
-
-
-__all__ = ["AskedStep", "Facts", "asked_facts", "asked_invariants", "asked_step", "kind_of", "sorts", "things_of", "variables"]  # fmt: skip

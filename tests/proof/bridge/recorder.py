@@ -6,11 +6,11 @@ link has taken. Nothing of the core is replaced: a step that this does not see s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from tests.proof.bridge.ledger import Front, Place, Tick
+from tests.proof.bridge.ledger import Front, Tick
 from tests.proof.bridge.look import Look, Vector
 from tests.proof.bridge.world import World
 from tracker.core.log import (
@@ -43,8 +43,6 @@ from tracker.core.log.steps import ShardJoined, ShardJoining, ShardRemoved
 from tracker.core.model import FrontPin, NodeKey
 from tracker.core.model.ack_values import hold_value
 from tracker.core.process.snapshot import ProcessSnapshot
-
-MinTimes = Iterable[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -99,9 +97,11 @@ class _Shard:
     committed: int = 0
     generation: int = 0
     latest: str | None = None
-    pins: dict[str, int] = field(default_factory=dict)
     goes_by: dict[int, str] = field(default_factory=dict)
     before: Look | None = None
+    """What its process was before the event, which is what it was behind the last one..."""
+    look: Look | None = None
+    """... as it has not died since."""
 
 
 class Recorder:
@@ -141,12 +141,14 @@ class Recorder:
         self._close(-1, f"{tick.node} publishes {tick.name}", None)
 
     def before(self, shard: int, event: Event) -> None:
-        self._shard(shard).before = Look.at(self.world.processes[shard])
+        known = self._shard(shard)
+        known.before = known.look or Look.at(self.world.processes[shard])
 
     def after(self, shard: int, event: Event, effects: Sequence[Effect]) -> None:
         known = self._shard(shard)
         assert known.before is not None
         before, look = known.before, Look.at(self.world.processes[shard])
+        known.look = look
         if isinstance(event, Committed):
             self._durable(shard, look.committed)
         self._hear(shard, before, look, event)
@@ -174,7 +176,7 @@ class Recorder:
             if isinstance(record, HomeEntry):
                 del self.logs[shard, record.number]
         known.records = {}
-        known.latest, known.goes_by = None, {}
+        known.latest, known.goes_by, known.look = None, {}, None
         self._close(shard, "crash", None)
 
     def bootstraps(self, shard: int, peer: int, snapshot: ProcessSnapshot) -> None:
@@ -390,10 +392,10 @@ class Recorder:
             self._take("accept", {i.name for i in tick.consumed if i.place in late}, t=tick.name)
         else:
             name = f"entry {len(self.world.ledger.ticks)} of home {home}: {type(entry).__name__}"
-            is_eviction = isinstance(entry, KeyClosed) and entry.evicted
-            node = entry.key.node_id if is_eviction else name
+            evicted = entry if isinstance(entry, KeyClosed) and entry.evicted else None
+            node = name if evicted is None else evicted.key.node_id
             tick = self.world.ledger.tick(name, node, *self._generations(entry))
-            if is_eviction:
+            if evicted is not None:
                 self._evict(home, tick)
             if isinstance(entry, ShardJoined | ShardRemoved):
                 self._steps_of[name] = entry
@@ -470,6 +472,3 @@ def _runs_of(body: ShardReport) -> tuple[TouchedRun, ...]:
 
 def _named(shard: int, epoch: int, number: int) -> str:
     return f"report {number} of shard {shard}, run {epoch}"
-
-
-__all__ = ["Moment", "Place", "Recorder", "Reported", "Taken", "Whole", "cast"]

@@ -14,7 +14,7 @@ from tests.proof.bridge.recorder import Moment, Recorder, Reported, Taken, Whole
 from tests.proof.bridge.wider import BROKEN_OUTSIDE
 from tests.proof.protocol import VOCABULARY
 from tracker.core.log import TouchedRun
-from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER
 
 
 class NotAllowed(Exception):
@@ -512,6 +512,3 @@ _OF_ANY = (
     "give_up",
 )
 """Steps that a process may take in whatever generation it is."""
-
-
-__all__ = ["LOWEST_SLOT", "NotAllowed", "Replay"]

@@ -18,7 +18,6 @@ from tracker.core.log import (
     Announced,
     Answer,
     AttachSession,
-    Committed,
     Effect,
     Event,
     Frame,
@@ -385,6 +384,3 @@ class World(Cluster):
         link = self.links[source, target]
         for _ in range(len(link) if frames is None else frames):
             self._arrive(target, link.popleft())
-
-
-__all__ = ["Answer", "Committed", "Scale", "Watcher", "World", "pipeline"]
