@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import Any
@@ -31,9 +32,10 @@ def test_every_step_of_a_run_is_one_of_the_system() -> None:
     assert {"announce", "record", "tell", "crash", "hear_whole", "count_in"} <= taken.keys()
 
 
-@pytest.mark.parametrize("step", WIDER.values(), ids=lambda step: step.name)
-def test_a_wider_step_keeps_every_invariant(step: Step) -> None:
-    obligations = [*Proof().kept_by(step)]
+@pytest.mark.parametrize("name", WIDER)
+def test_a_wider_step_keeps_every_invariant(name: str) -> None:
+    # Under the name of the other one, by which the proof knows which of its steps needs the induction.
+    obligations = [*Proof().kept_by(replace(WIDER[name], name=name))]
     assert len(obligations) >= len(INVARIANTS)
     assert [each.name for each in obligations if by_z3(each)[0] != "unsat"] == []
 

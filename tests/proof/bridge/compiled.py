@@ -19,7 +19,7 @@ import z3
 from tests.proof.bridge.wider import OUTSIDE, WIDER
 from tests.proof.invariants import INVARIANTS
 from tests.proof.logic import LETTERS, State, Step, Universe
-from tests.proof.protocol import STEPS, VOCABULARY, fixed_facts, goes_on
+from tests.proof.protocol import STEPS, VOCABULARY, beginning, fixed_facts, goes_on
 
 TAG = "'"
 """Behind the names of what takes part in a step, so that they are no relation's."""
@@ -385,11 +385,28 @@ def ask_of(step: Step, universe: Universe, now: State) -> AskedStep:
     of_items = {name: universe.every(body, ["i"]) for name, body in effect.of_items.items()}
     then = {}
     for name, relation in effect.then.items():
-        sorts = VOCABULARY.changing[name].split()
-        things = [z3.Const(f"out{k}", universe.sorts[sort]) for k, sort in enumerate(sorts)]
+        things = _things(universe, name)
         then[name] = members(relation(*things), things)
     when = {name: counterexample(formula) for name, formula in {**effect.when, **of_items}.items()}
     return AskedStep(step.name, step.participants, step.sets, when, then)
+
+
+@cache
+def asked_beginning() -> dict[str, Callable[[Facts], set[Any]]]:
+    """By relation what asks for it when nothing has happened yet; what is left of before is called `left_` something."""
+    universe, _ = _system()
+    first = beginning(universe)
+    return {
+        name: members(first.meanings[name](*things), things)
+        for name in VOCABULARY.changing
+        for things in [_things(universe, name)]
+    }
+
+
+def _things(universe: Universe, relation: str) -> list[Any]:
+    """What a relation is asked of."""
+    sorts = VOCABULARY.changing[relation].split()
+    return [z3.Const(f"out{k}", universe.sorts[sort]) for k, sort in enumerate(sorts)]
 
 
 @cache

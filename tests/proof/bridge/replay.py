@@ -38,14 +38,15 @@ class Replay:
         """By tick the items of which its home has moved the consumption to the late ledger."""
         self._durable = {s: [0] * self.ledger.graph.size for s in range(shards)}
         """By shard the min times that it has announced durably in generations before."""
-        self.facts: dict[str, Any] = {name: set() for name in (*VOCABULARY.fixed, *VOCABULARY.changing)}  # fmt: skip
-        self.facts |= self._world(shards)
-        there = {*range(shards)}
         self._durable |= {s: [0] * self.ledger.graph.size for s in recorder.newcomers}
-        self.facts |= {"there": there, "joined": {*there}, "owns": {*there}, "spoke": {*there}}
-        self.facts["counts_in"] = {(one, other) for one in there for other in there}
-        if generation == 0:
-            self.facts |= {"began": {*there}, "counted_first": {*self.facts["counts_in"]}}
+        self.facts: dict[str, Any] = {
+            name: {} if "->" in kind else set() for name, kind in VOCABULARY.fixed.items()
+        }
+        self.facts |= self._world(shards)
+        left = {"left_there": {*range(shards)}, "left_open": set(), "left_passed": set()}
+        left["left_began"] = {*range(shards)} if generation == 0 else set()
+        before = {**self.facts, **left}
+        self.facts |= {name: ask(before) for name, ask in compiled.asked_beginning().items()}
 
     # --- the whole run --------------------------------------------------------------------------
 

@@ -32,6 +32,10 @@ LOOKED_AT = 50
 """The invariants are asked behind one moment in so many, which ones by the number of the schedule, and in the end."""
 
 
+FEW = 3
+"""Schedules of each kind that `make proof` has."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of a schedule. taken: by step how often; states: of which the invariants were asked; announced: whether anything
@@ -66,6 +70,11 @@ def hold(schedule: int) -> Outcome:
         problem = f"the run itself: {found!r}"
     taken = Counter[str]() if replay is None else replay.taken
     return Outcome(schedule, taken, len(recorder.moments), states, taken["record"] > 0, problem)
+
+
+def hold_a_few() -> list[Outcome]:
+    """A few schedules of each kind."""
+    return [hold(schedule) for schedule in range(FEW * len(SCALES))]
 
 
 def _need(what: str, broken: list[str]) -> None:

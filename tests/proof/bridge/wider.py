@@ -16,11 +16,13 @@ from tests.proof.protocol import (
     _may_go_out,
     adds,
     all_counted,
+    announce,
     counted,
     counts,
     in_cut,
     seen_to_have,
     takes_part,
+    touches,
 )
 
 
@@ -102,6 +104,21 @@ def _grant_as_decided(now: State, p: Any, f: Any, given: Relation) -> Effect:
     )
 
 
+def _announce_over_what_is_late(now: State, p: Any, news: Relation) -> Effect:
+    """Rules 1 and 6: what a home has moved to the late ledger (`KeyTick.late`) is in no cell, and touches none (`ShardPipeline._touch`). `announce`
+    holds it as touched until its entry is inside M."""
+    effect = announce.body(now, p, news)
+    touched = "nothing touched outside M reaches it"
+    assert touched in effect.when
+
+    def is_held(b: Any, i: Any, t: Any) -> Formula:
+        is_touched = And(touches(now, t, i), now.touched(p, now.owner(i), t), Not(now.late(i)))
+        return And(news(b), is_touched, now.reaches(now.at(i), b))
+
+    held = now.every(lambda b, i, t: Implies(is_held(b, i, t), in_cut(now, p, t)))
+    return Effect(when={**effect.when, touched: held}, then=effect.then)
+
+
 def _keep_pin_ahead(now: State, s: Any, f: Any) -> Effect:
     """Rules 6 and 8: a snapshot has pins whose records are not durable by themselves (`FrontState.pin` survives as it is), and so keeps one that is
     behind an announcement which is not durable either, and which a crash takes back. `keep_pin` asks that this is durable. No front is granted less
@@ -117,6 +134,7 @@ OUTSIDE = {"keep_pin": Step("keep_pin_ahead", _keep_pin_ahead, {})}
 BROKEN_OUTSIDE = {"keep_pin_ahead": ("pins are behind what was announced",)}
 """By such a step the invariants that it breaks."""
 WIDER = {
+    "announce": Step("announce_over_what_is_late", _announce_over_what_is_late, {"news": "place"}),
     "grant_front": Step("grant_as_decided", _grant_as_decided, {"given": "place"}),
     "send_whole": Step("send_held_whole", _send_held_whole, {}),
     "keep_pin": Step("keep_pin_of_before", _keep_pin_of_before, {}),
