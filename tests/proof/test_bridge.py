@@ -54,6 +54,11 @@ def test_a_wider_step_keeps_every_invariant(name: str) -> None:
             1,
             "announce {'p': 0} is not allowed: 'fronts that some shard has hold it'",
         ),
+        (
+            "published-rule",
+            70,
+            "announce {'p': 1} is not allowed: 'fronts that have left outside M hold it'",
+        ),
         ("leaving-does-not-touch", 1, "is not allowed: 'it tells what was touched'"),
     ],
 )
