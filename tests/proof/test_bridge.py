@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import z3
 
+from tests.core.driver import MS, Cluster
 from tests.proof.bridge import compiled
 from tests.proof.bridge.compiled import Node, kind_of, things_of
 from tests.proof.bridge.planted import planted
@@ -21,6 +22,8 @@ from tests.proof.invariants import INVARIANTS
 from tests.proof.logic import Step, Universe
 from tests.proof.obligations import Proof, by_z3
 from tests.proof.protocol import STEPS, VOCABULARY
+from tracker.core.log import Entries, ShardReport, Wake
+from tracker.core.model import PipelineSpec
 
 SIZES = dict.fromkeys(compiled.sorts(), 2)
 
@@ -69,6 +72,46 @@ def test_a_fault_in_the_core_is_a_step_that_is_not_allowed(
     with planted(fault):
         problem = hold(schedule).problem
     assert problem is not None and says in problem
+
+
+class _TwoShards(Cluster):
+    """Two shards, of which the second one hears what a test lets it hear."""
+
+    def hear(self, kind: type) -> None:
+        """The first frame of this kind arrives, before those on the way to it."""
+        link = self.links[0, 1]
+        frame = next(each for each in link if isinstance(each.body, kind))
+        link.remove(frame)
+        link.appendleft(frame)
+        self.deliver(0, 1, 1)
+        self.report()
+
+    def report(self) -> None:
+        self.now_ns += 20 * MS
+        self.handle(1, Wake())
+
+
+def test_a_snapshot_keeps_a_pin_that_is_ahead_of_what_is_announced() -> None:
+    """The step `keep_pin_ahead`, which nobody has shown to be inside of the proof. When there is none any more, it can go."""
+    cluster, spec = _TwoShards(2), PipelineSpec("p", ("a",), fronts=("F",))
+    cluster.register(spec)
+    ids = cluster.ids_at(0)
+    front, other = cluster.front(spec, next(ids), F=0), cluster.node(spec, next(ids))
+    front.begin(heartbeats={"F": 5})
+    cluster.commit(0)
+    cluster.hear(Entries)
+    cluster.commit(1)
+    other.begin(joins={"G": 0})
+    cluster.commit(0)
+    cluster.hear(Entries)  # of the joining, which is not durable at the second shard ...
+    cluster.hear(ShardReport)  # ... and so stands before what it announces by this
+    cluster.commit(1, 1)
+    cluster.report()  # which pins the front behind that, though it is not durable
+    cluster.take_snapshot(1)
+    cluster.restart(1)
+    pipeline = cluster.pipeline(1)
+    assert [state.pin for state in pipeline.shard.fronts.values()] == [0, 5]
+    assert pipeline.announced == [0]
 
 
 # --- formulas are asked as they are meant ---------------------------------------------------------
