@@ -19,6 +19,7 @@ from tests.proof.protocol import (
     announce,
     counted,
     counts,
+    has_slots,
     in_cut,
     seen_to_have,
     takes_part,
@@ -87,7 +88,7 @@ def _grant_as_decided(now: State, p: Any, f: Any, given: Relation) -> Effect:
     return Effect(
         when={
             "it is in the generation": takes_part(now, p),
-            "it is a home": And(now.owns(p), now.granter(f) == p),
+            "it is a home": And(has_slots(now, p), now.granter(f) == p),
             "it is not granted": Not(now.granted(f)),
             "it has pinned it itself": And(seen_to_have(now, p, p, f), now.kept(p, f)),
             "every shard has that counted before": all_counted(
@@ -95,6 +96,11 @@ def _grant_as_decided(now: State, p: Any, f: Any, given: Relation) -> Effect:
             ),
             "from the largest pin on": now.every(
                 lambda s, a: Implies(And(counted(now, p, s), now.pin(s, f, a)), given(a))
+            ),
+            "and behind what those that have left had announced": now.every(
+                lambda s, a: Implies(
+                    And(now.counts_out(p, s), now.feeds(f, a), now.bequest(s, a)), given(a)
+                )
             ),
         },
         then={
