@@ -168,7 +168,37 @@ def test_new_segments_that_come_to_feed_each_other_one_after_the_other_wait_for_
     front.commit(leaves=("f",))
     assert max(cluster.agreed(SPEC)[NEW:]) < FOREVER
     apply(cluster, replace(chained, segments=(*SPEC.segments, "far"), edges=SPEC.edges))
-    assert {*cluster.agreed(SPEC)} == {FOREVER}, "what it waited for was taken away"
+    assert cluster.agreed(SPEC)[NEW + 1] < FOREVER, "it waits for a front of its own"
+    apply(cluster, SPEC)
+    assert {*cluster.agreed(SPEC)} == {FOREVER}
+
+
+def test_a_new_source_waits_on_when_another_one_that_waited_too_is_removed(shards: int) -> None:
+    """`far` was a source of its own before `new` came to lead there. Neither has had a front when `new` is removed."""
+    cluster, front, reader = begun(shards)
+    far = replace(SPEC, segments=(*SPEC.segments, "far"))
+    both = replace(far, segments=(*far.segments, "new"), edges=(*SPEC.edges, Edge("new", "far")))
+    apply(cluster, far)
+    apply(cluster, both)
+    removed = apply(cluster, far)
+    assert removed.removed == ("new",)
+    reader.commit(consumed=[(IN, 150, 7), (IN, 160, 8)])
+    front.commit(leaves=("f",))
+    assert cluster.agreed(SPEC)[NEW] < FOREVER, "no front has come"
+
+
+def test_a_hold_counts_for_no_front_when_a_pipeline_comes_to_wait_for_a_number(shards: int) -> None:
+    """It waits for fronts by name, so the front for a hold is remembered among those that have joined; then for a number of them."""
+    cluster = Cluster(shards)
+    cluster.register(SPEC)
+    holder = cluster.node(SPEC, "holder")
+    slot = holder.join_front(f"{HOLD_FRONT}h", IN).slot
+    holder.commit(leaves=(f"{HOLD_FRONT}h",), holds={"h": (IN, slot)})
+    counted = replace(SPEC, fronts=(), front_count=1)
+    assert apply(cluster, counted) == counted
+    holder.commit(holds={"h": (IN, FOREVER)})
+    assert not cluster.logged(PipelineCompleted), "no front has joined"
+    assert max(cluster.agreed(SPEC)) < FOREVER
 
 
 def test_a_hold_in_a_new_source_is_not_the_front_that_it_waits_for(shards: int) -> None:

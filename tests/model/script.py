@@ -112,7 +112,7 @@ SCRIPTS, GROWN_SCRIPTS = _scripts(None), _scripts(GROWN)
 
 @dataclass(frozen=True)
 class System:
-    """The shards of a story. homes: by node its home; first_entry: in which entry of its home's log each node's
+    """The shards of a story, as it begins; most_shards: with those that come. homes: by node its home; first_entry: in which entry of its home's log each node's
     first scripted tick stands, if it has that home for itself: after the registration (at the registrar), the
     node's joining, and the ticks before. keys: by node; a home counts incarnations over all of its nodes."""
 
@@ -121,9 +121,10 @@ class System:
     homes: tuple[int, ...]
     first_entry: tuple[int, ...]
     keys: tuple[NodeKey, ...]
+    most_shards: int
 
     @classmethod
-    def of(cls, shards: int) -> System:
+    def of(cls, shards: int, most_shards: int = 0) -> System:
         routing = ROUTINGS[shards]
         homes = tuple(routing.home("p", node_id) for node_id in NODE_IDS)
         registrar = routing.registrar("p")
@@ -134,7 +135,7 @@ class System:
             NodeKey(node_id, 1 + homes[:node].count(homes[node]))
             for node, node_id in enumerate(NODE_IDS)
         )
-        return cls(shards, routing, homes, first, keys)
+        return cls(shards, routing, homes, first, keys, max(shards, most_shards))
 
     def value(self, item: Item) -> int:
         """The ack value of an item; a hold's is made by its home."""
@@ -212,16 +213,18 @@ def frontier(
     graph, lows = SegmentGraph(spec), [FOREVER] * len(spec.segments)
     for segment, slot in [
         (0, LAST_PROMISE if promised else 0),
-        *_not_processed(ticks, last, items(change)),
+        *not_processed(ticks, last, items(change)),
     ]:
         for reached in graph.reached_from(segment):
             lows[reached] = min(lows[reached], slot + graph.distance(segment, reached))
     return tuple(lows)
 
 
-def _not_processed(
-    ticks: tuple[int, ...], last: tuple[int, ...], known: tuple[Item, ...]
+def not_processed(
+    ticks: tuple[int, ...], last: tuple[int, ...], known: tuple[Item, ...] = ITEMS
 ) -> list[tuple[int, int]]:
+    """Segment and slot of what is in flight, or can come to be, but for what a front may still label."""
+
     def is_in(of: tuple[int, int] | None, counts: tuple[int, ...]) -> bool:
         return of is not None and of[1] < counts[of[0]]
 

@@ -10,11 +10,12 @@ from concurrent.futures import ProcessPoolExecutor
 from tests.model.explore import Explored, explore
 from tests.model.moves import SmallMove, explore_move
 from tests.model.script import Story
+from tests.model.shards import ShardStory
 from tests.simulation.faults import FAULTS
 
 MOST_STATES = 5_000_000
 """Memory: about one kilobyte a state."""
-Task = tuple[Story | SmallMove, str | None]
+Task = tuple[Story | ShardStory | SmallMove, str | None]
 """A story, and the fault to plant, if any: then only what is announced is judged."""
 
 

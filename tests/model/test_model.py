@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from tests.model.evictions import IS_RETIRED
 from tests.model.explore import explore
 from tests.model.invariants import (
     Violation,
@@ -18,17 +20,24 @@ from tests.model.invariants import (
 )
 from tests.model.moves import SmallMove, explore_move
 from tests.model.script import CUT, STORIES, SYSTEMS, Story, frontier
+from tests.model.shards import JOINS, LEAVES, ShardStory
 from tests.model.transitions import Facts
 from tests.model.world import World
 from tests.simulation.faults import FAULTS
 from tracker.core.cut.graph import SegmentGraph
+from tracker.core.cut.stable import StableCut
 from tracker.core.log import EndMove
 from tracker.core.log.losses import Move
 from tracker.core.model.placements import Placement
+from tracker.core.model.slots import FOREVER
 from tracker.core.moving import driver
 from tracker.core.moving.driver import Ask
 from tracker.core.pipeline import pipeline
 from tracker.core.process import Process
+from tracker.core.replication.replication import Replication
+from tracker.core.rescaling.hand_over import HandOver
+from tracker.core.shard.shard import ShardPipeline
+from tracker.core.shard.vacancies import Vacancies
 
 MOST_STATES = 50_000
 
@@ -39,11 +48,14 @@ MOST_STATES = 50_000
         Story("the worker's first tick, a crash", (2, 0), (2, 1), 1),
         Story("the front's ticks", (0, 0), (2, 0), 0),
         STORIES[0],
+        JOINS,
+        LEAVES,
+        IS_RETIRED,
         Story("an edge is taken away behind the first step of each", (2, 1), (2, 1), 0, change=CUT),
     ],
     ids=lambda story: story.name,
 )
-def test_every_interleaving_of_a_short_story_holds(story: Story) -> None:
+def test_every_interleaving_of_a_short_story_holds(story: Story | ShardStory) -> None:
     seen = explore(story, most_states=MOST_STATES)
     assert not seen.violation, seen.trace
     assert seen.whole and seen.states > 100 and seen.ends
@@ -103,6 +115,49 @@ def test_an_edge_that_counts_no_more_at_once_is_found() -> None:
     with mock.patch.object(pipeline, "united", lambda spec, _: SegmentGraph(spec)):
         seen = explore(story, most_states=MOST_STATES)
     assert "announces" in seen.violation and seen.trace
+
+
+@pytest.mark.parametrize(
+    ("story", "where", "what", "violation"),
+    [
+        (replace(JOINS, crashes=0, last=(2, 1)), StableCut, "need", "shard 1 could announce"),
+        (LEAVES, HandOver, "give_cells", "is another shard's"),
+        (LEAVES, ShardPipeline, "take_cells", "due is"),
+        (LEAVES, Replication, "split_by", "due is"),
+        (IS_RETIRED, Vacancies, "evicted", f"announces {FOREVER} for segment 0"),
+    ],
+    ids=[
+        "a newcomer announces before it has heard all that count it",
+        "nothing is handed over",
+        "what is handed over is dropped",
+        "a home goes on splitting by the table before",
+        "eviction is taken for leaving",
+    ],
+)
+def test_what_a_process_leaves_out_when_shards_and_fronts_come_and_go_is_found(
+    story: ShardStory, where: type, what: str, violation: str
+) -> None:
+    with mock.patch.object(where, what, lambda *_: None):
+        seen = explore(story, most_states=MOST_STATES)
+    assert violation in seen.violation and seen.trace
+
+
+def test_cells_on_their_way_that_hold_nothing_are_found() -> None:
+    """The vector passes their hand-over as if they had arrived."""
+
+    def without_touching(move: Callable[..., None]) -> Callable[..., None]:
+        def moves(*what: Any) -> None:
+            with mock.patch.object(ShardPipeline, "_touch", lambda *_: None):
+                move(*what)
+
+        return moves
+
+    with (
+        mock.patch.object(ShardPipeline, "give_cells", without_touching(ShardPipeline.give_cells)),
+        mock.patch.object(ShardPipeline, "take_cells", without_touching(ShardPipeline.take_cells)),
+    ):
+        seen = explore(LEAVES, most_states=MOST_STATES)
+    assert "in flight at its M" in seen.violation and seen.trace
 
 
 def test_a_planted_fault_is_found() -> None:

@@ -14,17 +14,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from tests.model.invariants import check_announced, check_cut, check_process, check_step
 from tests.model.script import (
+    CUT,
     FRONT,
     NODE_IDS,
     PIPELINE,
     SCRIPTS,
     SYSTEMS,
     Story,
+    frontier,
     is_ready,
 )
 from tests.model.transitions import Done, Facts, Transitions
 from tracker.core import log as m
+from tracker.core.model import PipelineSpec
 
 Numbers = tuple[int, ...]
 NOT_ASKED, LOST, ASKED, ANSWERED = range(4)
@@ -47,7 +51,9 @@ class State(NamedTuple):
 
 
 class World:
-    """Makes the steps of states; keeps what it has worked out of processes."""
+    """Makes the steps of states, and checks them; keeps what it has worked out of processes."""
+
+    may_turn = False
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -55,6 +61,7 @@ class World:
         self.shards = range(story.shards)
         self.links = [(one, other) for one in self.shards for other in self.shards if one != other]
         self.known = Transitions(self.system, story.scripts)
+        self._checked = 0
 
     def facts(self, state: State) -> list[Facts]:
         return [self.known.facts[process] for process in state.processes]
@@ -152,7 +159,7 @@ class World:
 
     def _crash(self, state: State, shard: int) -> State:
         epoch = state.epochs[shard] + 1
-        durable = self.known.facts[state.processes[shard]].durable
+        durable = self.known.durable(state.processes[shard])
         back = self.known.recover(shard, epoch, durable)
         after = state._replace(
             links=tuple(
@@ -211,6 +218,35 @@ class World:
                     processes[sender] = self.known.renumber(processes[sender], None)
                     processes[receiver] = self.known.renumber(processes[receiver], sender)
         return state._replace(processes=tuple(processes))
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    def check(self, state: State, *, from_outside: bool = False) -> None:
+        """Raises Violation where an invariant does not hold. from_outside: of what is announced alone."""
+        facts = self.facts(state)
+        check_announced(facts, frontier(state.durable, self.story.last, self._change(state)))
+        if from_outside:
+            return
+        check_cut(facts)
+        while self._checked < len(self.known.facts):  # processes that no state had before
+            number, self._checked = self._checked, self._checked + 1
+            shard = self.known.processes.things[number].shard
+            check_process(shard, self.known.facts[number], self.system, self.story.change)
+
+    def check_step(self, before: State, after: State) -> None:
+        check_step(self.facts(before), self.facts(after))
+
+    def _change(self, state: State) -> PipelineSpec | None:
+        """What the pipeline becomes, as far as that was asked for; what is added has no items before."""
+        return None if state.change == NOT_ASKED and self.story.change is CUT else self.story.change
+
+    def wrong_end(self, state: State) -> str:
+        """What is wrong with a state in which nothing is left to do; empty if everything is announced that can be."""
+        said = [facts.said for facts in self.facts(state)]
+        due = frontier(self.story.last, self.story.last, self._change(state))
+        return "" if all(s == due for s in said) else f"min times are {said} and should be {due}"
+
+    # --- in one order -----------------------------------------------------------------------------
 
     def _settle(self, state: State) -> State:
         """Lets everything under way finish, in one order."""

@@ -15,8 +15,9 @@ from tests.proof.protocol import (
     counts,
     durable,
     has_said,
+    has_slots,
     in_cut,
-    is_one,
+    is_member,
     leads,
     seen_to_have,
     takes_part,
@@ -189,7 +190,7 @@ def homes_keep_the_order_of_nodes(now: State, t: Any, u: Any) -> Formula:
 def logs_are_of_one_home(now: State, s: Any, t: Any, u: Any) -> Formula:
     """What stands ahead of an entry is accepted, and not behind it: by the same home, or it is applied everywhere."""
     both = And(now.accepted(t), now.accepted(u), Not(now.ahead(u, t)))
-    known = Or(now.home(t) == now.home(u), Not(is_one(now, s)), now.applied(s, t))
+    known = Or(now.home(t) == now.home(u), Not(is_member(now, s)), now.applied(s, t))
     return Implies(now.ahead(t, u), And(both, known))
 
 
@@ -423,49 +424,83 @@ def fronts_are_seen_pinned(now: State, p: Any, s: Any, f: Any) -> Formula:
     return Implies(seen_to_have(now, p, s, f), pinned)
 
 
-def _labels_nothing(now: State, f: Any, a: Any, i: Any) -> Formula:
-    """A front will label nothing at a place, since it has promised so or has left, and has not labelled this item there."""
-    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)))
-    return And(
-        Or(now.promised(f, a), now.published(now.leaves(f))),
-        Not(And(labelled, now.published(now.origin(i)))),
-    )
+def _labels_no_more(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """A front will label nothing at a place: it is granted more, has promised so, or has left; and what it has labelled there a shard waits for."""
+    ended = Or(now.promised(f, a), now.published(now.leaves(f)))
+    return Or(now.grant(f, a), And(ended, _owes_what_was_labelled(now, s, f, a, i)))
 
 
 @invariant
 def grants_are_the_largest_pins(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
     """Rule 8: a front is granted nothing that any shard has pinned it beyond, but where it will never label anything."""
     pinned = And(now.granted(f), now.pinned(s, f), now.pin(s, f, a))
-    return Implies(pinned, Or(now.grant(f, a), _labels_nothing(now, f, a, i)))
+    return Implies(pinned, _labels_no_more(now, s, f, a, i))
 
 
 @invariant
 def nor_what_a_shard_would_pin_it_beyond(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
     """Rule 8: and nothing beyond which a shard would pin it that has yet to hear of it."""
     not_pinned = And(now.granted(f), Not(now.pinned(s, f)), now.feeds(f, a), has_said(now, s, a))
+    return Implies(not_pinned, Or(_labels_no_more(now, s, f, a, i), now.applied(s, now.leaves(f))))
+
+
+@invariant
+def pins_beyond_grants_come_behind_items(
+    now: State, p: Any, f: Any, a: Any, r: Any, i: Any, w: Any
+) -> Formula:
+    """Rule 8: where a shard has pinned a front beyond its grant, since another one had announced that, it had applied what the front had labelled there
+    and is its own to keep."""
+    s = now.owner(i)
+    beyond = And(now.pinned(s, f), now.pin(s, f, a), Not(now.grant(f, a)))
+    labelled = And(
+        now.labelled(i),
+        now.labeller(i) == f,
+        now.at(i) == a,
+        Not(now.late(i)),
+        now.published(now.origin(i)),
+    )
+    said = And(
+        now.says_pinned(r, f),
+        now.sender(r) == s,
+        Or(now.live(r), now.sent(r), And(now.posted(w), now.tells(w) == r)),
+    )
     return Implies(
-        not_pinned,
-        Or(now.grant(f, a), _labels_nothing(now, f, a, i), now.applied(s, now.leaves(f))),
+        And(beyond, labelled),
+        And(
+            Implies(said, now.says_applied(r, now.creator(i))),
+            Implies(seen_to_have(now, p, s, f), now.seen(p, s, now.creator(i))),
+        ),
     )
 
 
 @invariant
-def grants_are_of_homes(now: State, f: Any) -> Formula:
-    """Rule 8: whoever has granted a front owns slots, has begun the generation, and has applied its joining."""
+def grants_are_of_homes(now: State, f: Any, a: Any) -> Formula:
+    """Rule 8: whoever has granted a front has owned slots, has begun the generation, has applied its joining, and pinned it for good, at no more than
+    the grant; where it leaves, its last entry names the joining."""
     h = now.granter(f)
     there = And(now.owns(h), now.began(h), now.applied(h, now.joins(f)))
-    return Implies(now.granted(f), there)
+    pinned = And(now.kept(h, f), Implies(now.pin(h, f, a), now.grant(f, a)))
+    named = Implies(now.left(h), now.parting(h, now.joins(f)))
+    return Implies(now.granted(f), And(there, pinned, named))
 
 
 @invariant
-def pins_are_behind_what_was_announced(now: State, s: Any, f: Any, a: Any) -> Formula:
+def pins_are_behind_what_was_announced(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
     """Rule 8: a pin is behind what its shard has announced, durably if it is durable itself; and what is announced durably beyond a pin rests on a
-    durable one."""
+    durable one, or was announced by one that has left, as which its shard waits for what the front has labelled there."""
     behind = And(now.feeds(f, a), now.announced(s, a), Implies(now.kept(s, f), now.recorded(s, a)))
     beyond = And(now.pinned(s, f), now.feeds(f, a), now.recorded(s, a), Not(now.pin(s, f, a)))
     return And(
-        Implies(And(now.pinned(s, f), now.pin(s, f, a)), behind), Implies(beyond, now.kept(s, f))
+        Implies(And(now.pinned(s, f), now.pin(s, f, a)), behind),
+        Implies(beyond, Or(now.kept(s, f), _owes_what_was_labelled(now, s, f, a, i))),
     )
+
+
+def _owes_what_was_labelled(now: State, s: Any, f: Any, a: Any, i: Any) -> Formula:
+    """What a front has labelled at a place a shard waits for, by the last word of one that has left."""
+    labelled = And(now.labelled(i), now.labeller(i) == f, now.at(i) == a, Not(now.late(i)))
+    owed = And(now.owed(s, now.creator(i)), now.owed(s, now.origin(i)))
+    return Implies(And(labelled, now.published(now.origin(i))), owed)
 
 
 # --- shards that join -----------------------------------------------------------------------------
@@ -489,6 +524,7 @@ def shards_join_before_they_count(now: State, p: Any, s: Any) -> Formula:
     """Rule 10: who counts a shard is there, and that one has joined, so it is there as well."""
     return And(
         Implies(now.counts_in(p, s), And(now.there(p), now.joined(s))),
+        Implies(now.counts_out(p, s), And(now.counts_in(p, s), now.left(s), p != s)),
         Implies(now.joined(s), And(now.there(s), Not(now.given_up(s)))),
         Implies(now.heard(p, s), counted(now, p, s)),
         Implies(Or(now.spoke(p), now.welcome(p)), now.counts_in(p, p)),
@@ -498,13 +534,13 @@ def shards_join_before_they_count(now: State, p: Any, s: Any) -> Formula:
 @invariant
 def owners_count_everywhere(now: State, p: Any, h: Any) -> Formula:
     """Rule 10: a shard that owns slots counts at each one that there is; and it counts each that has announced something, or may."""
-    may = Or(now.spoke(p), now.welcome(p))
+    may = Or(now.spoke(p), And(now.welcome(p), Not(now.left(p))))
     return Implies(
         now.owns(h),
         And(
             now.joined(h),
-            Implies(is_one(now, p), now.counts_in(p, h)),
-            Implies(may, now.counts_in(h, p)),
+            Implies(is_member(now, p), now.counts_in(p, h)),
+            Implies(may, Or(now.counts_in(h, p), now.counts_out(p, h))),
         ),
     )
 
@@ -533,11 +569,16 @@ def grants_wait_for_whom_their_shard_counts(now: State, p: Any, s: Any, f: Any, 
         now.made(r), now.sender(r) == h, now.says_counted(r, s), Not(now.says_applied(r, joined))
     )
     seen_before = And(now.seen_counted(p, h, s), Not(now.seen(p, h, joined)))
-    welcome = And(now.welcome(s), Not(now.seen_counted(s, h, s)))
+    welcome = And(
+        now.welcome(s),
+        Not(now.left(s)),
+        Not(now.seen_counted(s, h, s)),
+        Not(now.counts_out(s, h)),
+    )
     known = Or(before, seen_before, welcome, now.counted_first(h, s))
     return And(
         Implies(now.counted_first(h, s), now.counts_in(h, s)),
-        Implies(And(now.granted(f), known), now.kept(s, f)),
+        Implies(And(now.granted(f), known), Or(now.kept(s, f), now.counts_out(h, s))),
     )
 
 
@@ -550,6 +591,7 @@ def what_newcomers_say_another_one_has_said(now: State, p: Any, b: Any) -> Formu
         Implies(And(now.announced(p, b), Not(now.spoke(p))), now.recorded(p, b)),
         Implies(said, Or(now.base(b), now.known(b))),
         Implies(now.known(b), And(now.spoke(q), Or(now.recorded(q, b), now.told_before(q, b)))),
+        Implies(And(now.known(b), now.left(q)), now.bequest(q, b)),
     )
 
 
@@ -563,11 +605,101 @@ def where_a_generation_begins_is_announced(now: State, p: Any, b: Any) -> Formul
 @invariant
 def what_was_inside_stays(now: State, p: Any, t: Any, u: Any, i: Any) -> Formula:
     """Rule 10: what was inside M when a further shard counted is a prefix of each log, and has no part for that one."""
-    seen = Implies(touches(now, t, i), now.seen(p, now.owner(i), t))
+    there = Or(now.counts_out(p, now.owner(i)), now.seen(p, now.owner(i), t))
     return Implies(
-        And(now.inside(p, t), is_one(now, p)),
-        And(now.seen(p, p, t), seen, Implies(now.ahead(u, t), now.inside(p, u))),
+        And(now.inside(p, t), is_member(now, p)),
+        And(
+            now.seen(p, p, t),
+            Implies(touches(now, t, i), there),
+            Implies(now.ahead(u, t), now.inside(p, u)),
+        ),
     )
+
+
+# --- shards that leave ----------------------------------------------------------------------------
+
+
+@invariant
+def who_owns_nothing_has_applied_its_parts(now: State, h: Any, t: Any, i: Any) -> Formula:
+    """Rule 10: a shard that owns nothing any more has applied all that has a part for it, and nothing is open there; what it had logged is durable."""
+    parts = And(now.accepted(t), touches(now, t, i), now.owner(i) == h)
+    return Implies(
+        now.emptied(h),
+        And(
+            now.owns(h),
+            Implies(parts, now.applied(h, t)),
+            Implies(And(now.accepted(t), now.home(t) == h), durable(now, t)),
+            Implies(now.owner(i) == h, Not(now.open(i))),
+        ),
+    )
+
+
+@invariant
+def who_leaves_owns_nothing(now: State, h: Any, b: Any, t: Any, i: Any) -> Formula:
+    """Rule 10: a shard that has left owns nothing; what it had announced is durable, and its last entry names all that had a part for it."""
+    parts = And(now.applied(h, t), touches(now, t, i), now.owner(i) == h)
+    return And(
+        Implies(
+            now.left(h),
+            And(
+                now.joined(h),
+                Not(has_slots(now, h)),
+                Implies(now.announced(h, b), now.recorded(h, b)),
+                Implies(parts, now.parting(h, t)),
+            ),
+        ),
+        Implies(now.parting(h, t), And(now.left(h), Or(now.applied(h, t), now.owed(h, t)))),
+    )
+
+
+@invariant
+def what_reaches_an_announced_place_is_applied(now: State, p: Any, b: Any, i: Any) -> Formula:
+    """Rules 7 and 10: whoever has announced a place has applied all that reaches it, or waits for it by the last word of one that has left and had announced
+    the place; and that word names all that reaches what it had announced."""
+    there = And(now.reaches(now.at(i), b), now.published(now.origin(i)), Not(now.late(i)))
+    t, u = now.creator(i), now.origin(i)
+    known = And(Or(now.applied(p, t), now.owed(p, t)), Or(now.applied(p, u), now.owed(p, u)))
+    named = And(now.parting(p, t), now.parting(p, u))
+    return Implies(
+        there, And(Implies(has_said(now, p, b), known), Implies(now.bequest(p, b), named))
+    )
+
+
+@invariant
+def nothing_is_bequeathed_but_what_was_announced(now: State, h: Any, b: Any, a: Any) -> Formula:
+    """Rule 10: with whoever leads there."""
+    said = Or(now.base(b), now.recorded(h, b), now.told_before(h, b))
+    return Implies(
+        now.bequest(h, b),
+        And(said, now.left(h), Implies(now.reaches(a, b), now.bequest(h, a))),
+    )
+
+
+@invariant
+def what_leavers_kept_is_done(now: State, p: Any, h: Any, i: Any) -> Formula:
+    """Rule 10: what a shard that has left had in its cells was consumed there, as its last entry says."""
+    consumed_there = consumed(now, i, partial(now.parting, h))
+    own = And(now.owner(i) == h, Not(now.late(i)), now.parting(h, now.creator(i)))
+    known = Or(Not(now.past(h)), And(now.counts_out(p, h), Not(now.past(p))))
+    return Implies(And(own, counts(now, now.creator(i)), known), consumed_there)
+
+
+@invariant
+def who_has_left_is_waited_for(now: State, p: Any, h: Any, t: Any) -> Formula:
+    """Rule 10: who counts a shard no more has applied its log, and has heard nothing of it since; its own M must come as far as the shard's last
+    entry says, which names what is durable."""
+    is_durable = And(now.accepted(t), durable(now, t))
+    told = And(now.needed(p, t), is_durable)
+    last = And(Implies(now.owed(p, t), told), Implies(now.parting(p, t), is_durable))
+    counted_out = Implies(
+        now.counts_out(p, h),
+        And(
+            Not(now.heard(p, h)),
+            Implies(now.parting(h, t), And(now.needed(p, t), now.owed(p, t))),
+            Implies(And(now.accepted(t), now.home(t) == h), now.applied(p, t)),
+        ),
+    )
+    return And(last, counted_out)
 
 
 # --- announcements --------------------------------------------------------------------------------
@@ -597,14 +729,16 @@ def what_reaches_an_announced_place_is_done(now: State, p: Any, b: Any, i: Any) 
 @invariant
 def no_front_can_label_what_reaches_it(now: State, p: Any, b: Any, f: Any, a: Any) -> Formula:
     """Rules 7 and 8: where a front feeds what reaches an announced place, it has promised, left, or is granted more; or it has no grant, and this
-    process no pin below."""
+    process no pin below, unless another one was the first to announce that."""
+    other = And(now.known(b), now.first(b) != p)
+    pinned = Implies(now.pinned(p, f), Or(now.pin(p, f, a), other))
     return Implies(
         And(has_said(now, p, b), leads(now, f, a, b)),
         Or(
             now.promised(f, a),
             now.published(now.leaves(f)),
             And(now.granted(f), now.grant(f, a)),
-            And(Not(now.granted(f)), Implies(now.pinned(p, f), now.pin(p, f, a))),
+            And(Not(now.granted(f)), pinned),
         ),
     )
 

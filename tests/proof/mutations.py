@@ -42,6 +42,8 @@ ALONE = "publish accept commit report keep_pin grant_front"
 """A front joins at the only shard that counts there."""
 COUNTED = "bootstrap join count_in/p=1,s=2 count_in/p=2,s=2"
 """The second shard begins, and counts at both."""
+GONE = "empty/h=2 leave/h=2 count_out/p=1,h=2"
+"""The second shard leaves, and the first one counts it no more."""
 BEGUN = f"begin_generation {JOINED}"
 """The last process has begun the generation, and then a front joins."""
 
@@ -612,3 +614,61 @@ def pins_taken_over_that_may_be_lost(
     s, q = given["s"], given["q"]
     then = {**effect.then, "kept": lambda p, f: Or(now.kept(p, f), And(p == s, now.pinned(q, f)))}
     return without(replace(effect, then=then), "its pins are durable")
+
+
+# --- (d) shards that leave ------------------------------------------------------------------------
+
+
+@mutation("d", 10, "empty", f"{JOINED} {BOTH} {GONE} report announce", report=4)
+def leaves_with_what_is_open(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A shard leaves before it has handed over what is open."""
+    return without(effect, "nothing is open there")
+
+
+@mutation("d", 10, "empty", f"{JOINED} {TICK} {GONE} report announce", report=4)
+def leaves_before_its_parts_have_come(
+    now: State, effect: Effect, given: Mapping[str, Any]
+) -> Effect:
+    """A shard leaves before it has applied all that was split by the tables before."""
+    return without(effect, "it has applied all that has parts for it")
+
+
+@mutation(
+    "d",
+    10,
+    "count_out",
+    """
+publish/t=1 accept/t=1 commit/t=1 receive/s=2,t=1 receive/s=3,t=1
+report/s=2,r=1 keep_pin/s=2 send_whole/w=1,r=1 report/s=3,r=2 keep_pin/s=3 send_whole/w=2,r=2
+report/s=1,r=3 keep_pin/s=1 hear_whole/p=1,w=1 hear_whole/p=1,w=2 grant_front
+publish/t=2 accept/t=2 commit/t=2 receive/s=2,t=2 receive/s=3,t=2 report/s=3,r=4 send_whole/w=3,r=4 hear_whole/p=1,w=3
+publish/t=3 accept/t=3 commit/s=3,t=3 receive/s=2,t=3
+empty/h=2 leave/h=2 count_out/p=1,h=2 report/s=1,r=5 announce/p=1
+""",
+    shard=3,
+    report=5,
+    whole=3,
+)
+def last_entries_not_waited_for(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """Whoever counts a shard no more announces at once, and not when its own M has come as far as what that one had applied."""
+    return leaves_as_it_is(leaves_as_it_is(effect, "needed"), "owed")
+
+
+@mutation("d", 8, "grant_front", f"{HEARD} record {GONE} {ALONE} publish", report=4)
+def what_leavers_announced_not_granted_behind(
+    now: State, effect: Effect, given: Mapping[str, Any]
+) -> Effect:
+    """A front is granted behind the pins of those that are there, whatever one that has left had announced."""
+    return without(effect, "and behind what those that have left had announced")
+
+
+@mutation(
+    "d",
+    10,
+    "announce",
+    f"report/s=1 send_whole report/s=2 hear_whole/p=2 {GONE} {ALONE} publish announce/p=2",
+    report=4,
+)
+def announces_after_its_last_entry(now: State, effect: Effect, given: Mapping[str, Any]) -> Effect:
+    """A shard that has left goes on to announce, by what it had heard before."""
+    return without(effect, "it has not left")

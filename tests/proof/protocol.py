@@ -30,7 +30,11 @@ time (`nearer`).
 be given slots and nodes. Those that the tracker began with are there, and count everywhere, from the beginning. A shard that has joined and not *spoken*, which is to
 announce something by itself, has announced what it began with, and somebody who has spoken had announced that before.
 
-Left out: pipelines that change or end; that shards leave and are lost; vacant places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
+*Shards leave* (rule 10): one that owns nothing any more logs its last entry, which names what it has applied and announced; whoever applies that counts it no more,
+and has its own M come as far first. What it had announced may be announced there by that, beyond what a front was pinned at before: such a front is granted behind it.
+
+Left out: pipelines that change or end; that shards are lost; that one which has left, and still counts somewhere, takes a node's ticks out of their order where they
+stand in two logs; vacant places; what one shard by itself tells ahead of the record; that a pipeline begins when its fronts have joined; limits.
 Where the model lets more happen than the code does, this is said.
 """
 
@@ -62,6 +66,9 @@ VOCABULARY = Vocabulary(
         # Shards: which there are, which have joined, own slots, or were given up; whom each counts, and since when.
         "there": "shard", "joined": "shard", "owns": "shard", "given_up": "shard", "counts_in": "shard shard",
         "counted_first": "shard shard", "spoke": "shard", "welcome": "shard", "inside": "shard tick",
+        # Shards that leave: which own nothing any more, which have logged their last, what that names (entries, places), who has applied that, and
+        # which entries all such words that a process has applied name.
+        "emptied": "shard", "left": "shard", "parting": "shard tick", "bequest": "shard place", "counts_out": "shard shard", "owed": "shard tick",
         # Generations: who has begun this one, who is in a later one, and what was told of the whole pipeline before.
         "began": "shard", "past": "shard", "told_before": "shard place", "known": "place",
         # Nodes: what is published, in which order, and how far fronts have promised.
@@ -122,8 +129,8 @@ def durable(now: State, t: Any) -> Formula:
 
 
 def counted(now: State, p: Any, s: Any) -> Formula:
-    """A shard counts for another one: it is that one itself, or has joined, as that one has heard."""
-    return Or(s == p, now.counts_in(p, s))
+    """A shard counts for another one: it is that one itself, or has joined and not left, as that one has heard."""
+    return Or(s == p, And(now.counts_in(p, s), Not(now.counts_out(p, s))))
 
 
 def all_counted(now: State, p: Any, is_so: Relation) -> Formula:
@@ -331,6 +338,7 @@ def tell_before(now: State, p: Any, some: Relation) -> Effect:
         when={
             "it is in one before": And(Not(now.began(p)), Not(now.past(p))),
             "it has joined": now.counts_in(p, p),
+            "it has not left": Not(now.left(p)),
             "all counted it in that one": now.every(
                 lambda h: Implies(
                     now.owns(h),
@@ -450,8 +458,8 @@ def accept(now: State, t: Any) -> Effect:
             "it was handed over": now.published(t),
             "it is not there": Not(now.accepted(t)),
             "its home and owners have slots by a table": And(
-                now.owns(now.home(t)),
-                now.every(lambda i: Implies(touches(now, t, i), now.owns(now.owner(i)))),
+                has_slots(now, now.home(t)),
+                now.every(lambda i: Implies(touches(now, t, i), has_slots(now, now.owner(i)))),
             ),
             "its key is the node's newest": Not(now.abandoned(t)),
             "its node's earlier ones are": now.every(
@@ -459,7 +467,7 @@ def accept(now: State, t: Any) -> Effect:
             ),
             "and everywhere, if they are in another log": now.every(
                 lambda u, s: Implies(
-                    And(_is_earlier(now, u, t), now.home(u) != now.home(t), is_one(now, s)),
+                    And(_is_earlier(now, u, t), now.home(u) != now.home(t), is_member(now, s)),
                     Or(now.applied(s, u), now.abandoned(u)),
                 )
             ),
@@ -563,12 +571,17 @@ def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
     return Effect(
         when={
             "it is in the generation": takes_part(now, p),
-            "it is a home": And(now.owns(p), now.granter(f) == p),
+            "it is a home": And(has_slots(now, p), now.granter(f) == p),
             "it is not granted": Not(now.granted(f)),
             "every shard has pinned it": all_counted(now, p, lambda s: seen_to_have(now, p, s, f)),
             "its own pin is durable": now.kept(p, f),
             "from the largest pin on": now.every(
                 lambda s, a: Implies(And(counted(now, p, s), now.pin(s, f, a)), given(a))
+            ),
+            "and behind what those that have left had announced": now.every(
+                lambda s, a: Implies(
+                    And(now.counts_out(p, s), now.feeds(f, a), now.bequest(s, a)), given(a)
+                )
             ),
         },
         then={
@@ -729,7 +742,7 @@ def hear(now: State, p: Any, r: Any, r0: Any) -> Effect:
     (`Reporter.take_report`, `Pipeline.begin_generation`). Others it passes over, and those of a generation that is not its own."""
     return Effect(
         when={
-            "it was sent": And(now.sent(r), now.counts_in(p, now.sender(r)), now.sender(r) != p),
+            "it was sent": And(now.sent(r), counted(now, p, now.sender(r)), now.sender(r) != p),
             "it is in the generation": takes_part(now, p),
             "it is the next": Or(
                 And(now.goes_by(p, r0), now.follows(r0, r)),
@@ -749,7 +762,7 @@ def hear_whole(now: State, p: Any, w: Any, r: Any, r0: Any) -> Effect:
             "it was sent": And(
                 now.posted(w),
                 now.tells(w) == r,
-                now.counts_in(p, now.sender(r)),
+                counted(now, p, now.sender(r)),
                 now.sender(r) != p,
             ),
             "it is in the generation": takes_part(now, p),
@@ -777,6 +790,7 @@ def announce(now: State, p: Any, news: Relation) -> Effect:
         when={
             "it is in the generation": takes_part(now, p),
             "it has joined": now.counts_in(p, p),
+            "it has not left": Not(now.left(p)),
             "every shard was heard": all_counted(now, p, lambda s: now.heard(p, s)),
             "and counts it": _is_welcome(now, p),
             "M is as far as others have let go": now.every(
@@ -907,7 +921,8 @@ def crash(now: State, p: Any) -> Effect:
             "welcome": lambda p2: And(p2 != p, now.welcome(p2)),
             "touched": lambda p2, s, t: And(p2 != p, now.touched(p2, s, t)),
             "needed": lambda p2, t: Or(
-                And(p2 == p, now.snapped(p, t)), And(p2 != p, now.needed(p2, t))
+                And(p2 == p, Or(now.snapped(p, t), now.owed(p, t))),
+                And(p2 != p, now.needed(p2, t)),
             ),
             "pinned": lambda s, f: And(now.pinned(s, f), Or(s != p, now.kept(p, f))),
             "announced": lambda p2, b: Or(
@@ -932,7 +947,7 @@ def bootstrap(now: State, s: Any, q: Any, let_go: Relation) -> Effect:
     return Effect(
         when={
             "it is new": Not(now.there(s)),
-            "the other one has joined": now.counts_in(q, q),
+            "the other one has joined, and not left": And(now.counts_in(q, q), Not(now.left(q))),
             "its pins are durable": now.every(lambda f: Implies(now.pinned(q, f), now.kept(q, f))),
             "what is let go of is inside M": now.every(
                 lambda t: Implies(let_go(t), Or(now.needed(q, t), in_cut(now, q, t)))
@@ -944,6 +959,8 @@ def bootstrap(now: State, s: Any, q: Any, let_go: Relation) -> Effect:
         then={
             "there": adds(now.there, s),
             "counts_in": same(now.counts_in),
+            "counts_out": same(now.counts_out),
+            "owed": same(now.owed),
             "began": same(now.began),
             "past": same(now.past),
             "told_before": same(now.told_before),
@@ -1004,6 +1021,16 @@ def is_one(now: State, s: Any) -> Formula:
     return And(now.there(s), Not(now.given_up(s)))
 
 
+def is_member(now: State, s: Any) -> Formula:
+    """One that has not left."""
+    return And(is_one(now, s), Not(now.left(s)))
+
+
+def has_slots(now: State, s: Any) -> Formula:
+    """A shard owns slots by a table that some home may still go by."""
+    return And(now.owns(s), Not(now.emptied(s)))
+
+
 @step()
 def give_slots(now: State, h: Any) -> Effect:
     """Rule 10: a table gives slots and nodes to a shard that had none (`RoutingChanged`, `Rescaling._next_table`). Each shard has logged the highest slot that it
@@ -1011,10 +1038,10 @@ def give_slots(now: State, h: Any) -> Effect:
     asked: what any home logs from here on may have parts for the shard."""
     return Effect(
         when={
-            "it has none": And(now.joined(h), Not(now.owns(h))),
+            "it has none": And(now.joined(h), Not(now.owns(h)), Not(now.left(h))),
             "none is about to join": now.every(lambda s: Implies(is_one(now, s), now.joined(s))),
             "all count all": now.every(
-                lambda p, s: Implies(And(is_one(now, p), now.joined(s)), now.counts_in(p, s))
+                lambda p, s: Implies(And(is_member(now, p), now.joined(s)), now.counts_in(p, s))
             ),
         },
         then={
@@ -1024,3 +1051,107 @@ def give_slots(now: State, h: Any) -> Effect:
             ),
         },
     )
+
+
+# --- shards that leave ----------------------------------------------------------------------------
+
+
+@step()
+def empty(now: State, h: Any) -> Effect:
+    """Rule 10: a shard owns nothing any more (`HandoverFinished`): every home goes by a table in which it has no slots, it has applied all that was
+    split by the tables before (`RoutingActivated`), and what was open is handed over. The slots that it had drained are
+    somebody else's in the same way."""
+    return Effect(
+        when={
+            "it had some": has_slots(now, h),
+            "its nodes have moved": now.every(
+                lambda t: Implies(And(now.accepted(t), now.home(t) == h), durable(now, t))
+            ),
+            "it has applied all that has parts for it": now.every(
+                lambda t, i: Implies(
+                    And(now.accepted(t), touches(now, t, i), now.owner(i) == h), now.applied(h, t)
+                )
+            ),
+            "nothing is open there": now.every(lambda i: Not(And(now.owner(i) == h, now.open(i)))),
+        },
+        then={"emptied": adds(now.emptied, h)},
+    )
+
+
+@step()
+def leave(now: State, h: Any) -> Effect:
+    """Rule 10: a shard logs its last entry (`ShardLeft`), with what it has applied and announced. Whatever it had appended is durable with it. It may have
+    announced nothing for some time by then (`ShardLeaving`). Among what it has applied are the last entries of those that have left before, so what these
+    name is named as well."""
+    return Effect(
+        when={
+            "it owns nothing": Or(now.emptied(h), Not(now.owns(h))),
+            "it counts": And(now.counts_in(h, h), Not(now.left(h))),
+            "what it announced is durable": now.every(
+                lambda b: Implies(now.announced(h, b), now.recorded(h, b))
+            ),
+        },
+        then={
+            "left": adds(now.left, h),
+            "parting": lambda s, t: Or(
+                now.parting(s, t), And(s == h, Or(now.applied(h, t), now.owed(h, t)))
+            ),
+            "bequest": lambda s, b: Or(now.bequest(s, b), And(s == h, has_said(now, h, b))),
+        },
+    )
+
+
+@step(some="place")
+def count_out(now: State, p: Any, h: Any, some: Relation) -> Effect:
+    """Rule 10: a process applies a shard's last entry, counts it no more, and announces nothing before its own M has come as far as what the shard had
+    applied (`Rescaling._part_from`). It has announced from here on what the shard had, or some of that (`HandOver.take_summaries`, which leaves
+    out what is complete)."""
+    return Effect(
+        when={
+            "it is logged": And(now.left(h), now.there(p), p != h),
+            "it has counted": And(now.counts_in(p, h), Not(now.counts_out(p, h))),
+            "what is ahead of it is applied": now.every(
+                lambda t: Implies(And(now.accepted(t), now.home(t) == h), now.applied(p, t))
+            ),
+            "it is in no generation before the shard's": And(
+                Implies(now.began(h), Or(now.began(p), now.past(p))),
+                Implies(now.past(h), now.past(p)),
+            ),
+            "the shard had announced it": now.every(lambda b: Implies(some(b), now.bequest(h, b))),
+            "with what leads there": now.every(
+                lambda a, b: Implies(And(some(b), now.reaches(a, b)), some(a))
+            ),
+        },
+        then={
+            "counts_out": adds(now.counts_out, p, h),
+            "needed": lambda p2, t: Or(now.needed(p2, t), And(p2 == p, now.parting(h, t))),
+            "owed": lambda p2, t: Or(now.owed(p2, t), And(p2 == p, now.parting(h, t))),
+            "announced": lambda p2, b: Or(
+                now.announced(p2, b), And(p2 == p, takes_part(now, p), some(b))
+            ),
+            "recorded": lambda p2, b: Or(
+                now.recorded(p2, b), And(p2 == p, takes_part(now, p), some(b))
+            ),
+            "told_before": lambda p2, b: Or(
+                now.told_before(p2, b), And(p2 == p, Not(now.began(p)), Not(now.past(p)), some(b))
+            ),
+            **_forgets(now, p, h),
+        },
+    )
+
+
+def _forgets(now: State, p: Any, h: Any) -> dict[str, Relation]:
+    """What a process had heard of a shard is gone (`Combiner.remove_shard`, `Vectors.remove_shard`)."""
+
+    def stays(p2: Any, s: Any, said: Formula) -> Formula:
+        return And(Not(And(p2 == p, s == h)), said)
+
+    return {
+        "heard": lambda p2, s: stays(p2, s, now.heard(p2, s)),
+        "goes_by": lambda p2, r: stays(p2, now.sender(r), now.goes_by(p2, r)),
+        "seen": lambda p2, s, t: stays(p2, s, now.seen(p2, s, t)),
+        "seen_open": lambda p2, i: stays(p2, now.owner(i), now.seen_open(p2, i)),
+        "seen_passed": lambda p2, s, f, a: stays(p2, s, now.seen_passed(p2, s, f, a)),
+        "seen_counted": lambda p2, s, q: stays(p2, s, now.seen_counted(p2, s, q)),
+        "touched": lambda p2, s, t: stays(p2, s, now.touched(p2, s, t)),
+    }

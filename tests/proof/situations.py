@@ -11,7 +11,17 @@ from typing import Any
 import z3
 
 from tests.proof.invariants import PROMISES
-from tests.proof.mutations import BOTH, CAUGHT_UP, COUNTED, HEARD, JOINED, MUTATIONS, TICK, Mutation
+from tests.proof.mutations import (
+    BOTH,
+    CAUGHT_UP,
+    COUNTED,
+    GONE,
+    HEARD,
+    JOINED,
+    MUTATIONS,
+    TICK,
+    Mutation,
+)
 from tests.proof.protocol import STEPS
 from tests.proof.runs import Run
 from tests.proof.story import Story, Told
@@ -26,6 +36,8 @@ back, announces again, and hears of the next restart."""
 
 NEWCOMER = f"{COUNTED} give_slots {JOINED} {BOTH} {BOTH} {HEARD} record tell"
 """A shard begins and joins, and announces what was in its own cells."""
+LEAVER = f"{JOINED} {BOTH} {BOTH} {CAUGHT_UP} record tell/p=2 {GONE} {BOTH} report announce/p=1 record tell/p=1"
+"""A shard that has kept an item announces, and leaves; and the other one goes on by itself."""
 LATE = f"{JOINED} publish {BOTH} {CAUGHT_UP} record {TICK} sweep"
 
 
@@ -80,6 +92,18 @@ def _was_there(run: Run, i: Any) -> list[Any]:
     ]
 
 
+def leaver() -> Run:
+    """A shard that owns an item, which another node consumes, announces the place behind it and leaves; another one announces more."""
+    sizes = {"report": 5, "whole": 2, "item": 3, "tick": 5, "place": 3}
+    run = Run(sizes).begin(rescaled=True).follow(LEAVER)
+    now, (i, j, *_) = run.now, run.universe.things["item"]
+    p, s = run.universe.things["shard"]
+    more = z3.And(now.told(p, now.at(j)), z3.Not(now.told(s, now.at(j))), z3.Not(now.late(j)))
+    run.formulas += [now.told(s, now.at(i)), now.owner(i) == s, *_was_there(run, i), more]
+    run.formulas += [z3.Not(now.late(i)), now.published(now.creator(j))]
+    return run
+
+
 def something_late() -> Run:
     """What an evicted front has published, and nobody accepts, is consumed behind min time."""
     run = Run({"report": 4}).begin().follow(LATE)
@@ -128,6 +152,7 @@ SITUATIONS = [
     ),
     Sought("a whole run", "Something is announced, and told.", whole_run),
     Sought("a newcomer", "A shard joins, and announces behind what it has kept.", newcomer),
+    Sought("a leaver", "A shard announces, and leaves; another one goes on from there.", leaver),
     Sought("something late", "A sweep takes what is late out of its cell.", something_late),
     Sought(
         "a promise alone",

@@ -151,7 +151,8 @@ class World:
     def _unfed(self, waiting: set[int]) -> set[int]:
         """Of segments that wait for a first front, those that nothing leads to but what waits itself."""
         edges, size = numbered_edges(self.spec), len(self.spec.segments)
-        lows = [FOREVER if segment in waiting else LOWEST_SLOT for segment in range(size)]
+        nothing = {*waiting, *map(self.spec.segments.index, self.spec.removed)}
+        lows = [FOREVER if segment in nothing else LOWEST_SLOT for segment in range(size)]
         return {s for s in waiting if spread(lows, edges)[s] == FOREVER}
 
     def changed_everywhere(self) -> None:

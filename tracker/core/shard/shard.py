@@ -159,10 +159,11 @@ class ShardPipeline:
 
     def _look_what_is_fed(self) -> None:
         """A segment waits for its first front no more once one feeds it that does not wait, be it by way of others. (That it leads to
-        itself feeds it with nothing.)"""
+        itself feeds it with nothing, and neither does one that was removed as it waited: one that did not has fed it before.)"""
         if waiting := self.vacancies.unfed():
-            graph = SegmentGraph(self.spec)
-            others = {*range(graph.size)} - waiting
+            graph, removed = SegmentGraph(self.spec), self.spec.removed
+            there = {n for n, name in enumerate(self.spec.segments) if name not in removed}
+            others = there - waiting
             for segment in waiting & graph.all_reached_from(others):
                 self.vacancies.fed(segment)
 
@@ -361,7 +362,9 @@ class ShardPipeline:
             names = {name for _, name in self.joined}
             self.begun = names.issuperset(self.spec.fronts)
         else:
-            self.begun = len(self.joined) >= self.spec.front_count
+            # A front by which a hold was to begin is remembered where fronts are waited for by name; it is none of a number of them.
+            joined = sum(not name.startswith(HOLD_FRONT) for _, name in self.joined)
+            self.begun = joined >= self.spec.front_count
         if self.begun:
             self.joined.clear()
 
