@@ -22,10 +22,10 @@ from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
-from tracker.client import Admin, FencedError, NodeClient, RefusedError, Subscriber
+from tracker.client import Admin, FencedError, NodeClient, NodeList, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.cut.history import FINE_STEP_NS
-from tracker.core.model import PipelineSpec, RefusalCode
+from tracker.core.model import PipelineSpec, RefusalCode, TickContent
 from tracker.wire.pipelines import spec_from_pb
 
 
@@ -218,6 +218,43 @@ def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
     with pytest.raises(RefusedError) as unknown:
         running.admin().retire("two", "nobody")
     assert unknown.value.refusal.code is RefusalCode.UNKNOWN_NODE
+
+
+def test_whom_a_call_was_shown_is_retired_and_nobody_who_has_joined_since(
+    running: EmbeddedTracker, lost: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Admin.retire` looks first whom there is, and then asks, however often: the node comes back before it is heard."""
+    back = running.node("two", "lost", "local-tracker")
+    with running.admin() as admin:
+        found, looks = admin.nodes("two"), admin.nodes
+
+        def comes_back(pipeline: str) -> NodeList:
+            seen = looks(pipeline)
+            back.join(HANG_S)
+            return seen
+
+        monkeypatch.setattr(admin, "nodes", comes_back)
+        with pytest.raises(RefusedError, match="lost#2 has taken its place") as again:
+            admin.retire("two", "lost")
+        assert again.value.refusal.code is RefusalCode.CONFLICT
+        monkeypatch.undo()
+        shown = found.newest_key("lost")
+        with pytest.raises(RefusedError, match="lost#1 was to be retired"):
+            admin.retire("two", "lost", shown=shown, generation=found.generation)
+        done(back.commit(TickContent()))
+        with pytest.raises(RefusedError, match="as of generation 7"):
+            admin.retire("two", "lost", generation=7)
+        admin.retire("two", "lost")
+
+
+def test_who_comes_back_while_the_operator_is_asked_is_not_retired(
+    running: EmbeddedTracker, lost: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = running.node("two", "lost", "local-tracker")
+    monkeypatch.setattr("tracker.cli.retire.ask", lambda _: back.join(HANG_S))
+    refused = run(running, "nodes", "retire", "lost", "-p", "two")
+    assert refused.exit_code == EXIT_REFUSED and "has taken its place" in refused.stderr
+    assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == ""
 
 
 def test_a_pipeline_is_restarted_where_min_time_is(

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.home.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
-from tracker.core.log import Answer, Joined, JoinNode, RetireNode, StageContributions
+from tracker.core.log import (
+    Answer,
+    Joined,
+    JoinNode,
+    RestartPipeline,
+    RetireNode,
+    StageContributions,
+)
 from tracker.core.model import Batch, Cells, Edge, PipelineSpec, RefusalCode, WrittenOffCell
 from tracker.core.shard.written_off import MAX_LISTED_CELLS, WrittenOffLedger
 
@@ -25,9 +33,15 @@ class World:
     worker: HandNode
     other: HandNode
 
-    def retire(self, node_id: str = "worker", cells: Cells | None = None) -> object:
+    def retire(
+        self,
+        node_id: str = "worker",
+        cells: Cells | None = None,
+        incarnation: int | None = None,
+        generation: int | None = None,
+    ) -> object:
         given = Cells.empty() if cells is None else cells
-        return self.cluster.ask_home(node_id, RetireNode, given, AT_MS)
+        return self.cluster.ask_home(node_id, RetireNode, given, AT_MS, incarnation, generation)
 
     def shown(self, *places: tuple[int, int]) -> Cells:
         """The cells at (segment, slot) as their owners would show them now."""
@@ -240,6 +254,77 @@ def test_who_was_retired_by_mistake_joins_again_and_finds_its_batches() -> None:
     assert again.joined.last_batches == (Batch("q", 7, b"f"),)
     again.commit(consumed=LOST)
     assert world.cluster.agreed(SPEC) == (6, 6)
+
+
+def test_a_retiring_that_is_repeated_does_not_retire_who_has_joined_since(shards: int) -> None:
+    """A shard is away, so the first attempt closes the key and is not answered. The node is started again, and its front is granted.
+    Then the second attempt comes: the front that runs must not have left for good by it."""
+    world = running(shards)
+    home, incarnation = world.front.home, world.front.key.incarnation
+    world.cluster.handle(
+        home, RetireNode("first", "p", "front", Cells.empty(), AT_MS, incarnation, 0)
+    )
+    world.cluster.settle()
+    back = world.cluster.front(SPEC, "front")
+    refusal = world.retire("front", incarnation=incarnation, generation=0)
+    refused(refusal, RefusalCode.CONFLICT, f"front#{incarnation} was to be retired")
+    refused(refusal, RefusalCode.CONFLICT, f"{back.key} has taken its place")
+    world.other.commit(consumed=[*LOST, (0, 6, 66)])
+    assert world.cluster.agreed(SPEC) == (back.grants[-1].slot,) * 2
+    back.commit(created=[(0, back.grants[-1].slot, 5)])
+    assert world.retire("front", incarnation=back.key.incarnation, generation=0) is None
+    refused(back.ended, RefusalCode.FENCED, "retired")
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_retiring_of_the_key_that_was_shown_may_be_repeated(
+    shards: int, comes_back: bool
+) -> None:
+    """It is answered as long as the key is the last one of its id; after that it is not, not even once the next one is gone too."""
+    world = running(shards)
+    incarnation = world.worker.key.incarnation
+    for _ in range(2):
+        assert world.retire(incarnation=incarnation, generation=0) is None
+    if comes_back:
+        again = world.cluster.node(SPEC, "worker")
+        assert world.retire(incarnation=again.key.incarnation) is None
+        refused(world.retire(incarnation=incarnation), RefusalCode.CONFLICT, f"{again.key}")
+
+
+def test_what_is_cleared_is_not_cleared_again_where_the_node_has_made_it_anew(shards: int) -> None:
+    """The worker comes back and makes its item again, under its value, which is waited for. Then a script repeats its call."""
+    world = running(shards)
+    incarnation, shown = world.worker.key.incarnation, world.shown((0, 4))
+    assert world.retire(cells=shown, incarnation=incarnation, generation=0) is None
+    worker = world.cluster.node(SPEC, "worker")
+    worker.commit(created=[(0, 4, 44)], consumed=[(0, 3, 33)])
+    world.other.commit(consumed=[(0, 6, 66)])
+    assert world.cluster.agreed(SPEC) == (4, 4)
+    refused(world.retire(cells=shown, incarnation=incarnation), RefusalCode.CONFLICT)
+    assert world.cluster.agreed(SPEC) == (4, 4)
+
+
+@pytest.mark.parametrize("node_id", ["worker", "gone before"])
+def test_a_write_off_of_before_a_restart_clears_nothing_of_the_generation_after(
+    shards: int, node_id: str
+) -> None:
+    """The cells are those that an operator was shown in generation 0. In generation 1 the input is read again, and the same items stand
+    in the same cells."""
+    world = running(shards)
+    cluster, shown = world.cluster, world.shown((0, 3), (0, 4))
+    cluster.ask(cluster.routing.registrar("p"), partial(RestartPipeline, at_ms=AT_MS), "p", 0, None)
+    front = cluster.front(SPEC, "front")
+    front.commit(created=[*LOST, (0, 6, 66)])
+    front.commit(heartbeats={"a": 20})
+    cluster.node(SPEC, node_id)
+    refused(
+        world.retire(node_id, shown, generation=0),
+        RefusalCode.CONFLICT,
+        "as of generation 0, and it is in generation 1",
+    )
+    assert cluster.agreed(SPEC) == (3, 3)
+    assert world.retire(node_id, shown, generation=1) is None
+    assert cluster.agreed(SPEC) == (6, 6)
 
 
 def test_a_node_that_has_only_just_asked_to_join_can_be_retired() -> None:

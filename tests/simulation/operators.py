@@ -266,9 +266,11 @@ class Operator:
         self._retire(name, node.name, Cells.empty(), sim.ledger.open_key(name, node.name))
 
     def _retire(self, pipeline: str, node_id: str, cells: Cells, key: NodeKey | None) -> None:
-        """key: the one that is closed then."""
+        """key: the one that is closed then. It is said in which generation that was, and which key, if one is."""
         request = self.new_request()
-        event = RetireNode(request, pipeline, node_id, cells, 0)
+        incarnation = None if key is None else key.incarnation
+        generation = self.sim.worlds[pipeline].generation
+        event = RetireNode(request, pipeline, node_id, cells, 0, incarnation, generation)
         home = partial(self._home, pipeline, node_id)
         since = self.sim.checkers[pipeline].since
         self.ask(request, Asked(event, home, partial(self._hear_of_retired, event, key, since)))
@@ -285,6 +287,9 @@ class Operator:
             if result.code in REFUSED_FOR_NOW:
                 return True
             known = [RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE]
+            known.append(
+                RefusalCode.CONFLICT
+            )  # it has joined again since, or another generation has begun
             if not event.node_id:  # where it is not known yet that the segment was removed
                 known.append(RefusalCode.INVALID)
             if self.sim.checkers[event.pipeline].since > since:

@@ -25,7 +25,7 @@ from tracker.client import Admin, Explanation, LowmarkError, NodeClient, NodeInf
 from tracker.client.admin import as_shown
 from tracker.client.node import JOIN_TIMEOUT_S
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell
-from tracker.core.model import PipelineSpec, TickContent
+from tracker.core.model import NodeKey, PipelineSpec, TickContent
 from tracker.core.model.slots import FOREVER
 from tracker.view.explanations import node_text
 from tracker.view.model import cells_of
@@ -205,10 +205,17 @@ def _carry_out(context: typer.Context, admin: Admin, plan: _Plan) -> Retirement:
     done: list[Retired] = []
     for node in nodes:
         try:
-            released = {}
+            released: dict[str, tuple[str, int]] = {}
+            key = node.known.key
             if wanted.release_holds and node.known.hold_count:
-                released = _release(context, pipeline, node)
-            admin.retire(pipeline, node.node_id, as_shown(lost))
+                released, key = _release(context, pipeline, node)
+            admin.retire(
+                pipeline,
+                node.node_id,
+                as_shown(lost),
+                shown=key,
+                generation=plan.found.generation,
+            )
         except (LowmarkError, typer.Exit):
             if done:
                 say(
@@ -231,9 +238,11 @@ def _carry_out(context: typer.Context, admin: Admin, plan: _Plan) -> Retirement:
     )
 
 
-def _release(context: typer.Context, pipeline: str, node: NodeInfo) -> dict[str, tuple[str, int]]:
+def _release(
+    context: typer.Context, pipeline: str, node: NodeInfo
+) -> tuple[dict[str, tuple[str, int]], NodeKey]:
     """Lets go of all that a node holds, in its place: whoever ran under its id is closed by that. Returns
-    (segment, slot) by name."""
+    (segment, slot) by name, and the key by which it did so."""
     with NodeClient(
         Shared.of(context).target, pipeline, node.node_id, kind=node.known.kind
     ) as client:
@@ -247,7 +256,7 @@ def _release(context: typer.Context, pipeline: str, node: NodeInfo) -> dict[str,
                 client.flush(JOIN_TIMEOUT_S)
         except LowmarkError as error:
             fail(f"what {node.node_id} holds was not let go of: {error}")
-        return released
+        return released, client.joined.key
 
 
 def _explained(

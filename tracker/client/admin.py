@@ -35,7 +35,7 @@ from tracker.core.insight.describe import (
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell, PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
-from tracker.core.model import Cells, PipelineSpec
+from tracker.core.model import Cells, NodeKey, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.errors import LowmarkError, UnavailableError
 from tracker.wire.cells import cells_to_pb
@@ -167,7 +167,7 @@ class Admin(Closing):
                 if not cells:
                     break
                 if not dry_run:
-                    self.retire(spec.name, "", as_shown(cells))
+                    self.retire(spec.name, "", as_shown(cells), generation=found.state.generation)
                 yield from cells
 
     def _register(self, spec: PipelineSpec, **how: Any) -> Any:
@@ -395,15 +395,31 @@ class Admin(Closing):
         )
         return freshness_from_pb(answer)
 
-    def retire(self, pipeline: str, node_id: str, write_off: Cells | None = None) -> None:
+    def retire(
+        self,
+        pipeline: str,
+        node_id: str,
+        write_off: Cells | None = None,
+        *,
+        shown: NodeKey | None = None,
+        generation: int | None = None,
+    ) -> None:
         """Closes a node's key for good, with its fronts, and writes off the given cells (rule 9), each
-        with the checksum that `explain` has shown: one that has changed since stays. Returns when every
+        with the checksum that `explain` has shown: one that has changed since stays. shown, generation: the key that `nodes`
+        has shown, and the pipeline's generation then; if not given, those of the beginning of this call are asked for.
+        RefusedError, with nothing done, where the node has joined again since, or another generation has begun. Returns when every
         shard has done so; may be repeated. Raises RefusedError; UnavailableError where a shard is away,
         which will do so when it is back."""
+        if generation is None or (shown is None and node_id):
+            found = self.nodes(pipeline)
+            generation = found.generation if generation is None else generation
+            shown = found.newest_key(node_id) if shown is None else shown
         request = pipeline_pb.RetireNodeRequest(
             pipeline=pipeline,
             node_id=node_id,
             write_off=cells_to_pb(write_off or Cells.empty()),
+            incarnation=None if shown is None else shown.incarnation,
+            generation=generation,
         )
         self._call(lambda stub: stub.RetireNode, request)
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from tracker.core.insight.describe import FrontDescription, PipelineDescription
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import NodeExplanation, PipelineExplanation
-from tracker.core.model import PipelineSpec
+from tracker.core.model import NodeKey, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 
@@ -60,12 +60,18 @@ class NodeInfo:
 class NodeList:
     """The nodes of a pipeline: the gone ones first, and the longest silent of each state. omitted: how many there are
     that are not closed and not listed, since a shard lists MAX_EXPLAINED_NODES of its own, the longest silent;
-    silent_shards: those whose nodes are not listed, by number with what went wrong."""
+    silent_shards: those whose nodes are not listed, by number with what went wrong; generation: of the pipeline."""
 
     spec: PipelineSpec
     nodes: tuple[NodeInfo, ...]
     omitted: int
     silent_shards: dict[int, str]
+    generation: int = 0
+
+    def newest_key(self, node_id: str) -> NodeKey | None:
+        """The newest key of a node that is listed; None if it is not."""
+        keys = (node.known.key for node in self.nodes if node.node_id == node_id)
+        return max(keys, key=lambda key: key.incarnation, default=None)
 
     def gone(self, silent_for_ms: int, kind: str = "") -> tuple[NodeInfo, ...]:
         """Those that are gone or evicted, and have committed nothing for so many milliseconds; of a kind alone, if one is
@@ -96,7 +102,7 @@ def listed(
     nodes.sort(key=lambda node: (order.index(node.state), -node.known.silent_ms))
     shown = {node.node_id for node in nodes}
     omitted = sum(node.key.node_id not in shown for node in state.nodes)
-    return NodeList(spec, tuple(nodes), omitted, silent_shards)
+    return NodeList(spec, tuple(nodes), omitted, silent_shards, state.generation)
 
 
 def _promises(fronts: Iterable[FrontDescription]) -> dict[str, int]:

@@ -1656,10 +1656,18 @@ class RetireNodeRequest(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     WRITE_OFF_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
     """The node that is gone for good."""
+    incarnation: _builtins.int
+    """Which of the node's incarnations was shown: where its newest one is another by now, nothing happens, and that is a conflict.
+    Not given: whichever is there.
+    """
+    generation: _builtins.int
+    """In which generation of the pipeline that was shown, and what is to be written off: another one is a conflict. Not given: any."""
     @_builtins.property
     def write_off(self) -> _types_pb2.Cells:
         """The cells to write off, each with the checksum that explaining has shown: one that has another by
@@ -1672,12 +1680,21 @@ class RetireNodeRequest(_message.Message):
         pipeline: _builtins.str = ...,
         node_id: _builtins.str = ...,
         write_off: _types_pb2.Cells | None = ...,
+        incarnation: _builtins.int | None = ...,
+        generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["write_off", b"write_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "_incarnation", b"_incarnation", "generation", b"generation", "incarnation", b"incarnation", "write_off", b"write_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "pipeline", b"pipeline", "write_off", b"write_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "_incarnation", b"_incarnation", "generation", b"generation", "incarnation", b"incarnation", "node_id", b"node_id", "pipeline", b"pipeline", "write_off", b"write_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__generation: _TypeAlias = _typing.Literal["generation"]  # noqa: Y015
+    _WhichOneofArgType__generation: _TypeAlias = _typing.Literal["_generation", b"_generation"]  # noqa: Y015
+    _WhichOneofReturnType__incarnation: _TypeAlias = _typing.Literal["incarnation"]  # noqa: Y015
+    _WhichOneofArgType__incarnation: _TypeAlias = _typing.Literal["_incarnation", b"_incarnation"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generation) -> _WhichOneofReturnType__generation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__incarnation) -> _WhichOneofReturnType__incarnation | None: ...
 
 Global___RetireNodeRequest: _TypeAlias = RetireNodeRequest  # noqa: Y015
 

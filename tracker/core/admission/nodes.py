@@ -221,10 +221,30 @@ class Nodes:
                     f"segments that were removed, which are {spec.removed[:20]}; name the node that is gone",
                 )
 
+    @staticmethod
+    def _check_shown(pipeline: Pipeline, event: RetireNode) -> None:
+        """Raises Refused(CONFLICT) where a node, or the pipeline, is not the one any more that an operator was shown: what comes
+        late, or once more, must not close who has joined since, nor give up what a later generation has in equal cells."""
+        name, node = pipeline.spec.name, pipeline.home.nodes.get(event.node_id)
+        newest = pipeline.home.newest.get(event.node_id) or (None if node is None else node.key)
+        if event.generation not in (None, pipeline.generation):
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r}: node {event.node_id!r} was to be retired as of generation {event.generation}, and it is in "
+                f"generation {pipeline.generation}: nothing was done; look again with lowmark explain",
+            )
+        if newest is not None and event.incarnation not in (None, newest.incarnation):
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {name!r}: node {NodeKey(event.node_id, event.incarnation)} was to be retired, and {newest} has taken its "
+                "place: nothing was done; look again with lowmark nodes list",
+            )
+
     def retire(self, event: RetireNode) -> None:
         """Closes a node's key for an operator, and passes on what is to be written off because of it.
         Of a node that is gone already, which was evicted, say, its fronts have left by this."""
         pipeline = self._homes.at_home(event.pipeline, event.node_id)
+        self._check_shown(pipeline, event)
         home = pipeline.home
         home.check_write_off(event.write_off)
         if not event.node_id:

@@ -69,13 +69,17 @@ class RetireNode:
     """An operator closes a node's key, its fronts with it, and writes off the given cells (none: what
     is open is waited for). node_id: empty where it is no node that is gone, but a segment: then all cells
     are of segments that were removed. May be repeated. Answered by `Answer(request, None)` when every shard
-    has applied it. at_ms: when, in unix time, for people."""
+    has applied it. at_ms: when, in unix time, for people. incarnation, generation: of the node's key and of the pipeline, as
+    whoever asks was shown them: where the newest key is another one by now, or the generation, nothing happens. None: it is
+    whoever is there, in whatever generation."""
 
     request: Hashable
     pipeline: str
     node_id: str
     write_off: Cells
     at_ms: int
+    incarnation: int | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,13 @@ class UnitNames:
         if len(self._by_slot) > 2 * len(self._slots) + 1024:
             self._by_slot = sorted((slot, name) for name, slot in self._slots.items())
 
-    def remove(self, name: str, *, remember: bool = False) -> None:
-        """A unit was consumed; one that is not here is passed over, or remembered."""
-        if self._slots.pop(name, None) is None and remember:
+    def remove(self, name: str, slot: int | None, *, remember: bool = False) -> None:
+        """A unit of that slot was consumed (None: whatever its slot was). One that is not here is passed over, or remembered; one of
+        another slot stays: it was created under the name of one that was consumed."""
+        known = self._slots.get(name)
+        if known is not None and slot in (None, known):
+            del self._slots[name]
+        elif known is None and remember:
             self.early[name] = None
 
     def take(self, name: str, slot: int) -> None:

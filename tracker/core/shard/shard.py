@@ -266,7 +266,7 @@ class ShardPipeline:
             self.cells.apply(entry.cells, -1)
             self._touch(home, entry.cells)
         for unit in entry.units:
-            self.names(unit.segment).remove(unit.name)
+            self.names(unit.segment).remove(unit.name, unit.slot)
         for unit in entry.consumed:
             self.names(unit.segment).early.pop(unit.name, None)
         for cell in entry.written_off:
@@ -282,7 +282,7 @@ class ShardPipeline:
         for unit in entry.units:
             self.names(unit.segment).take(unit.name, unit.slot)
         for unit in entry.consumed:
-            self.names(unit.segment).remove(unit.name, remember=self.takes_names)
+            self.names(unit.segment).remove(unit.name, None, remember=self.takes_names)
         for cell in entry.written_off:
             known, items = self.cells.value(cell.segment, cell.slot)
             self.written_off.take(cell, watch=not known or known == cell.checksum)
@@ -392,7 +392,7 @@ class ShardPipeline:
         for unit in content.units_created:
             self.names(unit.segment).add(unit.name, unit.slot)
         for unit in content.units_consumed:
-            self.names(unit.segment).remove(unit.name, remember=self.takes_names)
+            self.names(unit.segment).remove(unit.name, unit.slot, remember=self.takes_names)
         return {unit.segment for unit in content.units_created} if content.units_created else set()
 
     def expect_names(self, expected: bool) -> None:

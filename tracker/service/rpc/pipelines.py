@@ -253,7 +253,15 @@ class PipelineServicer:
     ) -> pipeline_pb.RetireNodeResponse:
         cells = cells_from_pb(request.write_off)
         at_ms = time.time_ns() // 1_000_000
-        event = m.RetireNode(object(), request.pipeline, request.node_id, cells, at_ms)
+        event = m.RetireNode(
+            object(),
+            request.pipeline,
+            request.node_id,
+            cells,
+            at_ms,
+            request.incarnation if request.HasField("incarnation") else None,
+            request.generation if request.HasField("generation") else None,
+        )
         await self._engine.ask(event)
         return pipeline_pb.RetireNodeResponse()
 
