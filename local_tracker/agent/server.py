@@ -30,6 +30,7 @@ from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import MinTimes, Uplink
 from local_tracker.core.window import Step
+from local_tracker.worker.handle import NO_JOINING
 from local_tracker.worker.protocol import (
     FAREWELL,
     MAX_CELLS,
@@ -42,9 +43,10 @@ from local_tracker.worker.protocol import (
     checked_text,
     own_release,
     parse_address,
+    promise_of,
     send_frame,
 )
-from tracker.core.model import Heartbeat, HoldMove
+from tracker.core.model import HoldMove
 from tracker.errors import Code, HandOverError
 
 MAX_CONTRIBUTIONS_PER_FRAME = 1_024
@@ -386,7 +388,7 @@ class Server:
             )
         step = Step(
             fields.text("sender"), fields.integer("number"), created, consumed,
-            tuple(_heartbeat(item) for item in items), self._holds(fields),
+            tuple(map(promise_of, items)), self._holds(fields),
         )  # fmt: skip
         deadline = _deadline(fields)
         outcome = self._required_flusher().submit(
@@ -425,11 +427,23 @@ class Server:
         grant = self._uplink.join_front(
             fields.text("front"), fields.text("segment"), _deadline(fields)
         )
-        return {"slot": grant.slot, "heartbeat": grant.heartbeat}
+        return {
+            "slot": grant.slot, "heartbeat": grant.heartbeat,
+            "incarnation": grant.incarnation, "number": grant.number,
+        }  # fmt: skip
 
     def _leave_front(self, fields: Fields, _: CellReader) -> Header:
         self._required_flusher()
-        self._uplink.leave_front(fields.text("front"), _deadline(fields))
+        front = fields.text("front")
+        joining = fields.integer("incarnation", 0), fields.integer("number", 0)
+        if joining == NO_JOINING and fields.flag("again"):
+            raise HandOverError(
+                f"the leaving of front {front!r} may have been done, and it does not say which joining of that name it "
+                "is of: the front may be another one by now; look whether it is there (lowmark explain), and let it "
+                "leave once more if it should",
+                Code.HAND_OVER_UNKNOWN,
+            )
+        self._uplink.leave_front(front, joining, _deadline(fields))
         return {}
 
     def _required_flusher(self) -> Flusher:
@@ -475,15 +489,3 @@ def _hold(item: object) -> HoldMove:
     raise HandOverError(
         f"{item!r} is not a hold's name, a segment's number and a slot", Code.HAND_OVER_PROTOCOL
     )
-
-
-def _heartbeat(item: object) -> Heartbeat:
-    if (
-        isinstance(item, list)
-        and len(item) == 2
-        and isinstance(item[0], str)
-        and type(item[1]) is int
-        and -(2**63) <= item[1] < 2**63
-    ):
-        return Heartbeat(checked_text("a front's name", item[0]), item[1])
-    raise HandOverError(f"{item!r} is not a front's name and a slot", Code.HAND_OVER_PROTOCOL)

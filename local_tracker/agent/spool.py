@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from local_tracker.core.window import Step
-from local_tracker.worker.protocol import CellReader, pack_cells
-from tracker.core.model import Heartbeat, HoldMove
+from local_tracker.worker.protocol import CellReader, pack_cells, promise_item, promise_of
+from tracker.core.model import HoldMove
 from tracker.errors import Code, HandOverError
 
 MAX_SENDERS = 10_000
@@ -302,7 +302,7 @@ def _steps(headers: list[Any], body: bytes) -> tuple[Step, ...]:
     return tuple(
         Step(
             sender, number, cells.read(created), cells.read(consumed),
-            tuple(Heartbeat(front, slot) for front, slot in heartbeats),
+            tuple(map(promise_of, heartbeats)),
             tuple(HoldMove(name, segment, slot) for name, segment, slot in holds),
         )
         for sender, number, created, consumed, heartbeats, holds in headers
@@ -313,7 +313,7 @@ def _step_header(step: Step) -> list[Any]:
     """A step but for its cells."""
     return [
         step.sender, step.number, len(step.created), len(step.consumed),
-        [[h.front, h.slot] for h in step.heartbeats],
+        [promise_item(each) for each in step.heartbeats],
         [[h.name, h.segment, h.slot] for h in step.holds],
     ]  # fmt: skip
 

@@ -10,8 +10,8 @@ from itertools import count, takewhile
 from typing import Protocol
 from urllib.parse import quote
 
-from local_tracker.worker.handle import Handle, Relayed
-from local_tracker.worker.protocol import Deadline, HandedOver
+from local_tracker.worker.handle import NO_JOINING, Handle, Relayed
+from local_tracker.worker.protocol import Deadline, HandedOver, Promise
 from tracker.client import (
     Admin,
     LowmarkError,
@@ -21,7 +21,7 @@ from tracker.client import (
     UnavailableError,
 )
 from tracker.core.log import Grant
-from tracker.core.model import Batch, HoldMove, NodeKind, PipelineSpec, TickContent
+from tracker.core.model import Batch, Heartbeat, HoldMove, NodeKind, PipelineSpec, TickContent
 from tracker.core.model.slots import FOREVER
 from tracker.errors import Code, HandOverError
 
@@ -33,6 +33,8 @@ _COMMIT_TIMEOUT_S = 60.0
 _MIN_TIMES_WAIT_S = 20.0
 _RECONNECT_S = 1.0
 _UNDECIDED = (Code.HAND_OVER_DEADLINE, Code.HAND_OVER_UNREACHABLE, Code.REFUSED_FENCED)
+_OVER = (Code.HAND_OVER_RESTARTED, Code.REFUSED_UNKNOWN_PIPELINE)
+"""What the one above says when nothing more will be heard of the pipeline that it began with."""
 
 
 class ClosedError(HandOverError):
@@ -77,8 +79,9 @@ class Uplink(Protocol):
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
         """Lets a front begin; returns when it may label."""
 
-    def leave_front(self, front: str, deadline: Deadline) -> None:
-        """Ends a front; durable on return."""
+    def leave_front(self, front: str, joining: tuple[int, int], deadline: Deadline) -> None:
+        """Ends the front of this joining (NO_JOINING: whichever has the name); durable on return. Where another one
+        has the name by now, it has left already."""
 
     def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
         """What the node holds, by ticks that are durable."""
@@ -154,7 +157,10 @@ class TrackerUplink:
         self._target = target
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.LOCAL_TRACKER, known=known)
         self._subscriber = Subscriber(target, pipeline)
-        self._fronts: set[str] = set()
+        self._changing = threading.Lock()
+        """Held where a tick that joins, promises or leaves is judged by `_fronts` and gets its place."""
+        self._fronts: dict[str, tuple[int, int]] = {}
+        """The joining of each front that is the node's; NO_JOINING where one is on its way."""
         self._joined = False
         self.pipeline = pipeline
         try:
@@ -180,7 +186,7 @@ class TrackerUplink:
         with self._translating():
             joined = self._node.join(_OPEN_TIMEOUT_S)
         self._joined = True
-        self._fronts = {grant.front for grant in joined.fronts}
+        self._fronts = {each.front: (each.incarnation, each.number) for each in joined.fronts}
         last = max((b.id for b in joined.last_batches if b.scope == FLUSHES), default=0)
         return last, joined.generation
 
@@ -190,23 +196,52 @@ class TrackerUplink:
     def flush(
         self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
     ) -> None:
-        content.batch = Batch(FLUSHES, number, fingerprint)
+        batch = Batch(FLUSHES, number, fingerprint)
         with self._translating():
             try:
-                self._node.commit(content, _COMMIT_TIMEOUT_S).result(_COMMIT_TIMEOUT_S)
+                with self._changing:
+                    promises = self._that_count(content.heartbeats)
+                    tick = replace(content, batch=batch, heartbeats=promises)
+                    committed = self._node.commit(tick, _COMMIT_TIMEOUT_S)
+                committed.result(_COMMIT_TIMEOUT_S)
             except UnavailableError as error:
                 raise TimeoutError(str(error)) from None
 
+    def _that_count(self, promises: tuple[Heartbeat, ...]) -> tuple[Heartbeat, ...]:
+        """The latest promise of each front, without those of an earlier joining of its name; `_changing` is held.
+        They are left out, and not refused: the rest of the flush may count already."""
+        latest: dict[str, int] = {}
+        for each in promises:
+            if not isinstance(each, Promise) or not self._is_another(each.front, each.joining):
+                latest[each.front] = max(each.slot, latest.get(each.front, each.slot))
+        return tuple(Heartbeat(front, slot) for front, slot in latest.items())
+
+    def _is_another(self, front: str, joining: tuple[int, int]) -> bool:
+        """Whether the front of this name is, or will be, of another joining than this."""
+        return joining not in (NO_JOINING, self._fronts.get(front, joining))
+
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
+        with self._changing:
+            self._fronts.setdefault(front, NO_JOINING)
         with self._translating():
             grant = self._node.join_front(front, segment, deadline.left_s())
-        self._fronts.add(front)
+        with self._changing:
+            if front not in self._fronts:
+                raise HandOverError(
+                    f"front {front!r} was let go of while it joined; join it again",
+                    Code.HAND_OVER_UNREACHABLE,
+                )
+            self._fronts[front] = grant.incarnation, grant.number
         return grant
 
-    def leave_front(self, front: str, deadline: Deadline) -> None:
+    def leave_front(self, front: str, joining: tuple[int, int], deadline: Deadline) -> None:
         with self._translating():
-            self._node.leave_front(front).result(deadline.left_s())
-        self._fronts.discard(front)
+            with self._changing:
+                if self._is_another(front, joining):
+                    return
+                leaving = self._node.leave_front(front)
+                self._fronts.pop(front, None)
+            leaving.result(deadline.left_s())
 
     def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
         return tuple(
@@ -231,7 +266,8 @@ class TrackerUplink:
 
     def close(self, leave: bool) -> None:
         self._subscriber.close()
-        keeps = self._fronts or self._node.holds
+        joined = [each for each in self._fronts.values() if each != NO_JOINING]
+        keeps = joined or self._node.holds
         if leave and self._joined and not keeps and self._node.failure is None:
             try:
                 self._node.leave(_OPEN_TIMEOUT_S)
@@ -265,9 +301,10 @@ class LocalTrackerUplink:
         one can't be reached or is of another pipeline."""
         self._sender, self._own = sender, f"{quote(node_id, safe='')}/"
         self._closed = threading.Event()
-        self._flushing, self._staging, self._asking, self._watching = (
-            Handle(address, pipeline, _OPEN_TIMEOUT_S) for _ in range(4)
+        self._flushing, self._staging, self._asking = (
+            Handle(address, pipeline, _OPEN_TIMEOUT_S) for _ in range(3)
         )
+        self._watching = Handle(address, pipeline, _OPEN_TIMEOUT_S, hears_one_generation=True)
         welcome = self._flushing.welcome()
         self.pipeline, self.segments = pipeline, welcome.segments
         self.slack_ns, self.rounds = welcome.slack_ns, welcome.rounds
@@ -306,8 +343,8 @@ class LocalTrackerUplink:
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
         return self._asking.join_front(front, segment, deadline.left_s())
 
-    def leave_front(self, front: str, deadline: Deadline) -> None:
-        self._asking.leave_front(front, deadline.left_s())
+    def leave_front(self, front: str, joining: tuple[int, int], deadline: Deadline) -> None:
+        self._asking.leave_joining(front, joining, deadline.left_s())
 
     def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
         return tuple(
@@ -321,7 +358,10 @@ class LocalTrackerUplink:
         while not self._closed.is_set():
             try:
                 above = self._watching.min_times(version, _MIN_TIMES_WAIT_S)
-            except HandOverError:
+            except HandOverError as error:
+                if error.code in _OVER:
+                    heard.fail(error)
+                    return
                 version = -1  # the upper one may be another process, which counts anew
                 self._closed.wait(_RECONNECT_S)
                 continue

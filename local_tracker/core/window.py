@@ -14,7 +14,7 @@ meanwhile, since such a one is recorded by itself.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from local_tracker.core.merge import merge_cells
@@ -60,17 +60,16 @@ class Step:
 
 def merged_content(steps: tuple[Step, ...]) -> TickContent:
     """The tick content of steps: each (segment, slot) once, by decreasing slot, then the latest
-    promise of each front, in the order in which the fronts were first heard, and where each hold came to."""
-    latest: dict[str, int] = {}
+    promise of each joining of a front, in the order in which they were first heard, and where each hold came to."""
+    latest: dict[Heartbeat, int] = {}
     for step in steps:
         for heartbeat in step.heartbeats:
-            latest[heartbeat.front] = max(
-                heartbeat.slot, latest.get(heartbeat.front, heartbeat.slot)
-            )
+            joined = replace(heartbeat, slot=0)
+            latest[joined] = max(heartbeat.slot, latest.get(joined, heartbeat.slot))
     return TickContent(
         created=merge_cells(Cells.concatenate(step.created for step in steps)),
         consumed=merge_cells(Cells.concatenate(step.consumed for step in steps)),
-        heartbeats=tuple(Heartbeat(front, slot) for front, slot in latest.items()),
+        heartbeats=tuple(replace(joined, slot=slot) for joined, slot in latest.items()),
         holds=tuple({move.name: move for step in steps for move in step.holds}.values()),
     )
 

@@ -19,10 +19,12 @@ from local_tracker.worker.protocol import (
     Deadline,
     HandedOver,
     Header,
+    Promise,
     check_release,
     connect,
     own_release,
     pack_cells,
+    promise_item,
     receive_frame,
     send_frame,
 )
@@ -38,6 +40,9 @@ _MAX_WAIT_MS = 60_000
 _NAMES_SHOWN = 5
 _OF_ONE_GENERATION = ("step", "join_front", "leave_front")
 """Requests that mean what their sender began in."""
+
+NO_JOINING = 0, 0
+"""Of a front of which nobody has said by which tick it joined."""
 
 Start = Callable[[Deadline], None]
 
@@ -78,15 +83,26 @@ class Handle:
     opens a connection of its own."""
 
     def __init__(
-        self, address: str, pipeline: str, deadline_s: float, start: Start | None = None
+        self,
+        address: str,
+        pipeline: str,
+        deadline_s: float,
+        start: Start | None = None,
+        hears_one_generation: bool = False,
     ) -> None:
         """`start` starts the local tracker where nobody listens at the address; without it, that is
-        waited for until the deadline."""
+        waited for until the deadline. hears_one_generation: min times are those of the generation in which it
+        began, too; a pipeline that has got the name of another one since is in another."""
         self.address, self.pipeline, self.deadline_s = address, pipeline, deadline_s
         self._start = start
+        self._of_one_generation = {*_OF_ONE_GENERATION}
+        if hears_one_generation:
+            self._of_one_generation.add("min_times")
         self._lock = threading.Lock()
         self._generation: int | None = None
         """That of the first local tracker that reported one."""
+        self._joinings: dict[str, tuple[int, int]] = {}
+        """By which each front was joined here last: incarnation and number, as its grant says."""
         self._own_process()
 
     def _own_process(self) -> None:
@@ -164,7 +180,8 @@ class Handle:
         with self._lock:
             self._check_process()
             self._number += 1
-            content = TickContent(created, consumed, heartbeats, holds=holds)
+            promises = tuple(self._promise(heartbeat) for heartbeat in heartbeats)
+            content = TickContent(created, consumed, promises, holds=holds)
             frame = _step_frame(self._sender, self._number, content)
             self._ask_locked(*frame, what)
 
@@ -216,11 +233,23 @@ class Handle:
         number = self.segment_number(segment)
         header: Header = {"type": "join_front", "front": front, "segment": segment}
         answer, _ = self._ask(header, b"", f"joining front {front!r}", deadline_s)
-        return Grant(front, number, int(answer["slot"]), int(answer["heartbeat"]), True)
+        slot, heartbeat = int(answer["slot"]), int(answer["heartbeat"])
+        joining = int(answer.get("incarnation", 0)), int(answer.get("number", 0))
+        self._joinings[front] = joining
+        return Grant(front, number, slot, heartbeat, True, *joining)
 
     def leave_front(self, front: str, deadline_s: float | None = None) -> None:
-        """Ends a front, after its last items have become durable. Raises HandOverError."""
+        """Ends a front, after its last items have become durable: the one that was joined here, or whichever
+        has the name where none was. Raises HandOverError."""
+        self.leave_joining(front, self._joinings.get(front, NO_JOINING), deadline_s)
+
+    def leave_joining(
+        self, front: str, joining: tuple[int, int], deadline_s: float | None = None
+    ) -> None:
+        """The same, of a joining that the caller names. Raises HandOverError."""
         header: Header = {"type": "leave_front", "front": front}
+        if joining != NO_JOINING:
+            header |= {"incarnation": joining[0], "number": joining[1]}
         self._ask(header, b"", f"the leaving of front {front!r}", deadline_s)
 
     def holds(self, deadline_s: float | None = None) -> tuple[HoldMove, ...]:
@@ -242,6 +271,12 @@ class Handle:
             self._check_process()
             return self._ask_locked(header, body, what, deadline_s)
 
+    def _promise(self, heartbeat: Heartbeat) -> Heartbeat:
+        joining = self._joinings.get(heartbeat.front, NO_JOINING)
+        if joining == NO_JOINING:
+            return heartbeat
+        return Promise(heartbeat.front, heartbeat.slot, *joining)
+
     def _check_process(self) -> None:
         if self._pid != os.getpid():
             # The parent's connection and numbers; closing this copy of it does not end the parent's.
@@ -254,7 +289,7 @@ class Handle:
         self, header: Header, body: bytes, what: str, deadline_s: float | None = None
     ) -> tuple[Header, bytes]:
         """Asks until there is an answer or the deadline has passed. A request may arrive twice:
-        nonces and numbers make the second one harmless."""
+        nonces, numbers and the joinings of fronts make the second one harmless."""
         deadline = Deadline(self.deadline_s if deadline_s is None else deadline_s)
         trouble: Exception | None = None
         tries, unsent = 0, dict(header)
@@ -296,7 +331,7 @@ class Handle:
         now = self._welcome.generation
         if self._generation is None:
             self._generation = now
-        elif now not in (None, self._generation) and request in _OF_ONE_GENERATION:
+        elif now not in (None, self._generation) and request in self._of_one_generation:
             raise HandOverError(
                 f"pipeline {self.pipeline!r} was restarted: this process began in its generation "
                 f"{self._generation}, and generation {now} goes on without what it does; start it again, "
@@ -373,7 +408,7 @@ def _step_frame(sender: str, number: int, content: TickContent) -> tuple[Header,
     header: Header = {
         "type": "step", "sender": sender, "number": number,
         "created": len(content.created), "consumed": len(content.consumed),
-        "heartbeats": [[h.front, h.slot] for h in content.heartbeats],
+        "heartbeats": [promise_item(each) for each in content.heartbeats],
     }  # fmt: skip
     if content.holds:
         header["holds"] = [[h.name, h.segment, h.slot] for h in content.holds]

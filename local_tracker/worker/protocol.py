@@ -16,14 +16,17 @@ Requests, by `type`, and the fields of their answers:
 - `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,
   partition, attempt, created: n, consumed: n}]}: answered when durable. A nonce is one hand-over; it
   may be repeated, another one for the same key is refused.
-- `step` {sender, number, again, first_to, created: n, consumed: n, heartbeats: [[front, slot]], holds: [[name,
-  segment, slot]]}: answered when durable; a hold at the highest int64 is let go of. `again` says that it may have arrived before, and `first_to` at which `spool`: in another one
+- `step` {sender, number, again, first_to, created: n, consumed: n, heartbeats: [[front, slot, incarnation, number]],
+  holds: [[name, segment, slot]]}: answered when durable; a promise names the joining of its front (without the two
+  last, it is of whichever front has the name), and counts for no other one; a hold at the highest int64 is let go of. `again` says that it may have arrived before, and `first_to` at which `spool`: in another one
   it would not be found, and is refused.
 - `min_times` {after, wait_ms}: {version, min_times: [slot], pipeline_min_time: slot} as soon as the
   version is above `after` or `wait_ms` have passed. The whole pipeline's own is no minimum of the others:
   after a restart, those of segments may be of two generations.
 - `holds` {}: {holds: [[name, segment, slot]]}, those of the local tracker's node that are durable
-- `join_front` {front, segment: name, deadline_ms}: {slot, heartbeat}; `leave_front` {front}.
+- `join_front` {front, segment: name, deadline_ms}: {slot, heartbeat, incarnation, number}, of which the last two
+  are its joining; `leave_front` {front, incarnation, number, again}: ends the front of that joining, and no later
+  one of its name. Without a joining it ends whichever has the name, and is not taken `again`.
 
 An answer with `error` (a code, as in `HandOverError.code`) and `message` says that nothing was done.
 """
@@ -42,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracker import __version__
-from tracker.core.model import Cells, StagedContribution
+from tracker.core.model import Cells, Heartbeat, StagedContribution
 from tracker.errors import Code, HandOverError
 
 PROTOCOL = 1
@@ -217,6 +220,42 @@ class HandedOver:
         return cls(fields.text("nonce"), contribution)
 
 
+@dataclass(frozen=True, slots=True)
+class Promise(Heartbeat):
+    """A promise of one joining of a front, whose incarnation and number these are: of no later one of its name."""
+
+    incarnation: int
+    number: int
+
+    @property
+    def joining(self) -> tuple[int, int]:
+        return self.incarnation, self.number
+
+
+def promise_item(heartbeat: Heartbeat) -> list[str | int]:
+    """A promise as it stands in a header."""
+    joining = heartbeat.joining if isinstance(heartbeat, Promise) else ()
+    return [heartbeat.front, heartbeat.slot, *joining]
+
+
+def promise_of(item: object) -> Heartbeat:
+    """The promise that stands in a header. Raises HandOverError."""
+    match item:
+        case [str(front), int(slot)] if _are_int64(slot):
+            return Heartbeat(checked_text("a front's name", front), slot)
+        case [str(front), int(slot), int(incarnation), int(number)] if _are_int64(
+            slot, incarnation, number
+        ):
+            return Promise(checked_text("a front's name", front), slot, incarnation, number)
+    raise HandOverError(
+        f"{_shown(item)} is not a front's name, a slot and a joining", Code.HAND_OVER_PROTOCOL
+    )
+
+
+def _are_int64(*values: int) -> bool:
+    return all(type(value) is int and -(2**63) <= value < 2**63 for value in values)
+
+
 class Fields:
     """Reads the fields of a JSON object by type; raises HandOverError where one is amiss."""
 
@@ -233,8 +272,8 @@ class Fields:
             )
         return checked_text(f"field {name!r}", value)
 
-    def integer(self, name: str) -> int:
-        value = self._header.get(name)
+    def integer(self, name: str, default: int | None = None) -> int:
+        value = self._header.get(name, default)
         if type(value) is not int or not -(2**63) <= value < 2**63:
             raise HandOverError(
                 f"field {name!r} is {_shown(value)}, not an int64", Code.HAND_OVER_PROTOCOL

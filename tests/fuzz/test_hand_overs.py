@@ -94,7 +94,7 @@ class HomeUplink(FakeUplink):
         self._commit(TickContent(joins=(FrontJoin(front, number),)))
         return Grant(front, number, 7, 7, True)
 
-    def leave_front(self, front: str, deadline: Deadline) -> None:
+    def leave_front(self, front: str, joining: tuple[int, int], deadline: Deadline) -> None:
         self._commit(TickContent(leaves=(front,)))
 
     def _commit(self, content: TickContent) -> None:

@@ -79,7 +79,7 @@ class FakeUplink:
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
         return Grant(front, self.segments.index(segment), 7, -5, True)
 
-    def leave_front(self, front: str, deadline: Deadline) -> None:
+    def leave_front(self, front: str, joining: tuple[int, int], deadline: Deadline) -> None:
         self.left_fronts.append(front)
 
     def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
 import pytest
 
-from local_tracker.agent.uplink import MinTimes
+from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.server import Listener, Server
+from local_tracker.agent.spool import Spool
+from local_tracker.agent.staging import Stager
+from local_tracker.agent.uplink import LocalTrackerUplink, MinTimes
 from local_tracker.worker.handle import Relayed
-from tracker.errors import HandOverError
+from tests.local_tracker.fakes import FakeUplink
+from tests.waits import HANG_S, until
+from tracker.core.model.slots import FOREVER
+from tracker.errors import Code, HandOverError
 
 
 def test_min_times_are_whole_when_those_of_the_beginning_are_whatever_has_come_since() -> None:
@@ -18,3 +30,75 @@ def test_min_times_are_whole_when_those_of_the_beginning_are_whatever_has_come_s
     heard.put(None, 5)
     heard.put(1, 6)
     assert heard.get(0, 0, 0) == Relayed(5, (5, 6, 7, 7), 5)
+
+
+@contextmanager
+def one_above(directory: Path, generation: int, slot: int) -> Iterator[MinTimes]:
+    """A local tracker at a socket of the directory, which has heard this slot of everything in this generation."""
+    fake = FakeUplink()
+    fake.generation = generation
+    flusher = Flusher(fake, Spool(f"{directory}/spool"), 5)
+    listener = Listener(f"unix:{directory}/s")
+    server = Server(listener, fake, Stager(fake), flusher, "host")
+    heard = server._heard()
+    for segment in (0, 1, None):
+        heard.put(segment, slot)
+    try:
+        yield heard
+    finally:
+        server.stop(0.1)  # expires: whoever waits for a next version does
+        listener.close()
+        flusher.close(HANG_S)
+        flusher._spool.close()
+
+
+@contextmanager
+def one_below(directory: Path) -> Iterator[MinTimes]:
+    """What one hears that is below it."""
+    lower = LocalTrackerUplink(f"unix:{directory}/s", "p", "sender", "below")
+    heard = MinTimes(2)
+    threading.Thread(target=lower.watch, args=(heard,), daemon=True).start()
+    yield heard
+    lower.close(leave=False)
+
+
+def why_no_more(heard: MinTimes) -> str:
+    """The code by which it tells nothing more; empty where it goes on to tell."""
+    try:
+        heard.get(-1, 0, 0)
+    except HandOverError as error:
+        return error.code
+    return ""
+
+
+def test_min_times_that_are_relayed_end_with_the_pipeline_that_they_are_of(tmp_path: Path) -> None:
+    """The pipeline is complete, is deleted, and its name is given again: in a generation of its own, as ever. The local
+    tracker above is started anew for that one, and the one below runs on."""
+    above = ExitStack()
+    above.enter_context(one_above(tmp_path, 0, FOREVER))
+    with one_below(tmp_path) as heard:
+        assert heard.get(-1, HANG_S, 0).pipeline == FOREVER
+        above.close()
+        with one_above(tmp_path, 2, 5):
+            until(lambda: why_no_more(heard) == Code.HAND_OVER_RESTARTED)
+
+
+def test_min_times_that_are_relayed_go_on_when_the_one_above_is_started_anew(
+    tmp_path: Path,
+) -> None:
+    above = ExitStack()
+    above.enter_context(one_above(tmp_path, 0, 5))
+    with one_below(tmp_path) as heard:
+        assert heard.get(-1, HANG_S, 0).pipeline == 5
+        above.close()
+        with one_above(tmp_path, 0, 8) as told:
+            told.put(None, 9)
+            until(lambda: heard.get(-1, 0, 0).pipeline == 9)
+
+
+def test_what_ends_min_times_above_ends_those_that_are_relayed(tmp_path: Path) -> None:
+    """The one above is still there when it hears that its pipeline was deleted."""
+    with one_above(tmp_path, 0, FOREVER) as told, one_below(tmp_path) as heard:
+        assert heard.get(-1, HANG_S, 0).pipeline == FOREVER
+        told.fail(HandOverError("it was deleted", Code.REFUSED_UNKNOWN_PIPELINE))
+        until(lambda: why_no_more(heard) == Code.REFUSED_UNKNOWN_PIPELINE)

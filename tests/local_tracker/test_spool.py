@@ -13,6 +13,7 @@ import pytest
 from local_tracker.agent import spool as spool_module
 from local_tracker.agent.spool import LastStep, Spool
 from local_tracker.core.window import Step
+from local_tracker.worker.protocol import Promise
 from tests.local_tracker.fakes import one_cell
 from tracker.core.model import Heartbeat, HoldMove
 from tracker.core.model.slots import FOREVER
@@ -117,6 +118,15 @@ def test_what_a_step_holds_is_kept_with_it(tmp_path: Path) -> None:
     spool.flush(1, (Step("v", 1, holds=moves), step("w", 4)))
     spool = reopened(spool, tmp_path)
     assert [each.holds for each in spool.pending[1]] == [moves, ()]
+    spool.close()
+
+
+def test_of_which_joining_a_promise_is_is_kept_with_it(tmp_path: Path) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    promises = (Promise("f", 7, 3, 12), Heartbeat("g", 8))
+    spool.flush(1, (Step("v", 1, heartbeats=promises),))
+    spool = reopened(spool, tmp_path)
+    assert [each.heartbeats for each in spool.pending[1]] == [promises]
     spool.close()
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_tracker.core.window import Flush, FlushWindow, Step, merged_content
+from local_tracker.worker.protocol import Promise
 from tests.local_tracker.fakes import one_cell
 from tracker.core.model import Cells, Heartbeat
 
@@ -208,3 +209,9 @@ def test_a_flush_is_ordered_by_decreasing_time_with_promises_merged_to_the_lates
     assert content.created.rows() == [(0, 12, 5, 2), (0, 9, 10, 2), (1, 4, 10, 1)]
     assert content.consumed.rows() == [(0, 4, 12, 1)]
     assert content.heartbeats == (Heartbeat("f", 6), Heartbeat("g", 8))
+
+
+def test_promises_of_two_joinings_of_a_front_are_not_merged() -> None:
+    first, second = (Step(f"{n}", 1, heartbeats=(Promise("f", 9 - n, 1, n),)) for n in (1, 2))
+    content = merged_content((first, second))
+    assert content.heartbeats == (*first.heartbeats, *second.heartbeats)

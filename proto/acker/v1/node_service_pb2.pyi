@@ -526,6 +526,8 @@ class FrontGrant(_message.Message):
     SLOT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     GRANTED_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     front: _builtins.str
     """The front's name."""
     segment: _builtins.str
@@ -536,6 +538,12 @@ class FrontGrant(_message.Message):
     """The front's last durable promise; the lowest int64 if it has made none."""
     granted: _builtins.bool
     """Whether every shard has answered; a front that is not granted must wait."""
+    incarnation: _builtins.int
+    """Incarnation of the key by which it joined: with the number its joining, by which it is told from others of its
+    name. 0 from a process that does not say it.
+    """
+    number: _builtins.int
+    """Number of the tick by which it joined."""
     def __init__(
         self,
         *,
@@ -544,10 +552,12 @@ class FrontGrant(_message.Message):
         slot: _builtins.int = ...,
         heartbeat: _builtins.int = ...,
         granted: _builtins.bool = ...,
+        incarnation: _builtins.int = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["front", b"front", "granted", b"granted", "heartbeat", b"heartbeat", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["front", b"front", "granted", b"granted", "heartbeat", b"heartbeat", "incarnation", b"incarnation", "number", b"number", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,14 +34,17 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A node's front: whether every shard has answered, from which slot it may label, and its last
-    durable promise (LOWEST_SLOT if none)."""
+    """A node's front: whether every shard has answered, from which slot it may label, its last durable promise
+    (LOWEST_SLOT if none), and its joining, by which it is told from others of its name: incarnation and number of
+    the tick by which it joined (0 where an older process says none)."""
 
     front: str
     segment: int
     slot: int
     heartbeat: int
     granted: bool
+    incarnation: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

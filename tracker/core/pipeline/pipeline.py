@@ -443,4 +443,5 @@ class Pipeline:
         state, given = self.shard.fronts[node.key.node_id, front], node.grants.get(front)
         slot = LOWEST_SLOT if given is None else given.slot
         promised = LOWEST_SLOT if state.promised is None else state.promised
-        return Grant(front, state.segment, slot, promised, given is not None)
+        joining = state.incarnation, state.number
+        return Grant(front, state.segment, slot, promised, given is not None, *joining)
