@@ -7,6 +7,7 @@ import re
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -112,6 +113,24 @@ def test_who_has_heard_of_a_new_segment_outlives_a_process_that_does_not_know_it
             assert waits.wait_until(9, "third", HANG_S)
         listener.until(reaches(9, "third"))
         listener.close()
+
+
+def test_a_change_whose_attempts_come_late_removes_nothing_that_has_come_since(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first attempt was answered late, and the second one comes when another operator has added a segment."""
+    with Admin(running.target) as admin, Admin(running.target) as other:
+        send = admin._register
+
+        def twice(*words: Any, **more: Any) -> Any:
+            send(*words, **more)
+            other.apply(GROWN)
+            return send(*words, **more)
+
+        monkeypatch.setattr(admin, "_register", twice)
+        with pytest.raises(RefusedError, match="has changed since this was decided on: .*third"):
+            admin.apply(replace(TWO_SEGMENTS, max_nodes=20))
+        assert admin.pipeline("two").spec == GROWN
 
 
 def test_a_new_source_is_said_to_wait_for_its_front(running: EmbeddedTracker) -> None:
