@@ -739,7 +739,9 @@ def test_a_change_that_comes_late_undoes_nothing_that_has_come_since(shards: int
     cluster.settle()
     refused(apply(raised, 0), RefusalCode.CONFLICT, *words)
     refused(apply(SPEC, -1), RefusalCode.CONFLICT, *words)
-    assert {process.spec("p").segments for process in cluster.processes.values()} == {grown.segments}
+    assert {process.spec("p").segments for process in cluster.processes.values()} == {
+        grown.segments
+    }
     assert {process.changes("p") for process in cluster.processes.values()} == {2}
 
 

@@ -110,11 +110,13 @@ class DeletePipeline:
 class JoinShard:
     """A process that is reached at `address` asks to be a shard; asked of the sequencer. May be
     repeated: until it has joined, an address is given one number. Answered by `Answer(request,
-    ShardNumber)`, when every process will keep for it what homes log. speaks: the highest feature level of its release."""
+    ShardNumber)`, when every process will keep for it what homes log. speaks: the highest feature level of its release. process:
+    which of the processes at this address it is; the number of another one is given up. Empty: not said."""
 
     request: Hashable
     address: str
     speaks: int = NEWEST_LEVEL
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)
