@@ -7,11 +7,13 @@ import re
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import tracker
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tests.client.support import (
     TWO_SEGMENTS,
     Listener,
@@ -25,6 +27,7 @@ from tests.client.support import (
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.client import Admin, NodeClient, Subscriber
+from tracker.client.connection import Connection
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, TickContent
 from tracker.core.model.slots import FOREVER
@@ -112,6 +115,27 @@ def test_who_has_heard_of_a_new_segment_outlives_a_process_that_does_not_know_it
             assert waits.wait_until(9, "third", HANG_S)
         listener.until(reaches(9, "third"))
         listener.close()
+
+
+def test_a_change_whose_attempts_come_late_removes_nothing_that_has_come_since(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first attempt was answered late, and the second one comes when another operator has added a segment."""
+    call, sent = Connection.call, list[object]()
+    with Admin(running.target) as admin, Admin(running.target) as other:
+
+        def twice(self: Any, method: Any, request: Any, *more: Any, **how: Any) -> Any:
+            answer = call(self, method, request, *more, **how)
+            if sent or not isinstance(request, pipeline_pb.RegisterPipelineRequest):
+                return answer
+            sent.append(request)
+            other.apply(GROWN)
+            return call(self, method, request, *more, **how)
+
+        monkeypatch.setattr(Connection, "call", twice)
+        with pytest.raises(RefusedError, match=r"has changed since this was decided on: .*third"):
+            admin.apply(replace(TWO_SEGMENTS, max_nodes=20))
+        assert admin.pipeline("two").spec == GROWN
 
 
 def test_a_new_source_is_said_to_wait_for_its_front(running: EmbeddedTracker) -> None:

@@ -90,10 +90,15 @@ class Deployment:
         return answers[0] if answers else AWAY
 
     def place(
-        self, name: str, group: int, expected: int | None = None, ended: int = 0
+        self,
+        name: str,
+        group: int,
+        expected: int | None = None,
+        ended: int = 0,
+        seen: int | None = None,
     ) -> Placement:
         """Claims a name for a group, or replaces a placement; gives the name back of one that has ended by a generation."""
-        answer = self.ask(Ask(0, PlacePipeline(None, name, group, expected, ended)))
+        answer = self.ask(Ask(0, PlacePipeline(None, name, group, expected, ended, seen)))
         assert isinstance(answer, Placement), answer
         return answer
 

@@ -12,6 +12,7 @@ import pytest
 from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.insight.explain import ExplainQuery
 from tracker.core.log import (
+    DeletePipeline,
     Entries,
     Frame,
     FrameArrived,
@@ -745,6 +746,45 @@ def test_one_change_of_the_graph_at_a_time_and_limits_at_any() -> None:
     assert {process.spec("p") for process in cluster.processes.values()} == {roomy}
     cut = replace(roomy, edges=CUT.edges)
     assert apply(cluster, cut) == cut
+
+
+def test_a_change_that_comes_late_undoes_nothing_that_has_come_since(shards: int) -> None:
+    """An operator raises a limit, and another one adds a segment. Then the first change comes once more: it does not name that segment."""
+    cluster, _, _ = begun(shards)
+    raised = replace(SPEC, max_nodes=SPEC.max_nodes + 1)
+    grown = replace(GROWN, max_nodes=raised.max_nodes)
+
+    def apply(spec: PipelineSpec, decided_on: int) -> Any:
+        event = partial(RegisterPipeline, change=True, decided_on=decided_on)
+        return cluster.ask(cluster.routing.registrar("p"), event, spec)
+
+    assert apply(raised, 0) == raised
+    assert apply(raised, 0) == raised, "it is so: repeated, it is answered"
+    cluster.handle(
+        cluster.routing.registrar("p"),
+        RegisterPipeline("grown", grown, change=True, decided_on=1),
+    )
+    words = "has changed since this was decided on", "removed: "
+    refused(apply(raised, 0), RefusalCode.CONFLICT, *words)
+    cluster.settle()
+    refused(apply(raised, 0), RefusalCode.CONFLICT, *words)
+    refused(apply(SPEC, -1), RefusalCode.CONFLICT, *words)
+    assert {process.spec("p").segments for process in cluster.processes.values()} == {
+        grown.segments
+    }
+    assert {process.changes("p") for process in cluster.processes.values()} == {2}
+
+
+def test_a_change_that_comes_late_brings_no_pipeline_back_that_is_deleted(shards: int) -> None:
+    cluster, _, _ = begun(shards)
+    registrar = cluster.routing.registrar("p")
+    cluster.ask(registrar, partial(DeletePipeline, drop_open=True, at_ms=0), "p", 0)
+    for _ in range(2):
+        cluster.settle()
+        change = partial(RegisterPipeline, change=True, decided_on=0)
+        refused(cluster.ask(registrar, change, SPEC), RefusalCode.CONFLICT, "there is none by now")
+    new = partial(RegisterPipeline, change=True, decided_on=-1)
+    assert cluster.ask(registrar, new, SPEC) == SPEC
 
 
 def test_asking_what_would_be_changes_nothing() -> None:

@@ -27,7 +27,7 @@ from tracker.core.log import (
     ShardNumber,
     ShardReport,
 )
-from tracker.core.log.losses import LossHeard, LossReport
+from tracker.core.log.losses import LossHeard, LossReport, ShardLost
 from tracker.core.log.steps import ShardJoined, ShardLeaving, ShardLeft, SlotBounds
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.levels import LOSSES
@@ -494,6 +494,22 @@ def test_a_second_shard_is_lost_while_the_first_is_declared() -> None:
         report = declare(cluster, second, 3)
         assert report.lost == (second, 3)
         finish_anew(cluster, 4)
+
+
+def test_who_declares_more_is_not_answered_by_the_declaration_before() -> None:
+    """How all go on without shard 3 is logged, and not durable yet, when shard 2 dies and is declared lost, too."""
+    cluster = the_last_is_lost()
+    cluster.handle(0, DeclareLost("first", (3,), True, 1_000))
+    cluster.settle(lambda: bool(cluster.logged(ShardLost)))
+    lose(cluster, 2)
+    cluster.handle(0, DeclareLost("second", (2,), True, 2_000))
+    cluster.handle(0, DeclareLost("first again", (3,), True, 2_000))
+    cluster.commit(0)
+    assert cluster.answers("first") and cluster.answers("first again")
+    assert not cluster.answers("second"), "it is answered for others"
+    cluster.pass_time(1_000)
+    (answer,) = cluster.answers("second")
+    assert answer.lost == (2, 3)
 
 
 def test_the_leader_is_lost_when_only_some_have_heard_how_all_go_on() -> None:

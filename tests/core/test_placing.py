@@ -21,6 +21,7 @@ from tracker.core.log import (
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.moving import directory
+from tracker.core.moving.driver import Ask, Where
 
 SPEC = PipelineSpec("p", ("s",), open=True)
 
@@ -63,6 +64,37 @@ def test_a_name_that_is_given_back_is_free_and_its_versions_go_on(shards: int) -
     other = placed(cluster, "p", 2)
     assert other.version > first.version + 1
     assert placed(cluster, "p", NOWHERE, first.version) == other
+
+
+def claimed_late(seen: int) -> Deployment:
+    """A pipeline is in group 1 by its second claim of the name; the first one, or what was sent of it again, comes after that."""
+    made = Deployment(1, 1)
+    first = made.place("p", 1, seen=0)
+    again = made.place("p", 1, seen=first.version)
+    assert again.version > first.version
+    how = partial(RegisterPipeline, placed=again.version, above=again.above)
+    assert made.groups[1].ask(0, how, SPEC) == SPEC
+    claim = Ask(0, PlacePipeline(None, "p", 1, seen=[0, first.version][seen]))
+    refused(made.ask(claim), RefusalCode.NOT_READY, f"is {again.version} by now", "ask again")
+    made.settle()
+    return made
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_claim_that_comes_late_keeps_no_name_of_a_pipeline_that_is_deleted(seen: int) -> None:
+    """The name is given back by the placement by which the pipeline was there; one that is claimed late after that gets it no more."""
+    made = claimed_late(seen)
+    made.delete("p", 1)
+    assert made.ask(Ask(0, Where("p"))) is None, "it belongs to a group that has no such pipeline"
+    refused(made.ask(Ask(0, PlacePipeline(None, "p", 1, seen=1))), RefusalCode.NOT_READY)
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+def test_a_claim_that_comes_late_keeps_no_pipeline_from_moving(seen: int) -> None:
+    made = claimed_late(seen)
+    made.move("p", 1, 0)
+    made.go_on("p", 0)
+    assert made.has("p") == [0]
 
 
 def test_two_that_claim_at_a_time_are_answered_alike() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -345,6 +346,57 @@ def test_a_newcomer_that_never_comes_is_forgotten() -> None:
     assert cluster.join_shard() == shard + 1, "no number is given twice"
     load.step()
     load.finish()
+
+
+def test_a_process_at_the_address_of_one_that_is_gone_is_another_shard() -> None:
+    """One has begun as shard 3, and confirmed entries of home 1 that shard 2 lacks; the sequencer has heard nothing of it. It dies with its
+    disk. The next one begins with what shard 2 knows: under the same number, with a new store in epoch 1 as the one before, it would be
+    sent nothing of what is between."""
+    cluster = Cluster(3, config=CONFIG)
+    spec = PipelineSpec("p", ("work",), fronts=("a",))
+    cluster.register(spec)
+    front = cluster.front(spec, next(cluster.ids_at(1)))
+
+    def number(process: str) -> Any:
+        return cluster.ask(0, partial(JoinShard, process=process), "host:1")
+
+    assert number("first") == ShardNumber(3)
+    assert number("first") == ShardNumber(3), "it may ask again"
+    cluster.settle()
+    cluster.held = {(1, 2), (3, 0), (3, 2)}
+    cluster.bootstrap(3, 2)
+    front.begin(created=[(0, 0, 7)])
+    front.begin(consumed=[(0, 0, 7)])
+    front.begin(heartbeats={"a": 50})
+    cluster.settle()
+    links = cluster.processes[1].links
+    assert links[3].confirmed > links[2].confirmed
+    cluster.crash(3)
+    for kept in (cluster.stored, cluster.snapshots, cluster.epochs, cluster.formats):
+        kept.pop(3, None)
+    refused(number("second"), RefusalCode.NOT_READY, "shard 3", "is given up", "ask again")
+    cluster.settle()
+    assert number("second") == ShardNumber(4)
+    cluster.reconnect()
+    cluster.settle()
+    cluster.bootstrap(4, 2)
+    cluster.pass_time(1_000)
+    assert cluster.processes[0].membership.members == {0, 1, 2, 4}
+    assert cluster.agreed(spec) == (50,)
+
+
+def test_a_sequencer_that_has_forgotten_who_asked_gives_another_number() -> None:
+    cluster = Cluster(1, config=CONFIG)
+    asks = partial(JoinShard, process="first")
+    assert cluster.ask(0, asks, "host:1") == ShardNumber(1)
+    cluster.settle()
+    cluster.restart_all()
+    refused(cluster.ask(0, asks, "host:1"), RefusalCode.NOT_READY, "is given up")
+    cluster.settle()
+    assert cluster.ask(0, asks, "host:1") == ShardNumber(2)
+    assert cluster.ask(0, JoinShard, "host:1") == ShardNumber(2), (
+        "an older release does not say which"
+    )
 
 
 def test_a_peer_hands_nothing_out_before_every_home_keeps_what_follows() -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from acker.v1 import peer_service_pb2 as peer_pb
+from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tests.cluster.redis_server import RedisServer
 from tests.waits import HANG_S, until_async
 from tracker.client.admin import Admin
@@ -125,6 +128,22 @@ async def test_a_newcomer_that_is_given_up_before_it_has_begun_is_told_so(tmp_pa
     newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"))
     with pytest.raises(GivenUp, match=f"shard {number.shard} has been given up"):
         await asyncio.wait_for(newcomer.fetch(number.shard), HANG_S)
+    await server.stop()
+
+
+async def test_one_whose_store_is_gone_before_others_count_it_is_another_shard() -> None:
+    one, two = addresses(2)
+    server = first(one)
+    await server.start()
+    config = joining(two, one, "memory:")
+    before = await owned_by(config)  # and its process ends before it is served
+    after = await asyncio.wait_for(owned_by(config), HANG_S)
+    assert (before.shard, after.shard) == (1, 2)
+    assert server.engine.process.membership.joining.keys() == {2}
+    async with grpc.aio.insecure_channel(one) as channel:
+        stub: Any = peer_grpc.PeerServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError, match="named by 65 characters, the limit is 64"):
+            await stub.JoinShard(peer_pb.JoinShardRequest(address=two, process="p" * 65))
     await server.stop()
 
 

@@ -181,8 +181,15 @@ class MovingSimulator(Simulator):
             )
             self.call(None, self.registrar(spec.name), event)
         if not placements or self._move_rng.random() < 0.3:
-            self._place_name(("place", spec.name), PlacePipeline(None, spec.name, 1))
+            self._place_name(("place", spec.name), self._claim(spec.name))
         self.after(6 * MS, self._register, spec)
+
+    def _claim(self, name: str) -> PlacePipeline:
+        """By what the directory says of the name, which may be over when this comes; or by what it once said."""
+        version, group = self.ledger.stays.placed.get(name, (0, NOWHERE))
+        if self._placed[name] and self._move_rng.random() < 0.2:
+            version, group = self._move_rng.choice(self._placed[name]).version, 1
+        return PlacePipeline(None, name, 1, seen=0 if group == NOWHERE else version)
 
     def _place_name(self, request: Any, event: PlacePipeline) -> None:
         directory = self.group.first + self.routing.registrar(event.pipeline)

@@ -126,7 +126,7 @@ class RescalingSimulator(Simulator):
     def _ask_to_join(self, newcomer: Newcomer) -> None:
         if newcomer.shard is None and not self.resting:
             request = ("newcomer", self.newcomers.index(newcomer))
-            event = JoinShard(request, newcomer.address, newcomer.speaks)
+            event = JoinShard(request, newcomer.address, newcomer.speaks, newcomer.address)
             self.call(None, self.sequencer_of(newcomer.group), event)
             self.after(ASK_AGAIN_NS, self._ask_to_join, newcomer)
 

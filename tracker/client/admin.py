@@ -35,9 +35,9 @@ from tracker.core.insight.describe import (
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, OpenCell, PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
-from tracker.core.model import Cells, NodeKey, PipelineSpec
+from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
-from tracker.errors import LowmarkError, UnavailableError
+from tracker.errors import LowmarkError, RefusedError, UnavailableError
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb
@@ -142,11 +142,14 @@ class Admin(Closing):
         repeat it. succeeds: the name of a pipeline in whose place a new one comes, where what is to change cannot: unless it has
         a start of its own, it begins where that one is complete, which is waited for as long as the timeout of this object
         (with dry_run it is not). group: where a new one is to live, in a deployment of several groups; else it is the one that has
-        the least to do. Raises RefusedError where it cannot become so while it runs, with what to do instead, and
-        with what is open of a pipeline that is to be succeeded."""
+        the least to do. Raises RefusedError where it cannot become so while it runs, with what to do instead, where somebody else
+        has changed it meanwhile, and with what is open of a pipeline that is to be succeeded."""
         if succeeds is not None:
             spec = succeeding(self, spec, succeeds, 0.0 if dry_run else self._timeout_s)
-        answer = self._register(spec, change=True, check_only=dry_run, group=group)
+        decided_on = self._changes(spec.name)
+        answer = self._register(
+            spec, change=True, check_only=dry_run, group=group, decided_on=decided_on
+        )
         before = spec_from_pb(answer.before) if answer.HasField("before") else None
         now = spec_from_pb(answer.spec)
         dropped = self._drop_open(now, dry_run) if drop_open and not answer.created else ()
@@ -170,16 +173,29 @@ class Admin(Closing):
                     self.retire(spec.name, "", as_shown(cells), generation=found.state.generation)
                 yield from cells
 
+    def _changes(self, name: str) -> int | None:
+        """How often a pipeline was changed, -1 where there is none; None where the tracker is too old to tell. With that a change
+        undoes nothing that others have changed since, however late its attempts come."""
+        try:
+            answer = self._got(name)
+        except RefusedError as refused:
+            if refused.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:
+                raise
+            return -1
+        return answer.changes if answer.HasField("changes") else None
+
     def _register(self, spec: PipelineSpec, **how: Any) -> Any:
         request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec), **how)
         return self._call(lambda stub: stub.RegisterPipeline, request)
 
     def pipeline(self, name: str) -> PipelineInfo:
         """One pipeline. Raises RefusedError if it is unknown."""
-        answer = self._call(
+        return _info(self._got(name))
+
+    def _got(self, name: str) -> Any:
+        return self._call(
             lambda stub: stub.GetPipeline, pipeline_pb.GetPipelineRequest(pipeline=name)
         )
-        return _info(answer)
 
     def pipelines(self) -> list[PipelineInfo]:
         """All pipelines, by name, asked for page by page."""

@@ -35,6 +35,8 @@ def ask_to_pb(what: Any, shard: int | None = None) -> pb.AskRequest:
             request.place.ended = what.ended
             if what.expected is not None:
                 request.place.expected = what.expected
+            if what.seen is not None:
+                request.place.seen = what.seen
         case MovePipeline():
             request.coming.CopyFrom(
                 pb.ComingAsked(
@@ -64,7 +66,8 @@ def event_from_pb(request: pb.AskRequest) -> Any:
         case "place":
             asked = request.place
             expected = asked.expected if asked.HasField("expected") else None
-            return PlacePipeline(mark, asked.pipeline, asked.group, expected, asked.ended)
+            seen = asked.seen if asked.HasField("seen") else None
+            return PlacePipeline(mark, asked.pipeline, asked.group, expected, asked.ended, seen)
         case "coming":
             coming = request.coming
             return MovePipeline(

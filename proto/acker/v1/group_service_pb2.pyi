@@ -460,6 +460,7 @@ class PlaceAsked(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """The name."""
     group: _builtins.int
@@ -468,6 +469,10 @@ class PlaceAsked(_message.Message):
     """The version of the placement that is to be replaced; not given: the group claims the name."""
     ended: _builtins.int
     """Of a name that is given back: the generation by which its pipeline has ended."""
+    seen: _builtins.int
+    """Of a claim: the version by which its group had the name when it was made, 0 where that was free. Refused where
+    that is over. Not given: whatever it was.
+    """
     def __init__(
         self,
         *,
@@ -475,14 +480,20 @@ class PlaceAsked(_message.Message):
         group: _builtins.int = ...,
         expected: _builtins.int | None = ...,
         ended: _builtins.int = ...,
+        seen: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "expected", b"expected"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "_seen", b"_seen", "expected", b"expected", "seen", b"seen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "ended", b"ended", "expected", b"expected", "group", b"group", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "_seen", b"_seen", "ended", b"ended", "expected", b"expected", "group", b"group", "pipeline", b"pipeline", "seen", b"seen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected: _TypeAlias = _typing.Literal["expected"]  # noqa: Y015
     _WhichOneofArgType__expected: _TypeAlias = _typing.Literal["_expected", b"_expected"]  # noqa: Y015
+    _WhichOneofReturnType__seen: _TypeAlias = _typing.Literal["seen"]  # noqa: Y015
+    _WhichOneofArgType__seen: _TypeAlias = _typing.Literal["_seen", b"_seen"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expected) -> _WhichOneofReturnType__expected | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seen) -> _WhichOneofReturnType__seen | None: ...
 
 Global___PlaceAsked: _TypeAlias = PlaceAsked  # noqa: Y015
 

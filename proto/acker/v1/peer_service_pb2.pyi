@@ -75,19 +75,25 @@ class JoinShardRequest(_message.Message):
 
     ADDRESS_FIELD_NUMBER: _builtins.int
     SPEAKS_FIELD_NUMBER: _builtins.int
+    PROCESS_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     """Where the process is reached, as host:port."""
     speaks: _builtins.int
     """The highest feature level that it speaks; 0 stands for 1."""
+    process: _builtins.str
+    """Which process it is, of those that are started at this address one after the other: of up to 64 characters, drawn
+    when it starts. Empty: not said, so that each of them is given the number of the one before.
+    """
     def __init__(
         self,
         *,
         address: _builtins.str = ...,
         speaks: _builtins.int = ...,
+        process: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "speaks", b"speaks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "process", b"process", "speaks", b"speaks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

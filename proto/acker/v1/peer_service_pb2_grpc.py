@@ -71,7 +71,7 @@ class PeerServiceServicer(object):
 
     def JoinShard(self, request, context):
         """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
-        code not_home. Repeated from one address, it is one number until that shard has joined.
+        code not_home. Repeated by one process, it is one number until that shard has joined.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,7 +39,7 @@ class PeerServiceStub:
     """
     JoinShard: _grpc.UnaryUnaryMultiCallable[_peer_service_pb2.JoinShardRequest, _peer_service_pb2.JoinShardResponse]
     """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
-    code not_home. Repeated from one address, it is one number until that shard has joined.
+    code not_home. Repeated by one process, it is one number until that shard has joined.
     """
     Bootstrap: _grpc.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]
     """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
@@ -59,7 +59,7 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """
     JoinShard: _aio.UnaryUnaryMultiCallable[_peer_service_pb2.JoinShardRequest, _peer_service_pb2.JoinShardResponse]  # type: ignore[assignment]
     """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
-    code not_home. Repeated from one address, it is one number until that shard has joined.
+    code not_home. Repeated by one process, it is one number until that shard has joined.
     """
     Bootstrap: _aio.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]  # type: ignore[assignment]
     """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
@@ -88,7 +88,7 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_peer_service_pb2.JoinShardResponse, _abc.Awaitable[_peer_service_pb2.JoinShardResponse]]:
         """Gives a process that wants to become a shard its number. Goes to the sequencer; another one refuses with
-        code not_home. Repeated from one address, it is one number until that shard has joined.
+        code not_home. Repeated by one process, it is one number until that shard has joined.
         """
 
     @_abc_1.abstractmethod

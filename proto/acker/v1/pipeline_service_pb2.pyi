@@ -290,6 +290,7 @@ class RegisterPipelineRequest(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     CHECK_ONLY_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    DECIDED_ON_FIELD_NUMBER: _builtins.int
     change: _builtins.bool
     """If it is there: it becomes this one, as far as it can while it runs. If this is not said, whatever differs is
     a conflict, but for a pipeline registered again as it was at first.
@@ -298,6 +299,10 @@ class RegisterPipelineRequest(_message.Message):
     """Nothing changes: the answer is what would be."""
     group: _builtins.int
     """Where it is new: the group in which it is to live; not given: the one that has the least to do."""
+    decided_on: _builtins.int
+    """Of a change: how often the pipeline had been changed when this was decided on (GetPipelineResponse.changes); -1
+    where there was none. Refused where it has changed since, and is not as this one. Not given: whatever it is.
+    """
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """The pipeline; limits that are 0 take their defaults."""
@@ -309,13 +314,19 @@ class RegisterPipelineRequest(_message.Message):
         change: _builtins.bool = ...,
         check_only: _builtins.bool = ...,
         group: _builtins.int | None = ...,
+        decided_on: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_on", b"_decided_on", "_group", b"_group", "decided_on", b"decided_on", "group", b"group", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "change", b"change", "check_only", b"check_only", "group", b"group", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_on", b"_decided_on", "_group", b"_group", "change", b"change", "check_only", b"check_only", "decided_on", b"decided_on", "group", b"group", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__decided_on: _TypeAlias = _typing.Literal["decided_on"]  # noqa: Y015
+    _WhichOneofArgType__decided_on: _TypeAlias = _typing.Literal["_decided_on", b"_decided_on"]  # noqa: Y015
     _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
     _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decided_on) -> _WhichOneofReturnType__decided_on | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___RegisterPipelineRequest: _TypeAlias = RegisterPipelineRequest  # noqa: Y015
@@ -386,12 +397,15 @@ class GetPipelineResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     OMITTED_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     omitted: _builtins.int
     """On a page of a list: how many nodes and fronts `state` leaves out, all of them, where they would be larger
     than a page; 0 where it has them all.
     """
     group: _builtins.int
     """The number of the group in which it lives."""
+    changes: _builtins.int
+    """How often it was changed, as far as the asked process has heard."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As registered."""
@@ -407,12 +421,15 @@ class GetPipelineResponse(_message.Message):
         state: Global___PipelineState | None = ...,
         omitted: _builtins.int = ...,
         group: _builtins.int = ...,
+        changes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "changes", b"changes", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "omitted", b"omitted", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "changes", b"changes", "group", b"group", "omitted", b"omitted", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__changes: _TypeAlias = _typing.Literal["changes"]  # noqa: Y015
+    _WhichOneofArgType__changes: _TypeAlias = _typing.Literal["_changes", b"_changes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__changes) -> _WhichOneofReturnType__changes | None: ...
 
 Global___GetPipelineResponse: _TypeAlias = GetPipelineResponse  # noqa: Y015
 

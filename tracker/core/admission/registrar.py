@@ -46,6 +46,17 @@ def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
     )
 
 
+def _check_decided_on(event: RegisterPipeline, number: int, differs_by: str) -> None:
+    """Raises Refused(CONFLICT) where a change was decided on before the newest one, and would undo that; also where it comes once
+    more, later. number: of the newest change; -1 where there is no such pipeline."""
+    if event.decided_on not in (None, number):
+        raise Refused(
+            RefusalCode.CONFLICT,
+            f"pipeline {event.spec.name!r} has changed since this was decided on: {differs_by}; look at it again, and apply what is "
+            "to be",
+        )
+
+
 def _check_nothing_open(pipeline: Pipeline) -> None:
     """Raises Refused(CONFLICT) where something of a pipeline is open, or a front of it may still label: deleting it would
     lose that. By what has been reported here."""
@@ -150,6 +161,7 @@ class Registrar:
         known = self._pipelines.registering.get(spec.name)
         if known is None:
             self._check_free(spec.name)
+            _check_decided_on(event, -1, "there is none by now")
             if spec.removed:
                 raise Refused(
                     RefusalCode.INVALID,
@@ -241,6 +253,7 @@ class Registrar:
             return
         if not event.change:
             raise _registered_otherwise(known, event.spec)
+        _check_decided_on(event, number, differences(known, spec))
         self._check_change(pipeline, known, spec)
         if event.check_only:
             self._effects.append(Answer(event.request, spec))

@@ -57,6 +57,10 @@ class Queries:
         """A pipeline as it is now; raises Refused(UNKNOWN_PIPELINE) if there is none."""
         return self._pipelines.named(pipeline).spec
 
+    def changes(self, pipeline: str) -> int:
+        """How often a pipeline was changed; raises Refused(UNKNOWN_PIPELINE) if there is none."""
+        return self._pipelines.named(pipeline).changes
+
     def has_heard_of(self, pipeline: str) -> bool:
         """Whether a pipeline is registered, or about to be."""
         return pipeline in self._pipelines or pipeline in self._pipelines.registering

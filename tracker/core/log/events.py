@@ -21,7 +21,8 @@ class RegisterPipeline:
     """Answered by `Answer(request, PipelineSpec)`, the pipeline as it is then, when every shard has it
     durably. May be repeated, also as it was at first. change: one that is there becomes as this one from now on, as far as
     it can while it runs (`check_change`); without, whatever differs is a conflict. check_only: nothing changes; the
-    answer is the pipeline as it would be."""
+    answer is the pipeline as it would be. decided_on: of a change, how often the pipeline had been changed when that was decided on,
+    -1 where there was none: a change names what is to be there, so it would undo what has come since. None: not said."""
 
     request: Hashable
     spec: PipelineSpec
@@ -31,6 +32,7 @@ class RegisterPipeline:
     """The version of its placement in this group, where it is new."""
     above: int = 0
     """In which generation it begins then, at least: above all that one of its name had in another group."""
+    decided_on: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +114,13 @@ class DeletePipeline:
 class JoinShard:
     """A process that is reached at `address` asks to be a shard; asked of the sequencer. May be
     repeated: until it has joined, an address is given one number. Answered by `Answer(request,
-    ShardNumber)`, when every process will keep for it what homes log. speaks: the highest feature level of its release."""
+    ShardNumber)`, when every process will keep for it what homes log. speaks: the highest feature level of its release. process:
+    which of the processes at this address it is; the number of another one is given up. Empty: not said."""
 
     request: Hashable
     address: str
     speaks: int = NEWEST_LEVEL
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +161,15 @@ class PlacePipeline:
     """Asked of the directory, at the shard that registers the name. expected: None, where `group` claims the name: it gets it
     if that is free, or its own already, each time by a new version. Else the version of the placement that is to be replaced by
     one at `group`, NOWHERE to give the name back, whose pipeline has ended by the generation `ended`. May be repeated. Answered by `Answer(request, Placement)`: where the name belongs
-    now, whatever was asked for."""
+    now, whatever was asked for. seen: of a claim, the version by which its own group had the name when it was made, 0 where that was
+    free; it is refused where that is over, since a pipeline may be there by what followed. None: not said."""
 
     request: Hashable
     pipeline: str
     group: int
     expected: int | None = None
     ended: int = 0
+    seen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

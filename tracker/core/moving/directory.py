@@ -72,6 +72,7 @@ class Directory:
         if event.expected is None:
             if known is not None and known.group != event.group:
                 return None
+            self._check_seen(event, 0 if known is None else known.version)
             if known is None and self._is_cordoned(event.group):
                 raise Refused(
                     RefusalCode.NOT_READY,
@@ -98,6 +99,17 @@ class Directory:
         # Who began the move had not heard that the group is cordoned: the pipeline stays.
         group = known.group if self._is_cordoned(event.group) else event.group
         return Placement(name, group, version, known.version, above)
+
+    @staticmethod
+    def _check_seen(event: PlacePipeline, version: int) -> None:
+        """Raises Refused where what a claim was made by is over. A pipeline may be there by what came since, and by that its name is
+        given back, and it moves."""
+        if event.seen not in (None, version):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {event.pipeline!r} is claimed by placement {event.seen}, and its placement is {version} by now (0: it "
+                "has none); ask again",
+            )
 
     def _is_cordoned(self, group: int) -> bool:
         known = self.groups.get(group)

@@ -296,8 +296,11 @@ class Losing:
         known: tuple[PipelineKnown, ...] = tuple(loss.settled_pipelines())
         report = LossReport(loss.lost, loss.declared.write_off, known)
         waiting, self._requests = self._requests, []
-        for request, _ in waiting:
-            self._effects.append(Answer(request, report))
+        for request, asked in waiting:
+            if {*asked} <= {*loss.lost}:
+                self._effects.append(Answer(request, report))
+            else:  # the declaration that has its shards is behind this one
+                self._requests.append((request, asked))
 
 
 def _moving(heard: Sequence[ShardsKnown], members: Set[int]) -> Iterator[Move]:

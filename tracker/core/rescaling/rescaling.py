@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.nodes import Nodes
@@ -75,6 +76,10 @@ class Rescaling:
     _handing_over_from: int = d.forgotten("all up to it is durable, or lost", default=0)
     """Position of the last record that may change nodes that are to be handed over."""
     _joining_since_ns: dict[int, int] = d.forgotten(d.A_MOMENT, dict)
+    _numbered: dict[int, str] = d.forgotten(
+        "a process that asks again is given another number", dict
+    )
+    """By shard that this process has given its number: which process has asked for it."""
     _rescales: list[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, list)
     """Requests for a number of shards, and the shards that they wait for."""
 
@@ -154,6 +159,8 @@ class Rescaling:
                 if self._replication.links[shard].confirmed >= number:
                     # What it has confirmed, nobody keeps for it: it must not begin a second time.
                     raise _there_already(shard, address)
+                if event.process and event.process != self._numbered.get(shard):
+                    self._give_up(shard, address)
                 self._confirmations.answer(event.request, ShardNumber(shard))
                 return
         self._need_no_step("another shard")
@@ -174,8 +181,19 @@ class Rescaling:
             )
         given = ShardNumber(known.next_shard)
         self.step(steps.ShardJoining(given.shard, event.address))
+        self._numbered[given.shard] = event.process
         # Whoever hears its number is known to all: where this shard is lost, the number is not given again.
         self._confirmations.answer(event.request, given)
+
+    def _give_up(self, shard: int, address: str) -> NoReturn:
+        """A number is of one process, and its store. Homes may have heard of the one before what this one does not have, and would
+        send it no more of that. Raises Refused."""
+        self._need_no_step("another shard")
+        self.step(steps.ShardRemoved(shard))
+        raise Refused(
+            RefusalCode.NOT_READY,
+            f"shard {shard} was to be a process that was started at {address} before this one, and is given up; ask again",
+        )
 
     def _need_no_step(self, what: str) -> None:
         if self._step_appended > self._journal.home_last:
@@ -428,6 +446,7 @@ class Rescaling:
             case steps.ShardRemoved() if entry.shard in self._replication.links:
                 self._replication.close_link(entry.shard)
                 self._joining_since_ns.pop(entry.shard, None)
+                self._numbered.pop(entry.shard, None)
                 self._effects.append(MembersChanged(entry.shard, None))
             case steps.NodesMoved():
                 self._hand_over.take_nodes(entry, home, now_ns)
@@ -479,6 +498,7 @@ class Rescaling:
     def _count_shard(self, shard: int, said: tuple[int, int], now_ns: int) -> None:
         """A shard counts from here on. said: the home, and the number of its entry, that says so."""
         self._joining_since_ns.pop(shard, None)
+        self._numbered.pop(shard, None)
         if shard == self._shards.own:
             # It may speak when it has heard from every other one after that one began to count it.
             self._cut.need([said])

@@ -1,8 +1,8 @@
 """Becoming a shard of a tracker that runs: a number, a peer's state, a store of one's own (rule 10).
 
 A process that is ended at any moment begins again with the same command. Until it has its peer's state
-durably it has sent nothing to anyone, and asks again: it gets the same number, or another one if it
-had been given up. From then on it is a shard that comes back from its own store.
+durably it has sent nothing to anyone, and asks again: it gets another number, and the one before is
+given up. From then on it is a shard that comes back from its own store.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 from typing import Any
+from uuid import uuid4
 
 import grpc
 import structlog
@@ -53,6 +54,7 @@ class Newcomer:
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._address = config.own_address
+        self._process = uuid4().hex
         self._credentials = config.security.to_peers
         self._targets = Targets(config.join)
         self._turn = 0
@@ -145,7 +147,9 @@ class Newcomer:
         """The number that the sequencer gives; or that of the shard whose address this one is, and True."""
         backoff, address = Backoff(), self._targets.next()
         while True:
-            request = peer_pb.JoinShardRequest(address=self._address, speaks=NEWEST_LEVEL)
+            request = peer_pb.JoinShardRequest(
+                address=self._address, speaks=NEWEST_LEVEL, process=self._process
+            )
             try:
                 async with self._credentials.aio_channel(address, CHANNEL_OPTIONS) as channel:
                     stub: Any = peer_grpc.PeerServiceStub(channel)

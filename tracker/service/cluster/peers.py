@@ -38,6 +38,7 @@ MAX_BOOTSTRAPS = 4
 BOOTSTRAP_PIECE_BYTES = 1024 * 1024
 MAX_RELEASE_CHARACTERS = 100
 """Of a longer name of a release, so many are kept."""
+MAX_PROCESS_CHARACTERS = 64
 
 
 class PeerServicer:
@@ -130,7 +131,12 @@ class PeerServicer:
                 f"a second one: {self._cannot_dial}; then start it again",
             )
         speaks = level_from_pb(request.speaks)
-        event = m.JoinShard(object(), checked_address(request.address), speaks)
+        if len(request.process) > MAX_PROCESS_CHARACTERS:
+            raise invalid(
+                f"a process is named by {len(request.process)} characters, the limit is {MAX_PROCESS_CHARACTERS}"
+            )
+        address = checked_address(request.address)
+        event = m.JoinShard(object(), address, speaks, request.process)
         number: m.ShardNumber = await self._engine.ask(event)
         return number
 

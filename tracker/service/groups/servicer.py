@@ -221,7 +221,8 @@ class GroupServicer:
         group = await self._choose(asked) if placement is None else placement.group
         # What belongs to another group already is not claimed once more: whoever moves it goes by the placement that there is.
         if not check_only and (placement is None or group == deployment.group):
-            event = m.PlacePipeline(None, name, group)
+            seen = 0 if placement is None else placement.version
+            event = m.PlacePipeline(None, name, group, seen=seen)
             placement = await deployment.ask(Ask(DIRECTORY_GROUP, event), PLACE_TIMEOUT_S)
             if not isinstance(placement, Placement):
                 _raise(placement, f"pipeline {name!r} is not registered")

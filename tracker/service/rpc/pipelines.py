@@ -100,8 +100,9 @@ class PipelineServicer:
             placing = self._groups.placing(spec.name, group, check_only=request.check_only)
         async with placing as by:
             placed, above = (0, 0) if by is None else (by.version, by.above)
+            decided_on = request.decided_on if request.HasField("decided_on") else None
             wish = m.RegisterPipeline(
-                object(), spec, request.change, request.check_only, placed, above
+                object(), spec, request.change, request.check_only, placed, above, decided_on
             )
             with self._budgets.registers(spec, change=request.change):
                 registered = await self._engine.ask(wish)
@@ -153,6 +154,7 @@ class PipelineServicer:
             spec=spec_to_pb(process.spec(name)),
             state=state_to_pb(process.describe(name, time.monotonic_ns())),
             group=0 if self._groups is None else self._groups.group,
+            changes=process.changes(name),
         )
 
     async def ListShards(
