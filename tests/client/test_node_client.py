@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -217,6 +219,30 @@ def test_a_client_whose_key_is_closed_and_forgotten_is_fenced(
             done(node.commit(TickContent()))
         assert over.value.refusal.code is RefusalCode.FENCED
         assert "has left" in over.value.refusal.message
+
+
+def test_an_attempt_to_join_that_comes_late_fences_nobody(
+    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent for the first attempt comes once more when the node is at work."""
+    asked = []
+    ask = Connection.call
+
+    def call(self: Connection, make: Any, request: Any, *rest: Any, **named: Any) -> Any:
+        asked.append((make, request))
+        return ask(self, make, request, *rest, **named)
+
+    monkeypatch.setattr(Connection, "call", call)
+    with (
+        NodeClient(running.target, pipeline, "n") as node,
+        closing(Connection(running.target)) as late,
+    ):
+        joined = node.join(HANG_S)
+        done(node.commit(create(10, 1)))
+        answer, _ = ask(late, *asked[0], HANG_S)
+        assert answer.key == key_to_pb(joined.key)
+        done(node.commit(create(11, 2)))
+        assert node.join(HANG_S).key != joined.key
 
 
 def test_a_fenced_client_may_join_anew(running: EmbeddedTracker, pipeline: str) -> None:

@@ -237,6 +237,19 @@ def test_nothing_is_sent_before_the_home_says_where_to_begin() -> None:
     assert window.to_send() == []
 
 
+def test_a_stream_that_is_not_answered_carries_no_tick() -> None:
+    """So one that comes late, when another one has taken its place, carries none whose number was given again meanwhile."""
+    window: TickWindow[str, str] = TickWindow(2)
+    window.add("t1", "c1")
+    window.attached(0)
+    assert window.to_send() == [(1, "c1")]
+    window.detached()
+    window.add("t2", "c2")
+    assert window.to_send() == [], "the next stream is not answered"
+    window.attached(0)
+    assert window.to_send() == [(1, "c1"), (2, "c2")]
+
+
 def test_a_window_takes_its_limit_and_no_more() -> None:
     window = filled(3)
     assert window.full

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import pytest
+
 from tests.core.driver import Cluster, HandNode, refused
+from tracker.core.admission import nodes
 from tracker.core.log import (
     DetachSession,
     HomeEntry,
     Joined,
     JoinNode,
     KeyOpened,
+    RestartPipeline,
     SessionRefused,
 )
 from tracker.core.model import Batch, NodeKey, PipelineSpec, Refusal, RefusalCode
@@ -96,6 +101,61 @@ def test_two_that_join_at_once_are_told_keys_of_their_own() -> None:
     cluster.settle()
     given = cluster.answers("x") + cluster.answers("y")
     assert [told.key.incarnation for told in given] == [1, 2]
+
+
+def test_an_attempt_to_join_that_comes_late_closes_no_key_of_the_same_joining() -> None:
+    """The first attempt was not answered in time, the second one was, and its key is at work when the first one comes."""
+    cluster = running()
+    node = at_work(cluster, "one", joining="this")
+    late = join(cluster, "one", joining="this")
+    assert isinstance(late, Joined) and late.key == node.key
+    node.commit(created=[(0, 5, 7)])
+    assert _opened(cluster) == 1
+    assert at_work(cluster, "one", joining="next").key.incarnation == 2
+
+
+def test_an_attempt_to_join_that_comes_late_closes_no_key_of_a_later_joining() -> None:
+    cluster = running()
+    at_work(cluster, "one", joining="this")
+    later = at_work(cluster, "one", joining="next")
+    late = join(cluster, "one", joining="this")
+    refused(late, RefusalCode.FENCED, f"{later.key} has taken its place")
+    later.commit(created=[(0, 5, 7)])
+
+
+def test_no_attempt_to_join_is_answered_before_its_key_is_durable() -> None:
+    cluster = running()
+    cluster.handle(0, JoinNode("x", "p", "n", "query", "one", joining="this"))
+    cluster.handle(0, JoinNode("y", "p", "n", "query", "one", joining="this"))
+    (soon,) = cluster.answers("y")
+    refused(soon, RefusalCode.NOT_READY, "not durable yet")
+    cluster.settle()
+    again = join(cluster, "one", joining="this")
+    assert cluster.answers("x") == [again]
+
+
+def test_a_joining_that_is_asked_for_again_in_a_later_generation_gets_a_key_of_that() -> None:
+    cluster = running()
+    node = at_work(cluster, "one", joining="this")
+    registrar = cluster.routing.registrar("p")
+    cluster.ask(registrar, partial(RestartPipeline, at_ms=1), "p", 0, None)
+    again = at_work(cluster, "one", joining="this")
+    assert again.key != node.key
+    later = at_work(cluster, "one", joining="next")
+    refused(join(cluster, "one", joining="this"), RefusalCode.FENCED)
+    later.commit(created=[(0, 5, 7)])
+
+
+def test_joinings_are_known_by_names_of_a_bounded_length_and_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = running()
+    refused(
+        join(cluster, "one", joining="x" * 65), RefusalCode.INVALID, "at most 64 characters, got 65"
+    )
+    monkeypatch.setattr(nodes, "KEPT_JOININGS", 2)
+    keys = [at_work(cluster, "one", joining=name).key for name in ("a", "b", "c", "a")]
+    assert [key.incarnation for key in keys] == [1, 2, 3, 4], "the oldest one is forgotten"
 
 
 def test_an_owner_of_any_length_is_not_taken() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -190,6 +191,7 @@ class NodeClient(Closing):
             pipeline=self.pipeline, node_id=self.node_id, kind=self.kind, owner=owner,
             take_over=take_over, check_only=check_only,
             known_incarnation=known.incarnation, known_ticks=known.ticks, known_generation=known.generation,
+            joining=uuid.uuid4().hex,
         )  # fmt: skip
         try:
             answer, home = self._connection.call(
@@ -248,7 +250,11 @@ class NodeClient(Closing):
             self._window.add(future, message, promises=promises)
             self._bytes[future] = size
             self._waiting_bytes += size
+            for front in content.leaves:
+                self._leaving[front] = future
             self._changed.notify_all()
+        for front in content.leaves:
+            future.add_done_callback(partial(self._has_left, front))
         return future
 
     def _commit_holds(self, moves: tuple[HoldMove, ...], future: _Future) -> None:
@@ -334,12 +340,7 @@ class NodeClient(Closing):
         """Lets a front end: nothing more is labelled by it. Commit its items before. content: the rest of the
         tick by which it leaves."""
         content = TickContent() if content is None else content
-        future = self.commit(replace(content, leaves=(*content.leaves, front)))
-        with self._changed:
-            self._leaving[front] = future
-
-        future.add_done_callback(partial(self._has_left, front))
-        return future
+        return self.commit(replace(content, leaves=(*content.leaves, front)))
 
     def _has_left(self, front: str, done: _Future) -> None:
         """The tick by which a front leaves is durable, or will not be: a grant of before counts no more."""

@@ -34,6 +34,7 @@ class JoinNodeRequest(_message.Message):
     KNOWN_INCARNATION_FIELD_NUMBER: _builtins.int
     KNOWN_TICKS_FIELD_NUMBER: _builtins.int
     KNOWN_GENERATION_FIELD_NUMBER: _builtins.int
+    JOINING_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
@@ -62,6 +63,10 @@ class JoinNodeRequest(_message.Message):
     """The generation of the pipeline in which that was. Where the pipeline is in a later one, nothing of it counts any more, and
     nothing of it is lost.
     """
+    joining: _builtins.str
+    """A name of this joining, made up anew for each, by which a home knows the attempts of one: those that come after the one that was
+    answered get the same key, or none. At most 64 characters; empty: each attempt gets a key of its own.
+    """
     def __init__(
         self,
         *,
@@ -74,10 +79,11 @@ class JoinNodeRequest(_message.Message):
         known_incarnation: _builtins.int = ...,
         known_ticks: _builtins.int = ...,
         known_generation: _builtins.int = ...,
+        joining: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "kind", b"kind", "known_generation", b"known_generation", "known_incarnation", b"known_incarnation", "known_ticks", b"known_ticks", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "joining", b"joining", "kind", b"kind", "known_generation", b"known_generation", "known_incarnation", b"known_incarnation", "known_ticks", b"known_ticks", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -213,7 +219,9 @@ class CommitTicksRequest(_message.Message):
 
     @_builtins.property
     def tick(self) -> Global___NumberedTick:
-        """The next step of the attached key."""
+        """The next step of the attached key. None is sent before attach is answered on the same stream: then a stream that
+        comes late, when another one has taken its place, carries none whose number was given again meanwhile.
+        """
 
     @_builtins.property
     def keep_alive(self) -> Global___KeepAlive:

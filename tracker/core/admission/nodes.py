@@ -40,6 +40,9 @@ from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 
 _NAMES_SHOWN = 5
+KEPT_JOININGS = 10_000
+"""Joinings whose later attempts a home knows, the newest ones."""
+MAX_JOINING_CHARACTERS = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +62,10 @@ class Nodes:
         {"closed": d.SEQUENCE}, deque, own=True
     )
     """Closed keys that are not dropped, by the entry that closed them."""
+    _joinings: dict[tuple[str, str, str], NodeKey] = d.forgotten(
+        "no attempt outlives the process that it was sent to", dict
+    )
+    """By pipeline, node id and the joining's name the key that it was given, of the last KEPT_JOININGS."""
     _dropping: int = d.forgotten("it is what is appended and may be lost", default=0)
     """How many of them, the first ones, have a dropping entry that is not durable yet."""
 
@@ -100,6 +107,12 @@ class Nodes:
                 f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters, a kind at most 100 "
                 f"and an owner at most 1024, got {lengths[0]}, {lengths[1]} and {lengths[2]}",
             )
+        if len(event.joining) > MAX_JOINING_CHARACTERS:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {event.pipeline!r}: the name of a joining has at most {MAX_JOINING_CHARACTERS} characters, got "
+                f"{len(event.joining)}",
+            )
         if event.node_id not in home.newest and event.node_id not in home.nodes:
             home.check_printable("node", unprintable((event.node_id,)))
         home.check_printable("kind or owner of a node", unprintable((event.kind, event.owner)))
@@ -119,11 +132,42 @@ class Nodes:
             newest = NodeKey(event.node_id, 0) if known is None else known.key
             self._effects.append(Answer(event.request, self.joined(pipeline, newest)))
             return
+        if self._has_joined(event, pipeline):
+            return
         key = NodeKey(event.node_id, self.next_incarnation)
         self.next_incarnation += 1
         home.newest[event.node_id] = key
+        self._keep_joining(event, key)
         opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart, event.owner)
         self._journal.append_home(opened, event.request)
+
+    def _has_joined(self, event: JoinNode, pipeline: Pipeline) -> bool:
+        """Whether another attempt of the same joining was given the key that counts, which is the answer to this one too. Raises
+        Refused where that key is not durable yet, and where a later joining has closed it: an attempt that comes late closes no key."""
+        given = self._joinings.get((event.pipeline, event.node_id, event.joining))
+        newest = pipeline.home.newest.get(event.node_id)
+        if given is None or newest is None:
+            return False
+        if given != newest:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {event.pipeline!r}: node {given} is closed, {newest} has taken its place; "
+                "only one process may run under a node id",
+            )
+        opening = self._journal.pending_of(KeyOpened, event.pipeline)
+        if any(entry.key == given for entry in opening):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {event.pipeline!r}: node {given} joins, and that is not durable yet; ask again",
+            )
+        self._effects.append(Answer(event.request, self.joined(pipeline, given)))
+        return True
+
+    def _keep_joining(self, event: JoinNode, key: NodeKey) -> None:
+        if event.joining:
+            self._joinings[event.pipeline, event.node_id, event.joining] = key
+            if len(self._joinings) > KEPT_JOININGS:
+                del self._joinings[next(iter(self._joinings))]
 
     def _check_known(self, event: JoinNode, pipeline: Pipeline) -> None:
         """Raises Refused(LOST) where a node's record has what is gone here. What it has of an earlier generation counts no more:

@@ -42,7 +42,8 @@ class JoinNode:
     over. check_only: nothing changes; the answer is what a join would get, with the newest durable
     key of the id (of incarnation 0 where there is none). known_incarnation, known_ticks: what the node's
     own record says of it, 0 if it has none; a home that knows less has lost it, and refuses. known_generation: in which
-    generation of the pipeline that was; in a later one none of it counts."""
+    generation of the pipeline that was; in a later one none of it counts. joining: a name that all attempts of one joining
+    share, and no other; empty if it has none."""
 
     request: Hashable
     pipeline: str
@@ -54,6 +55,7 @@ class JoinNode:
     known_incarnation: int = 0
     known_ticks: int = 0
     known_generation: int = 0
+    joining: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tracker.core.log import (
     Entry,
     HomeEntry,
     KeyClosed,
+    KeyOpened,
     Pinned,
     PipelineChanged,
     PipelineDeleted,
@@ -27,7 +28,7 @@ from tracker.core.log.records import may_change_min_times
 from tracker.core.log.sizes import record_bytes
 from tracker.core.model import durable as d
 
-OfOne = TypeVar("OfOne", KeyClosed, PipelineChanged, PipelineRestarted, PipelineDeleted)
+OfOne = TypeVar("OfOne", KeyClosed, KeyOpened, PipelineChanged, PipelineRestarted, PipelineDeleted)
 
 MAX_LOOKED_THROUGH = 64
 """Records that are not durable, as many as are looked through for an announcement: with more of them another group

@@ -137,6 +137,8 @@ class TickStream:
             self._news.set()
 
     def _add(self, message: node_pb.CommitTicksResponse) -> None:
+        """Behind what was durable before it: what a node hears of a front that is durable to have left by then is of the next one of the name."""
+        self._keep_durable()
         self._others.append(message)
         if len(self._others) > MAX_UNANSWERED:
             self.ended_by = Refusal(
@@ -169,13 +171,17 @@ class TickStream:
         if self._changed and self.spec is not None:
             messages.append(node_pb.CommitTicksResponse(changed=spec_to_pb(self.spec)))
             self._changed = False
-        if self._durable is not None:
-            committed = node_pb.TicksCommitted(number=self._durable)
-            messages.append(node_pb.CommitTicksResponse(committed=committed))
-            self._durable = None
+        self._keep_durable()
         messages.extend(self._others)
         self._others = []
         return messages
+
+    def _keep_durable(self) -> None:
+        """The newest of the durable numbers gets its place among the rest."""
+        if self._durable is not None:
+            committed = node_pb.TicksCommitted(number=self._durable)
+            self._others.append(node_pb.CommitTicksResponse(committed=committed))
+            self._durable = None
 
 
 def _content(tick: node_pb.NumberedTick) -> TickContent:
@@ -229,7 +235,7 @@ class NodeServicer:
         self._budgets.check_join(r.pipeline, r.node_id)
         event = m.JoinNode(
             object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only,
-            r.known_incarnation, r.known_ticks, r.known_generation,
+            r.known_incarnation, r.known_ticks, r.known_generation, r.joining,
         )  # fmt: skip
         return joined_to_pb(await self._engine.ask(event))
 
