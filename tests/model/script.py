@@ -79,7 +79,7 @@ JOIN = TickContent(joins=(FrontJoin("F", 0),))
 
 def items(change: PipelineSpec | None) -> tuple[Item, ...]:
     """All items of a story with this change."""
-    return (*ITEMS, CHILD) if change is GROWN else ITEMS
+    return (*ITEMS, CHILD) if change == GROWN else ITEMS
 
 
 def _content(node: int, tick: int, change: PipelineSpec | None) -> TickContent:
@@ -178,15 +178,15 @@ class Story:
 
     @property
     def scripts(self) -> tuple[tuple[TickContent, ...], ...]:
-        return GROWN_SCRIPTS if self.change is GROWN else SCRIPTS
+        return GROWN_SCRIPTS if self.change == GROWN else SCRIPTS
 
     def may_ask(self, durable: tuple[int, ...]) -> bool:
         """Whether the operator may ask for the change by now."""
-        return self.change is GROWN or (self.change is CUT and durable[WORKER] >= 1)
+        return self.change == GROWN or (self.change == CUT and durable[WORKER] >= 1)
 
     def waits(self, node: int, tick: int, answered: bool) -> bool:
         """Whether a tick waits for the operator's answer."""
-        return self.change is GROWN and (node, tick) == CHILD.created and not answered
+        return self.change == GROWN and (node, tick) == CHILD.created and not answered
 
 
 STORIES = (

@@ -111,7 +111,7 @@ def test_what_one_shard_told_before_it_was_durable_has_to_be_found_again() -> No
 
 
 def test_an_edge_that_counts_no_more_at_once_is_found() -> None:
-    story = next(story for story in STORIES if story.change is CUT and story.shards == 2)
+    story = next(story for story in STORIES if story.change == CUT and story.shards == 2)
     with mock.patch.object(pipeline, "united", lambda spec, _: SegmentGraph(spec)):
         seen = explore(story, most_states=MOST_STATES)
     assert "announces" in seen.violation and seen.trace

@@ -238,7 +238,7 @@ class World:
 
     def _change(self, state: State) -> PipelineSpec | None:
         """What the pipeline becomes, as far as that was asked for; what is added has no items before."""
-        return None if state.change == NOT_ASKED and self.story.change is CUT else self.story.change
+        return None if state.change == NOT_ASKED and self.story.change == CUT else self.story.change
 
     def wrong_end(self, state: State) -> str:
         """What is wrong with a state in which nothing is left to do; empty if everything is announced that can be."""
