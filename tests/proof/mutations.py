@@ -42,7 +42,7 @@ ALONE = "publish accept commit report keep_pin grant_front"
 """A front joins at the only shard that counts there."""
 COUNTED = "bootstrap join count_in/p=1,s=2 count_in/p=2,s=2"
 """The second shard begins, and counts at both."""
-GONE = "empty/h=2 leave/h=2 count_out/p=1,h=2"
+GONE = "empty/h=2 depart/h=2 count_out/p=1,h=2"
 """The second shard leaves, and the first one counts it no more."""
 BEGUN = f"begin_generation {JOINED}"
 """The last process has begun the generation, and then a front joins."""
@@ -643,7 +643,7 @@ report/s=2,r=1 keep_pin/s=2 send_whole/w=1,r=1 report/s=3,r=2 keep_pin/s=3 send_
 report/s=1,r=3 keep_pin/s=1 hear_whole/p=1,w=1 hear_whole/p=1,w=2 grant_front
 publish/t=2 accept/t=2 commit/t=2 receive/s=2,t=2 receive/s=3,t=2 report/s=3,r=4 send_whole/w=3,r=4 hear_whole/p=1,w=3
 publish/t=3 accept/t=3 commit/s=3,t=3 receive/s=2,t=3
-empty/h=2 leave/h=2 count_out/p=1,h=2 report/s=1,r=5 announce/p=1
+empty/h=2 depart/h=2 count_out/p=1,h=2 report/s=1,r=5 announce/p=1
 """,
     shard=3,
     report=5,

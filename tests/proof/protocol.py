@@ -1079,7 +1079,7 @@ def empty(now: State, h: Any) -> Effect:
 
 
 @step()
-def leave(now: State, h: Any) -> Effect:
+def depart(now: State, h: Any) -> Effect:
     """Rule 10: a shard logs its last entry (`ShardLeft`), with what it has applied and announced. Whatever it had appended is durable with it. It may have
     announced nothing for some time by then (`ShardLeaving`). Among what it has applied are the last entries of those that have left before, so what these
     name is named as well."""

@@ -39,7 +39,7 @@ HAPPENS = {
     "count_in": "{p} hears that {s} has joined",
     "give_slots": "a table gives slots to {h}",
     "empty": "{h} owns nothing any more",
-    "leave": "{h} logs its last entry",
+    "depart": "{h} logs its last entry",
     "count_out": "{p} applies the last entry of {h}, and announces {some} by that",
 }
 _QUICK_MS = 3_000
