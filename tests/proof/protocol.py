@@ -575,20 +575,27 @@ def grant_front(now: State, p: Any, f: Any, given: Relation) -> Effect:
             "it is not granted": Not(now.granted(f)),
             "every shard has pinned it": all_counted(now, p, lambda s: seen_to_have(now, p, s, f)),
             "its own pin is durable": now.kept(p, f),
-            "from the largest pin on": now.every(
-                lambda s, a: Implies(And(counted(now, p, s), now.pin(s, f, a)), given(a))
-            ),
-            "and behind what those that have left had announced": now.every(
-                lambda s, a: Implies(
-                    And(now.counts_out(p, s), now.feeds(f, a), now.bequest(s, a)), given(a)
-                )
-            ),
+            **_grants_no_less(now, p, f, given),
         },
         then={
             "granted": adds(now.granted, f),
             "grant": lambda f2, a: Or(now.grant(f2, a), And(f2 == f, given(a))),
         },
     )
+
+
+def _grants_no_less(now: State, p: Any, f: Any, given: Relation) -> dict[str, Formula]:
+    """Than what those have announced that count for a home, and those that have left."""
+    return {
+        "from the largest pin on": now.every(
+            lambda s, a: Implies(And(counted(now, p, s), now.pin(s, f, a)), given(a))
+        ),
+        "and behind what those that have left had announced": now.every(
+            lambda s, a: Implies(
+                And(now.counts_out(p, s), now.feeds(f, a), now.bequest(s, a)), given(a)
+            )
+        ),
+    }
 
 
 # --- reports --------------------------------------------------------------------------------------

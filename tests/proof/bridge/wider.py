@@ -13,11 +13,11 @@ from z3 import And, Implies, Not, Or
 
 from tests.proof.logic import Effect, Formula, Relation, State, Step
 from tests.proof.protocol import (
+    _grants_no_less,
     _may_go_out,
     adds,
     all_counted,
     announce,
-    counted,
     counts,
     has_slots,
     in_cut,
@@ -94,14 +94,7 @@ def _grant_as_decided(now: State, p: Any, f: Any, given: Relation) -> Effect:
             "every shard has that counted before": all_counted(
                 now, p, lambda s: Or(seen_to_have(now, p, s, f), counts_since(s))
             ),
-            "from the largest pin on": now.every(
-                lambda s, a: Implies(And(counted(now, p, s), now.pin(s, f, a)), given(a))
-            ),
-            "and behind what those that have left had announced": now.every(
-                lambda s, a: Implies(
-                    And(now.counts_out(p, s), now.feeds(f, a), now.bequest(s, a)), given(a)
-                )
-            ),
+            **_grants_no_less(now, p, f, given),
         },
         then={
             "granted": adds(now.granted, f),
