@@ -140,7 +140,7 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
     ),
     "a segment beyond those of a change in the same frame": (
         entries(
-            PipelineChanged(1, replace(SPEC, segments=(*SPEC.segments, "new")), activated=True),
+            PipelineChanged(1, replace(SPEC, segments=(*SPEC.segments, "new"))),
             tick(created=[(len(SPEC.segments) + 1, 5, 1)]),
         ),
         f"number {len(SPEC.segments) + 1}; it has {len(SPEC.segments) + 1}",

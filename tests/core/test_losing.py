@@ -313,6 +313,35 @@ def test_a_pipeline_that_only_the_lost_shard_knew_to_have_begun_is_not_bound_by_
     assert known.bound is None or known.bound >= told
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_pipeline_that_only_the_lost_shard_knew_to_have_begun_by_a_joining_is_not_bound_by_its_start(
+    comes_back: bool,
+) -> None:
+    """It had heard that the pipeline waits for fewer fronts, and of the last of those behind that."""
+    names = map("q{}".format, count())
+    cluster = Lossy(2)
+    name = next(each for each in names if cluster.routing.registrar(each) == 1)
+    spec = PipelineSpec(name, ("a",), (), fronts=("f", "g"), start_slot=0)
+    cluster.register(spec)
+    front = cluster.node(spec, at_home(cluster, 0, "front", name), "front")
+    front.join_front("x")
+    front.commit(created=[(0, 30, 7)], leaves=("x",))
+    cluster.lost = {(1, 0, ShardReport), (1, 0, Entries)}
+    cluster.handle(1, RegisterPipeline("r", replace(spec, fronts=("f",)), True))
+    cluster.pass_time(1_000)
+    front.begin(joins={"f": 0})
+    cluster.pass_time(1_000)
+    front.begin(leaves=("f",))
+    cluster.pass_time(1_000)
+    if comes_back:
+        cluster.restart(1)
+        cluster.pass_time(1_000)
+    told = cluster.processes[1].pipeline_min_time(name)
+    lose(cluster, 1)
+    (known,) = declare(cluster, 1).pipelines
+    assert known.bound is None or known.bound >= told
+
+
 def test_every_crash_of_every_survivor_on_the_way_changes_nothing() -> None:
     crashes = 0
     for shard in (0, 1):

@@ -50,6 +50,16 @@ def changes_of(plan: Plan, pipeline: PipelinePlan) -> int:
     return rng.choice([0, 0, 0, 1, 2, 3])
 
 
+def front_changes_of(plan: Plan, pipeline: PipelinePlan) -> list[int]:
+    """When a pipeline comes to wait for other fronts in a run without a storm, in nanoseconds: most often as its first ones
+    join."""
+    if plan.story or plan.storm:
+        return []
+    rng = random.Random(f"fronts {plan.seed} {pipeline.spec.name}")
+    most = rng.choice([5 * MS, 5 * MS, plan.faults_for_ns])
+    return [rng.randrange(most) for _ in range(rng.choice([0, 0, 0, 1, 2]))]
+
+
 class Changes:
     """What an operator changes of one pipeline, one after the other."""
 
@@ -181,6 +191,11 @@ class Changes:
         """What others than plain nodes have handed over may lie anywhere."""
         return self.sim.plan_of(self.name).kind != "plain"
 
+    def await_others(self) -> None:
+        """The pipeline comes to wait for other fronts, of those that come: if it has begun, when it is restarted."""
+        names = [front.name for front in self.sim.plan_of(self.name).fronts if not front.role]
+        self.begin(lambda spec: self.forms.awaiting_others(spec, names) if names else spec)
+
     def _draw(self, spec: PipelineSpec) -> PipelineSpec:
         forms = self.forms
         kinds: list[Draw] = [forms.grown, forms.shortcut, self._with_source, self._opened_or_closed]
@@ -240,6 +255,8 @@ class Changes:
             self.sim.count("changed_otherwise")
             self.world.changed_everywhere()
         self.others -= 1
+        if not self.others:
+            self.world.all_await_the_same()
         return False
 
     def _hear(self, asked: PipelineSpec, result: object) -> bool:
@@ -282,13 +299,19 @@ class Changes:
             if isinstance(each, WorkerNode | QueryNode | EagerWorker)
             and each.world.spec.name == self.name
         ]
-        targets = {target for _, target, _ in self.world.edges}
         for segment in more:
             self.rng.choice(workers).reads.add(segment)
-            if segment not in targets:
-                self._feed(segment)
+        self._feed_what_is_apart()
         for worker in workers:
             worker.wake()
+
+    def _feed_what_is_apart(self) -> None:
+        """Of segments that were added, those to which no edge leads, or none any more."""
+        spec = self.world.spec
+        targets = {target for _, target, _ in self.world.edges}
+        for segment in range(len(self.earlier[0].segments), len(spec.segments)):
+            if segment not in targets and spec.segments[segment] not in spec.removed:
+                self._feed(segment)
 
     def _feed(self, segment: int) -> None:
         sim, world = self.sim, self.world

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -109,11 +110,13 @@ def no_duplicate_check() -> Iterator[None]:
         else:
             take(self, shard, link, body)
 
-    def apply_again(self: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
+    def apply_again(
+        self: ShardPipeline, entry: KeyTick, home: int, *, by_former: bool = False
+    ) -> set[int]:
         key, number = entry.tick.key, entry.tick.number
         applied = self.keys[key].number if key in self.keys else 0
         _set_node_time(self, key, number - 1)
-        units = apply(self, entry, home)
+        units = apply(self, entry, home, by_former=by_former)
         _set_node_time(self, key, max(applied, number))
         return units
 
@@ -142,13 +145,15 @@ def early() -> Iterator[None]:
 @contextmanager
 def _one_in_ten_ticks(apply: Callable[..., set[int]]) -> Iterator[None]:
     """Of some ticks with items, by their numbers, `apply` does what it does."""
-    apply_tick = ShardPipeline.apply_tick
+    apply_tick: Callable[..., set[int]] = ShardPipeline.apply_tick
 
-    def apply_some(self: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
-        content = entry.tick.content
+    def apply_some(
+        self: ShardPipeline, entry: KeyTick, home: int, *, by_former: bool = False
+    ) -> set[int]:
+        content, as_it_is = entry.tick.content, partial(apply_tick, by_former=by_former)
         if len(content.created) and entry.tick.number % 10 == 2:
-            return apply(apply_tick, self, entry, home)
-        return apply_tick(self, entry, home)
+            return apply(as_it_is, self, entry, home)
+        return as_it_is(self, entry, home)
 
     with mock.patch.object(ShardPipeline, "apply_tick", apply_some):
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tracker.core.model import Edge, PipelineSpec, SilentFront, TimeKind
@@ -57,6 +57,25 @@ class Forms:
             target = self.rng.choice(self.there(spec))
             edges = (Edge(name, target, self._fitting(spec, self.rng.choice([0, 2]))),)
         return replace(spec, segments=(*spec.segments, name), edges=spec.edges + edges)
+
+    def with_sources(self, spec: PipelineSpec) -> PipelineSpec:
+        """A segment that a new front is to feed, and one behind it that nothing else leads to."""
+        if len(spec.segments) + 2 > MAX_SEGMENTS:
+            return spec
+        source = self._new_name(spec)
+        spec = replace(spec, segments=(*spec.segments, source))
+        name = self._new_name(spec)
+        edge = Edge(source, name, self._fitting(spec, self.rng.choice([0, 2])))
+        return replace(spec, segments=(*spec.segments, name), edges=(*spec.edges, edge))
+
+    def apart(self, spec: PipelineSpec) -> PipelineSpec:
+        """Without the edge that was added last."""
+        edges = spec.edges[:-1]
+        return (
+            spec
+            if spec.edges[-1:] and spec.edges[-1].source in spec.removed
+            else replace(spec, edges=edges)
+        )
 
     def cut(self, spec: PipelineSpec) -> PipelineSpec:
         if not spec.edges:
@@ -133,6 +152,13 @@ class Forms:
         any."""
         declares = spec.fronts or spec.front_count
         return replace(spec, open=not spec.open) if declares else spec
+
+    def awaiting_others(self, spec: PipelineSpec, names: Sequence[str]) -> PipelineSpec:
+        """Some of these fronts are waited for before it begins, by name or by number."""
+        some = self.rng.sample(names, self.rng.randint(1, len(names)))
+        if self.rng.random() < 0.6:
+            return replace(spec, fronts=tuple(some), front_count=0)
+        return replace(spec, fronts=(), front_count=len(some))
 
     def more_or_less_patient(self, spec: PipelineSpec) -> PipelineSpec:
         """With fronts that may be silent for longer, or shorter."""

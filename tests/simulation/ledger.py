@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.stays import CellKey, Stays
+from tests.simulation.waiting import Waiting
 from tracker.core.log import (
     Announcement,
     Entry,
@@ -40,6 +41,7 @@ from tracker.core.log.steps import (
 from tracker.core.model import NodeKey
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
 from tracker.core.process.snapshot import ProcessSnapshot
 
@@ -89,6 +91,7 @@ class Ledger:
         self._groups = [(0, 0)] * shards
         """By shard the number of its group, and where the group's shards begin."""
         self.stays = Stays()
+        self.waiting = Waiting()
         self._versions = {(0, routing.version): routing}
         """By group and version."""
         self._logs: list[list[_Logged]] = [[] for _ in range(shards)]
@@ -274,6 +277,8 @@ class Ledger:
             key_is_of = self._generation[group, pipeline, key]
             self.stays.count(*key_is_of, entry, cells)
         log.append(_Logged(entry, cells, stay, key_is_of))
+        in_generation = None if key_is_of is None else key_is_of[1]
+        self.waiting.take(shard, record.number, entry, in_generation)
 
     def add_place(self, routing: RoutingTable, group: int = 0, first: int = 0) -> None:
         """A number was given to a shard of a group, whose shards begin at place `first`."""
@@ -383,6 +388,22 @@ class Ledger:
                     held[segment, slot] = checksum
             if held != mirror.cells.get(stay, {}):
                 self._compare_cells(process, mirror, stay, held)
+            if not (self.stays.moves or process.membership.lost):
+                self._compare_what_is_awaited(place, mirror, pipeline)
+
+    def _compare_what_is_awaited(self, place: int, mirror: Mirror, pipeline: Pipeline) -> None:
+        name, generation = pipeline.spec.name, pipeline.generation
+        state = dict(mirror.applied), generation
+        if not self.waiting.is_new(place, name, state):
+            return
+        expected = self.waiting.expected(name, generation, mirror.applied)
+        there = pipeline.shard.begun, pipeline.shard.vacancies.unfed()
+        if expected not in (None, there):
+            raise Failure(
+                "broken",
+                f"shard {place}: whether {name} has begun, and the segments that wait for a front, are {there}, by the homes' logs "
+                f"{expected}",
+            )
 
     def _compare_cells(
         self, process: Process, mirror: Mirror, stay: Stay, held: dict[CellKey, int]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests import inside
-from tests.simulation.changes import REFUSED_FOR_NOW, Changes, changes_of
+from tests.simulation.changes import REFUSED_FOR_NOW, Changes, changes_of, front_changes_of
 from tests.simulation.checkers import Failure
 from tests.simulation.nodes import FrontNode, LateFeeder, VisitorNode
 from tests.simulation.plan import MS, PipelinePlan, Plan
@@ -65,7 +65,7 @@ def deletes(plan: Plan, pipeline: PipelinePlan) -> bool:
     for by that name meanwhile, and nobody decides what there is."""
     if plan.story or pipeline.limit_changes or pipeline.write_offs or pipeline.kind != "plain":
         return False
-    if plan.storm or changes_of(plan, pipeline):
+    if plan.storm or changes_of(plan, pipeline) or front_changes_of(plan, pipeline):
         return False
     drawn = random.Random(f"deletions {plan.seed} {pipeline.spec.name}").random()
     return drawn < (DELETED_SHARE if plan.groups == 1 else MOVED_DELETED_SHARE)
@@ -335,6 +335,10 @@ class Operator:
     def change_graph(self, name: str) -> None:
         """Changes segments or edges of a pipeline."""
         self.changes_to(name).begin()
+
+    def change_fronts(self, name: str) -> None:
+        """Has a pipeline wait for other fronts."""
+        self.changes_to(name).await_others()
 
     def changed(self, entry: PipelineChanged) -> None:
         """A change is durable at a registrar: they count on, whoever that is; or a home has activated one."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests import inside
-from tests.simulation.changes import changes_of
+from tests.simulation.changes import changes_of, front_changes_of
 from tests.simulation.checkers import (
     AnnouncementChecker,
     Failure,
@@ -405,6 +405,8 @@ class Simulator(Processes):
                     self.operator.change_graph,
                     pipeline.spec.name,
                 )
+            for at_ns in front_changes_of(plan, pipeline):
+                self.after(at_ns, self.operator.change_fronts, pipeline.spec.name)
             for call, times in (
                 (self.operator.change_limits, pipeline.limit_changes),
                 (self.operator.write_off, pipeline.write_offs),

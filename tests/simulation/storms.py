@@ -32,7 +32,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.steps import SequencerBegun, SequencerMoved
 from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
-from tracker.core.pipeline.change import changes_graph
+from tracker.core.pipeline.change import changes_graph, is_activated
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
@@ -46,6 +46,8 @@ LAST_BACK_SHARE = 0.5
 LOOK_AGAIN_NS = 1 * MS
 STAYS_SHARE = 0.15
 """How often it does not change any more, where somebody could try what is refused by then."""
+AWAITS_OTHERS_SHARE = 0.2
+"""Of the changes that do not concern segments and edges, how many are of the fronts that are waited for."""
 CHANGING_SHARE = 0.6
 """For which part of the faults segments and edges change: then it is tried what is refused by the last ones."""
 CALM_NS = 5 * MS
@@ -86,7 +88,7 @@ STORM_KINDS = (
     *(f"dead_{when}_{name}_was_durable" for name in ENTRIES.values() for when in ("before", "after")),
     "changes_back_to_what_was_registered", "changes_back_to_an_earlier_form", "changes_upon_changes",
     "changes_where_the_one_before_is_not_over", "changes_with_rounds", "opened_or_closed_with_evicted_fronts",
-    "more_or_less_patient", "holding_or_evicting", "fronts_joining_what_is_removed", "shards_lost_in_storms", "names_given_twice_refused", "asked_what_would_be",
+    "other_fronts_awaited", "more_or_less_patient", "holding_or_evicting", "fronts_joining_what_is_removed", "shards_lost_in_storms", "names_given_twice_refused", "asked_what_would_be",
     "registered_as_at_first", "written_off_in_removed_segments", "written_off_beside_holds", "sequencers_moved_again",
     "restarts_asked_for_during_changes", "changes_asked_for_during_restarts", "deletions_asked_for_during_changes",
 )  # fmt: skip
@@ -169,11 +171,11 @@ class Storm:
         deeds: list[tuple[float, Callable[[], None]]] = [
             (6, self._change), (3, self._chain), (4, self._change_otherwise), (1, sim.operator.retire_some),
             (1.2, self._restart), (2, self._write_off),
-            (3, self._lag), (2, self._kill), (0.6, self._ask_what_would_be), (0.6, self._register_as_at_first),
+            (1.5, self._change_and_restart), (3, self._lag), (2, self._kill), (0.6, self._ask_what_would_be), (0.6, self._register_as_at_first),
             (0.6, self._give_a_name_twice), (1.5, sim.send_sequencer_away),
         ]  # fmt: skip
         if sim.plan.pipelines[0].kind == "plain":
-            deeds.append((1, self._delete))
+            deeds += [(1, self._delete), (1, self._add_sources)]
         self._deeds = deeds
 
     def begin(self) -> None:
@@ -251,6 +253,29 @@ class Storm:
         changes.chain = [self._draw_graph for _ in range(self.rng.choice([1, 1, 2]))]
         changes.begin(self._draw_graph)
 
+    def _add_sources(self) -> None:
+        """Two segments that a new front is to feed, one by way of the other; and that way goes as the front joins."""
+        changes = self.sim.operator.changes_to(self.name)
+        if changes.busy or changes.undecided or self.sim.now > self._changes_until:
+            return
+        if self.rng.random() < 0.7:
+            self._lag()
+        changes.chain = [changes.forms.apart]
+        changes.begin(changes.forms.with_sources)
+
+    def _change_and_restart(self) -> None:
+        """A restart is decided on just behind a change of what is waited for; somebody hears of one before the other."""
+        changes = self.sim.operator.changes_to(self.name)
+        if changes.busy or changes.undecided or changes.others:
+            return
+        if self.rng.random() < 0.7:
+            self._lag()
+        if self.rng.random() < 0.7:
+            changes.await_others()
+        else:
+            changes.begin(changes.forms.with_source)
+        self.sim.after(int(self.rng.random() * 2 * MS), self._restart)
+
     def _draw_graph(self, spec: PipelineSpec) -> PipelineSpec:
         if self.sim.now > self._changes_until:
             return spec
@@ -290,8 +315,10 @@ class Storm:
         ]
         if self.sim.worlds[self.name].evicts:
             draws += [forms.more_or_less_patient, forms.holding_or_evicting] * 2
-        draw = rng.choice(draws)
-        changes.begin(draw)
+        if rng.random() < AWAITS_OTHERS_SHARE:
+            changes.await_others()
+        else:
+            changes.begin(rng.choice(draws))
 
     # --- what changes nothing ---------------------------------------------------------------------
 
@@ -437,6 +464,7 @@ class Storm:
             for what, happened in {
                 "opened_or_closed_with_evicted_fronts": evicted and spec.open != before.open,
                 "holding_or_evicting": spec.silent_front != before.silent_front,
+                "other_fronts_awaited": is_activated(before, spec),
                 "more_or_less_patient": spec.silent_front == before.silent_front
                 and spec.evict_after_ms != before.evict_after_ms,
             }.items():

@@ -18,7 +18,7 @@ from tests.simulation.storms import SELDOM, STORM_KINDS
 SEEDS = range(300)
 RARE = {
     "former_owners_lost", "torn_writes", "full_local_trackers", "evicted_fronts_going_on",
-    "batches_committed_after_eviction", "late_items", "refused_unknown_node", "clock_steps_back",
+    "batches_committed_after_eviction", "late_items", "refused_unknown_node", "clock_steps_back", "newcomers_asking_who_pins",
     "batches_taken_up_again", "stages_run_again_in_part", "merged_flushes", "lost_steps",
     "full_open_units", "written_off_again", "consumed_of_evicted_fronts", "consumed_ahead_and_late",
     "consumed_ahead_and_committed", "given_up_as_never_created", "restarts_with_evictions",

@@ -82,6 +82,10 @@ class World:
     """What nodes hold without an item in flight: (segment, slot)."""
     fronts: dict[FrontId, WorldFront] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
+    begun: bool = False
+    """Whether every declared front has said that it joins."""
+    former: PipelineSpec | None = None
+    """What it was before it came to wait for other fronts, while homes may go by that: who joins may count for either."""
     complete: set[int] = field(default_factory=set)
     """The segments that a process has called complete: whoever joins them from then on is shut out."""
     opening: bool = False
@@ -119,6 +123,7 @@ class World:
         self.first_slot = self.spec.start_slot
         self.evicts = self.spec.silent_front is SilentFront.EVICT
         self.go_by(numbered_edges(self.spec))
+        self._look_whether_begun()
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -143,7 +148,10 @@ class World:
         """It is durable that the pipeline is another one. Nobody creates along what is new yet."""
         new = range(len(self.spec.segments), len(spec.segments))
         self.opening = spec.open and (self.opening or not self.spec.open)
+        if (spec.fronts, spec.front_count) != (self.spec.fronts, self.spec.front_count):
+            self.former = self.spec
         self.spec = spec
+        self._look_whether_begun()
         self.go_by(self.edges)
         there = {s for s in {*self.waiting, *new} if spec.segments[s] not in spec.removed}
         self.waiting = self._unfed(there)
@@ -217,12 +225,14 @@ class World:
         world.evicts = self.evicts  # whatever it has become
         return world
 
-    @property
-    def begun(self) -> bool:
-        """Whether every declared front has said that it joins."""
-        if self.spec.fronts:
-            return self.joined.issuperset(self.spec.fronts)
-        return len(self.joined) >= self.spec.front_count
+    def all_await_the_same(self) -> None:
+        """Every home goes by what is declared."""
+        self.former = None
+
+    def _look_whether_begun(self) -> None:
+        for spec in filter(None, (self.spec, self.former)):
+            enough = len(self.joined) >= spec.front_count
+            self.begun |= self.joined.issuperset(spec.fronts) if spec.fronts else enough
 
     # --- items ------------------------------------------------------------------------------------
 
@@ -310,6 +320,7 @@ class World:
             shut_out = segment in self.complete
             self.fronts[front] = WorldFront(segment, last_label=last_label, shut_out=shut_out)
         self.joined.add(front[1])
+        self._look_whether_begun()
         self.waiting = self._unfed(self.waiting - {segment})
         self.version += 1
 

@@ -51,7 +51,9 @@ _VALUES: dict[str, Callable[[int], Any]] = {
 }
 """By field what it holds in the message number `at` of several, where not every value may be."""
 
-_LEFT_OUT = {"PipelineSnapshot.joined": ("incarnation", "number")}
+_LEFT_OUT = dict.fromkeys(
+    ("PipelineSnapshot.joined", "FormerSnapshot.joined"), ("incarnation", "number")
+)
 """By field what its messages do not have: fronts are known by their joining elsewhere, not there."""
 
 

@@ -22,6 +22,7 @@ from tracker.core.model.durable import Snapshot
 from tracker.core.pipeline.pipelines import Ended
 from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.process.snapshot import ProcessSnapshot
+from tracker.core.shard.awaited import Former
 from tracker.core.shard.shard import FrontState, KeyState
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, choice, derived
@@ -107,6 +108,7 @@ _PIPELINE = derived(
         DROPPED,
     ),
     derived(Vacancy, storage_pb.Vacancy),
+    derived(Former, storage_pb.FormerSnapshot, SPEC),
     HELD_BY_LOSS,
     Codec(HistorySnapshot, storage_pb.HistorySnapshot, _history_to_pb, _history_from_pb),
     **PIPELINE_FIELDS,

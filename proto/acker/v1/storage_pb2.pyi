@@ -562,6 +562,7 @@ class PipelineSnapshot(_message.Message):
     PLACED_FIELD_NUMBER: _builtins.int
     ARRIVED_HOME_FIELD_NUMBER: _builtins.int
     ARRIVED_NUMBER_FIELD_NUMBER: _builtins.int
+    FORMER_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
@@ -674,6 +675,10 @@ class PipelineSnapshot(_message.Message):
     def held(self) -> _shards_pb2.HeldSnapshot:
         """Since when it stands because shards are lost, if it does."""
 
+    @_builtins.property
+    def former(self) -> Global___FormerSnapshot:
+        """What it waited for before the change that is under way, for homes that do not go by that yet."""
+
     def __init__(
         self,
         *,
@@ -708,14 +713,51 @@ class PipelineSnapshot(_message.Message):
         placed: _builtins.int = ...,
         arrived_home: _builtins.int = ...,
         arrived_number: _builtins.int = ...,
+        former: Global___FormerSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "held", b"held", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "former", b"former", "held", b"held", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "arrived_home", b"arrived_home", "arrived_number", b"arrived_number", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "arrived_home", b"arrived_home", "arrived_number", b"arrived_number", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "former", b"former", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PipelineSnapshot: _TypeAlias = PipelineSnapshot  # noqa: Y015
+
+@_typing.final
+class FormerSnapshot(_message.Message):
+    """What a pipeline was before a change, and waited for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    JOINED_FIELD_NUMBER: _builtins.int
+    UNFED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spec(self) -> _types_pb2.PipelineSpec:
+        """What it was."""
+
+    @_builtins.property
+    def joined(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.FrontName]:
+        """Fronts that have joined at homes that went by that."""
+
+    @_builtins.property
+    def unfed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the segments that wait for their first front."""
+
+    def __init__(
+        self,
+        *,
+        spec: _types_pb2.PipelineSpec | None = ...,
+        joined: _abc.Iterable[_peer_service_pb2.FrontName] | None = ...,
+        unfed: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["joined", b"joined", "spec", b"spec", "unfed", b"unfed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FormerSnapshot: _TypeAlias = FormerSnapshot  # noqa: Y015
 
 @_typing.final
 class Vacancy(_message.Message):

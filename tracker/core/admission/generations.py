@@ -65,7 +65,7 @@ class Generations:
     def begin_generation(
         self, name: str, restart: Restart, now_ns: int, lost: tuple[DroppedCells, ...] = ()
     ) -> None:
-        """A pipeline begins anew at this process, at the first entry that is of a newer generation.
+        """A pipeline begins anew at this process, by the registrar's entry; where that one is lost, at the first entry of it.
         Whatever is of an older one, and comes or becomes durable later, is passed over. lost: what was open at shards
         that are lost."""
         pipeline = self._pipelines.get(name)
@@ -73,6 +73,7 @@ class Generations:
             return
         attached = [node for node in pipeline.home.nodes.values() if node.session is not None]
         pipeline.begin_generation(restart, lost)
+        self._pipelines.begun(name, restart.generation)
         pipeline.shard.expect_names(self._shards.membership.hands_over)
         for node in attached:
             self._sessions.end(node, self._nodes.restarted(pipeline, node.key))

@@ -27,7 +27,7 @@ from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import Placement
 from tracker.core.model.slots import FOREVER, add_delay
-from tracker.core.pipeline.change import changes_graph, check_change, numbered
+from tracker.core.pipeline.change import changes_graph, check_change, is_activated, numbered
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import MAX_ENDED, Pipelines
@@ -279,14 +279,14 @@ class Registrar:
             )
         if opens:
             _check_may_open(pipeline, known, spec)
-        if not changes_graph(known, spec):
+        if not is_activated(known, spec):
             return
-        if pipeline.graph_change.is_under_way or changes_graph(pipeline.spec, known):
+        if pipeline.graph_change.is_under_way or is_activated(pipeline.spec, known):
             away = [*pipeline.change_awaits]
             waits = f"shards {away} have not adopted it" if away else "it is not known everywhere"
             raise Refused(
                 RefusalCode.NOT_READY,
-                f"pipeline {spec.name!r}: another change of its segments and edges is under way, and {waits}; ask again",
+                f"pipeline {spec.name!r}: another change of its segments, edges or fronts is under way, and {waits}; ask again",
             )
         _check_not_fed(pipeline, known, spec)
         _check_not_complete(pipeline, known, spec)

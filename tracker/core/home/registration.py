@@ -8,6 +8,7 @@ from typing import Any
 
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.model import (
+    HOLD_FRONT,
     LIMITS,
     Edge,
     FrontPolicy,
@@ -121,6 +122,10 @@ def _check_names(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
             if not 0 < len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():
                 raise refuse(
                     f"{what} {name[:60]!r} must have 1 to {MAX_NAME_CHARACTERS} printable characters"
+                )
+            if what == "front" and name.startswith(HOLD_FRONT):
+                raise refuse(
+                    f"{what} {name[:60]!r} begins as those by which holds begin ({HOLD_FRONT}); name it otherwise"
                 )
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)

@@ -22,7 +22,7 @@ class PipelineRegistered:
 @dataclass(frozen=True, slots=True)
 class PipelineChanged:
     """A pipeline is what `spec` declares from here on. The registrar decides on it, and numbers the changes of a pipeline
-    from 1: one that is not newer than what a shard knows is nothing there. Where segments or edges change, each home
+    from 1: one that is not newer than what a shard knows is nothing there. Where segments, edges or fronts change, each home
     logs the change once more, `activated`, before it judges a tick by it: no tick in its log is judged by the new ones
     before that, and none by the old ones behind it."""
 
@@ -39,7 +39,7 @@ class PipelineChanged:
 @dataclass(frozen=True, slots=True)
 class PipelineRestarted:
     """A new generation of a pipeline: what is open is dropped, and all keys of older ones end. Said by
-    the registrar; a shard begins it at the first entry of any log that is of it."""
+    the registrar: entries of other logs that are of it wait for this one."""
 
     pipeline: str
     restart: Restart

@@ -23,7 +23,7 @@ _FOR_GOOD = ("slack_ns", "rounds", "time")
 
 @dataclass(eq=False)
 class GraphChange:
-    """The last change of segments or edges, at one process."""
+    """The last change of segments, edges or declared fronts, at one process."""
 
     number: int = d.survives({"graph_change": d.AS_IT_IS}, default=0)
     """Of the change; 0 if there was none."""
@@ -95,6 +95,13 @@ def changes_graph(known: PipelineSpec, asked: PipelineSpec) -> bool:
     return (known.segments, known.removed, {*known.edges}) != (
         asked.segments, asked.removed, {*asked.edges}
     )  # fmt: skip
+
+
+def is_activated(known: PipelineSpec, asked: PipelineSpec) -> bool:
+    """Whether homes say in their logs from where on they go by a change: by what ticks create along, and which joinings of
+    fronts count."""
+    same_fronts = (known.fronts, known.front_count) == (asked.fronts, asked.front_count)
+    return changes_graph(known, asked) or not same_fronts
 
 
 def check_change(known: PipelineSpec, asked: PipelineSpec) -> None:

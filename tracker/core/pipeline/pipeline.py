@@ -10,7 +10,7 @@ from tracker.core.cut.graph import SegmentGraph
 from tracker.core.cut.history import COARSE_STEP_NS, HISTORIES, History
 from tracker.core.cut.vectors import Vectors
 from tracker.core.home.home import FrontClaim, HomeNode, HomePipeline
-from tracker.core.log import Grant, Restart
+from tracker.core.log import Grant, KeyTick, Restart
 from tracker.core.model import (
     Dropped,
     DroppedCells,
@@ -22,7 +22,7 @@ from tracker.core.model import (
 )
 from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
-from tracker.core.pipeline.change import GraphChange, changes_graph, united, with_graph_of
+from tracker.core.pipeline.change import GraphChange, is_activated, united, with_graph_of
 from tracker.core.shard.cells import shown_items
 from tracker.core.shard.shard import ShardPipeline
 
@@ -58,8 +58,8 @@ class Pipeline:
     change_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
     """Whether a change was applied, and what was announced by then is not reported."""
     begun_by: int = d.forgotten("it may be one that came later", default=0)
-    """The change by which it began here, since it waits for fewer fronts; 0 where fronts have joined. From a snapshot: the last
-    one, since it may have been by any."""
+    """The last change when it began here: it may have begun by that, of which others need not have heard. From a snapshot: the
+    last one that is known, since it may have been any."""
     declared: SegmentGraph = d.follows("`activates`", ahead=True)
     """The graph by which ticks are judged here."""
     graph: SegmentGraph = d.follows("`spec`, and the change that is under way", ahead=True)
@@ -210,11 +210,11 @@ class Pipeline:
         if number <= self.changes:
             return False
         before, self.changed, self.changes, self.spec = self.spec, spec, number, spec
+        activated = is_activated(before, spec)
         had_begun = self.shard.begun
-        self.shard.change(spec)
-        if self.shard.begun and not had_begun:
-            self.begun_by = number
-        if changes_graph(before, spec):
+        self.shard.change(spec, is_activated=activated)
+        self._look_whether_it_begins(had_begun)
+        if activated:
             self.graph_change.begin(number, before, spec)
             self._add_segments()
             self.activates = False
@@ -275,7 +275,7 @@ class Pipeline:
         """What it is becomes what it is at every home: nothing that was in flight before counts any more."""
         if self.graph_change.number:
             self.graph_change.activated = {*members}
-        self.graph_change.end()
+        self._end_change()
         self.activates = True
         self._find_graphs()
 
@@ -283,8 +283,29 @@ class Pipeline:
         """Lets go of what a change has taken away, once every home is known to judge by it. applied: by home how much of
         its log is applied here."""
         if self.graph_change.is_over(members, applied, self._vectors.cut):
-            self.graph_change.end()
+            self._end_change()
             self._find_graphs()
+
+    def _end_change(self) -> None:
+        self.graph_change.end()
+        self.shard.former = None
+
+    def apply_tick(self, entry: KeyTick, home: int) -> set[int]:
+        """Applies the next tick of a key, from its home's log; returns the segments in which names of units have arrived."""
+        if not entry.tick.content.joins:
+            return self.shard.apply_tick(entry, home)
+        had_begun = self.shard.begun
+        arrived = self.shard.apply_tick(entry, home, by_former=self._goes_by_former(home))
+        self._look_whether_it_begins(had_begun)
+        return arrived
+
+    def _look_whether_it_begins(self, had_begun: bool) -> None:
+        if self.shard.begun and not had_begun:
+            self.begun_by = self.changes
+
+    def _goes_by_former(self, home: int) -> bool:
+        """Whether the log of a home, as far as it is applied here, goes by what was before the change that is under way."""
+        return self.graph_change.is_under_way and home not in self.graph_change.activated
 
     def _find_unpublished(self) -> None:
         """A generation that begins above what was published has that to publish, too."""

@@ -50,6 +50,8 @@ class Pipelines(dict[str, Pipeline]):
     changing: dict[str, tuple[int, PipelineSpec]] = d.follows("what is appended", ahead=True)
     """What pipelines become by an entry that is not durable here yet, of this home's log or another's: the newest change by
     its number."""
+    beginning: dict[str, int] = d.follows("what is appended", ahead=True)
+    """Their newest generations, by entries of other homes' logs that are not durable here yet."""
     unactivated: dict[str, None] = d.follows("the pipelines")
     """Those with a change of segments or edges that this home has not logged that it judges by."""
     ended: dict[str, Ended] = d.survives(d.values("pipeline"))
@@ -70,7 +72,8 @@ class Pipelines(dict[str, Pipeline]):
         super().__init__()
         self._shard, self.segments = shard, 0
         self.evicting, self.registering, self._dirty = {}, {}, {}
-        self.changing, self.unactivated, self.coming = {}, {}, frozenset()
+        self.changing, self.beginning = {}, {}
+        self.unactivated, self.coming = {}, frozenset()
         self.ended, self.unfinished, self.ended_before = {}, {}, 0
         self.placed_before = 0
 
@@ -85,6 +88,7 @@ class Pipelines(dict[str, Pipeline]):
     def add(self, pipeline: Pipeline) -> None:
         """A pipeline is registered, or has come back."""
         self[pipeline.spec.name] = pipeline
+        self.begun(pipeline.spec.name, pipeline.generation)
         self.segments += len(pipeline.spec.segments)
         self._look_at(pipeline)
 
@@ -114,6 +118,22 @@ class Pipelines(dict[str, Pipeline]):
         newest = self.newest(spec.name)
         if newest is not None and newest[0] < number:  # else it was deleted, or is known
             self.changing[spec.name] = number, spec
+
+    def will_begin(self, name: str, restart: Restart | None) -> None:
+        """An entry says so that is appended, and not durable here."""
+        if restart is not None and restart.generation > self.newest_generation(name):
+            self.beginning[name] = restart.generation
+
+    def begun(self, name: str, generation: int) -> None:
+        """A pipeline has come to a generation here, or has ended in it."""
+        if self.beginning.get(name, generation + 1) <= generation:
+            del self.beginning[name]
+
+    def newest_generation(self, name: str) -> int:
+        """Of a pipeline that is known, durably here or not."""
+        known = self.get(name)
+        there = 0 if known is None else known.generation
+        return max(there, self.beginning.get(name, 0))
 
     def newest(self, name: str) -> tuple[int, PipelineSpec] | None:
         """How often a pipeline was changed and what it has become, durably here or not; None if it is unknown."""
@@ -155,6 +175,7 @@ class Pipelines(dict[str, Pipeline]):
         self.evicting.pop(name, None)
         self._dirty.pop(name, None)
         self.changing.pop(name, None)
+        self.begun(name, restart.generation)
         self.unactivated.pop(name, None)
         known = self.ended.pop(name, None)
         if known is None or known.generation < restart.generation:

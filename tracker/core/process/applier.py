@@ -285,7 +285,7 @@ class LogApplier:
         pipeline = self._pipelines.get(entry.tick.pipeline)
         if pipeline is None:
             return  # it was deleted
-        for segment in pipeline.shard.apply_tick(entry, home):
+        for segment in pipeline.apply_tick(entry, home):
             self._effects.append(UnitsArrived(entry.tick.pipeline, segment))
 
     def _apply_run(self, run: TickRun, home: int) -> None:

@@ -134,6 +134,8 @@ class EntryJudge:
         self._table = table_of(self._known, sender)
         self._specs: dict[str, tuple[int, PipelineSpec]] = {}
         """By name what this log has said of a pipeline: its change by number, and what it becomes."""
+        self._generations: dict[str, int] = {}
+        """By name the newest generation that this log has begun."""
 
     def takes(self, entry: Told) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
@@ -168,7 +170,8 @@ class EntryJudge:
             and not (isinstance(entry, steps.MoveReady) and entry.number > self._known.moved)
             and not self._known.awaits(self._sender, entry)
             and all(home < self._known.next_shard for home, _ in applied)
-            and all(self._is_known(name, generation) for name, generation in _named_by(entry))
+            and all(self._is_known(*named, entry) for named in _named_by(entry))
+            and self._has_been_decided(entry)
             and all(map(self._knows_segments, _summaries(entry)))
             and not self._comes_too_early(entry)
         )
@@ -226,9 +229,24 @@ class EntryJudge:
         link = self._links.get(home)
         return link is not None and link.accepted >= number
 
-    def _is_known(self, pipeline: str, generation: int | None) -> bool:
-        """Whether a pipeline is known, or was deleted: then nothing that names it counts."""
-        return self._spec(pipeline) is not None or self._pipelines.is_over(pipeline, generation)
+    def _is_known(self, pipeline: str, generation: int | None, entry: Told) -> bool:
+        """Whether a pipeline is known, and has come to this generation; or was deleted: then nothing that names it counts. The
+        registrar decides when a generation begins, and on changes, in one order: nothing that rests on one of them is taken
+        before what came before it there."""
+        if self._spec(pipeline) is None:
+            return self._pipelines.is_over(pipeline, generation)
+        if generation is None or isinstance(entry, PipelineRestarted | PipelineDeleted):
+            return True
+        newest = self._pipelines.newest_generation(pipeline)
+        return generation <= max(newest, self._generations.get(pipeline, 0))
+
+    def _has_been_decided(self, entry: Told) -> bool:
+        """Whether the change is known that a home says it goes by."""
+        if not (isinstance(entry, PipelineChanged) and entry.activated):
+            return True
+        known = (self._pipelines.newest(entry.pipeline), self._specs.get(entry.pipeline))
+        told = [number for number, _ in filter(None, known)]
+        return not told or entry.number <= max(told)
 
     def _comes_too_early(self, entry: Told) -> bool:
         """Whether it registers a pipeline anew, or lets one come, while entries of the one that was deleted may still come
@@ -258,6 +276,10 @@ class EntryJudge:
             pass
         elif isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, (0, entry.spec))
+            if entry.restart is not None:
+                self._generations[entry.spec.name] = entry.restart.generation
+        elif isinstance(entry, PipelineRestarted):
+            self._generations[entry.pipeline] = entry.restart.generation
         elif isinstance(entry, PipelineChanged):
             # One that is over is not known by it, nor the next of its name.
             if self._spec(entry.pipeline) is not None:

@@ -10,6 +10,7 @@ from tracker.core.log import (
     Frame,
     PipelineChanged,
     PipelineRegistered,
+    PipelineRestarted,
     ReceivedEntries,
     ReportWanted,
     ShardReport,
@@ -107,6 +108,9 @@ class Receiver:
             if isinstance(entry, PipelineRegistered) and entry.spec.name not in self._pipelines:
                 # Of several registrations of one name, the first one counts.
                 self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
+                self._pipelines.will_begin(entry.spec.name, entry.restart)
+            elif isinstance(entry, PipelineRestarted):
+                self._pipelines.will_begin(entry.pipeline, entry.restart)
             elif isinstance(entry, PipelineChanged):
                 self._pipelines.will_change(entry.number, entry.spec)
         link.awaits = awaits

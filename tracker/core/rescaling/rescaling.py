@@ -310,7 +310,9 @@ class Rescaling:
                 adopted = steps.RoutingActivated(known.table.version, self._nodes.next_incarnation)
                 self.step(adopted)
         elif self._shards.hands_over_cells():
-            if not any(pipeline.sweeping for pipeline in self._pipelines.values()):
+            # Behind that it may be the home of nodes, which go by every change that any shard may take for over.
+            sweeps = any(pipeline.sweeping for pipeline in self._pipelines.values())
+            if not (sweeps or self._pipelines.unactivated):
                 self._hand_over.give_cells()
                 self.step(steps.HandoverFinished(known.table.version))
         elif known.leaving == self._shards.own:

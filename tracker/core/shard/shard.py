@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tracker.core.cut.graph import SegmentGraph
 from tracker.core.log import (
     FrontReport,
     KeyClosed,
@@ -41,6 +40,7 @@ from tracker.core.model import (
 )
 from tracker.core.model import durable as d
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.shard.awaited import Former, have_all_joined, still_unfed
 from tracker.core.shard.cells import CELLS, CellTable, kept_items, shown_items
 from tracker.core.shard.names import UnitNames
 from tracker.core.shard.vacancies import Vacancies
@@ -129,6 +129,11 @@ class ShardPipeline:
     joined: dict[FrontName, None] = d.survives(d.KEYS)
     """Fronts that have ever joined; kept only until the pipeline has begun. Homes let no more join than MAX_JOINED, and those
     of which they have not heard."""
+    former: Former | None = d.survives(
+        default=None, may_lag="it ends with the change that is under way"
+    )
+    """What the pipeline waited for before the change that is under way; None where none is, or it was decided on before this
+    generation: then all go by that."""
     vacancies: Vacancies = d.part(Vacancies)
     units: dict[int, UnitNames] = d.survives(_UNITS, dict, own=True)
     takes_names: bool = d.follows("the membership", default=False)
@@ -145,9 +150,12 @@ class ShardPipeline:
         """Works out what follows from what is durable."""
         self.unpinned = {name: None for name, state in self.fronts.items() if state.pin is None}
 
-    def change(self, spec: PipelineSpec) -> None:
-        """Goes by what the pipeline has become. A new segment that nothing feeds which was there waits for a front."""
+    def change(self, spec: PipelineSpec, *, is_activated: bool) -> None:
+        """Goes by what the pipeline has become. A new segment that nothing feeds which was there waits for a front.
+        is_activated: whether homes say in their logs from where on they go by it."""
         before, self.spec = self.spec, spec
+        if is_activated:
+            self.former = Former(before, (*self.joined,), tuple(sorted(self.vacancies.unfed())))
         self.cells.grow(len(spec.segments))
         for segment, name in enumerate(spec.segments):
             if name in spec.removed:
@@ -158,14 +166,13 @@ class ShardPipeline:
         self._look_whether_begun()
 
     def _look_what_is_fed(self) -> None:
-        """A segment waits for its first front no more once one feeds it that does not wait, be it by way of others. (That it leads to
-        itself feeds it with nothing, and neither does one that was removed as it waited: one that did not has fed it before.)"""
-        if waiting := self.vacancies.unfed():
-            graph, removed = SegmentGraph(self.spec), self.spec.removed
-            there = {n for n, name in enumerate(self.spec.segments) if name not in removed}
-            others = there - waiting
-            for segment in waiting & graph.all_reached_from(others):
-                self.vacancies.fed(segment)
+        """A segment waits for its first front no more once one feeds it that does not wait, now or by what the pipeline was."""
+        if not (waiting := self.vacancies.unfed()):
+            return
+        former = self.former
+        left = waiting if former is None else {s for s in waiting if not former.feeds(s)}
+        for segment in waiting - still_unfed(self.spec, left):
+            self.vacancies.fed(segment)
 
     # --- applying entries -------------------------------------------------------------------------
 
@@ -192,10 +199,10 @@ class ShardPipeline:
         """A closed key is forgotten."""
         self.keys.pop(entry.key, None)
 
-    def apply_tick(self, entry: KeyTick, home: int) -> set[int]:
+    def apply_tick(self, entry: KeyTick, home: int, *, by_former: bool = False) -> set[int]:
         """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped
         by its number (rule 2); one of a generation that is over, by its key, which is known no more.
-        Returns the segments in which names of units have arrived."""
+        by_former: whether its home went by what the pipeline was before the change that is under way. Returns the segments in which names of units have arrived."""
         tick = entry.tick
         state = self.keys.get(tick.key)
         if state is None or tick.number <= state.number:
@@ -206,7 +213,7 @@ class ShardPipeline:
         if self.written_off:
             self._look_for_written_off(content)
         if content.joins or content.heartbeats or content.leaves:
-            self._apply_fronts(tick.key, tick.number, content, home)
+            self._apply_fronts(tick.key, tick.number, content, home, by_former)
         if entry.late.size:
             self._count_late(entry.late)
         return self._apply_units(content)
@@ -324,16 +331,17 @@ class ShardPipeline:
                 touched[segment] = slot
             self.changes.segments[segment] = None
 
-    def _apply_fronts(self, key: NodeKey, number: int, content: TickContent, home: int) -> None:
+    def _apply_fronts(
+        self, key: NodeKey, number: int, content: TickContent, home: int, by_former: bool
+    ) -> None:
         node_id = key.node_id
         for join in content.joins:
             front = (node_id, join.front)
             if front not in self.fronts:
                 self.fronts[front] = FrontState(*front, join.segment, key.incarnation, number)
                 self.unpinned[front] = None
-                self.vacancies.joined(front, join.segment)
-                self._look_what_is_fed()
-                self._count_joined(front)
+                if not join.front.startswith(HOLD_FRONT):
+                    self._count_joined(front, join.segment, by_former)
         self._take_promises(node_id, content.heartbeats)
         for name in content.leaves:
             self._remove_front((node_id, name), home, in_order=True)
@@ -347,24 +355,23 @@ class ShardPipeline:
                 state.promised = heartbeat.slot
                 self.changes.fronts[(node_id, heartbeat.front)] = None
 
-    def _count_joined(self, front: FrontName) -> None:
-        if self.begun:
-            return
-        if front[1].startswith(HOLD_FRONT) and not self.spec.fronts:
-            return
-        self.joined[front] = None
-        self._look_whether_begun()
+    def _count_joined(self, front: FrontName, segment: int, by_former: bool) -> None:
+        """A front has joined. One by which a hold is to begin is none that anybody waits for."""
+        if by_former and self.former is not None:
+            self.former = self.former.joins(front, segment, has_begun=self.begun)
+        self.vacancies.joined(front, segment)
+        self._look_what_is_fed()
+        if not self.begun:
+            self.joined[front] = None
+            self._look_whether_begun()
 
     def _look_whether_begun(self) -> None:
-        if self.begun:
-            return
-        if self.spec.fronts:
-            names = {name for _, name in self.joined}
-            self.begun = names.issuperset(self.spec.fronts)
-        else:
-            # A front by which a hold was to begin is remembered where fronts are waited for by name; it is none of a number of them.
-            joined = sum(not name.startswith(HOLD_FRONT) for _, name in self.joined)
-            self.begun = joined >= self.spec.front_count
+        """It begins when all have joined that it waits for now, or that it waited for where homes go by that."""
+        former = self.former
+        if not self.begun:
+            self.begun = have_all_joined(self.spec, self.joined) or (
+                former is not None and have_all_joined(former.spec, former.joined)
+            )
         if self.begun:
             self.joined.clear()
 

@@ -84,8 +84,7 @@ class Vacancies:
     def joined(self, front: FrontName, segment: int) -> None:
         """A front has come, or has come back."""
         self._places.pop(front, None)
-        if not front[1].startswith(HOLD_FRONT):
-            self.fed(segment)
+        self.fed(segment)
 
     def retired(self, node_id: str) -> None:
         """It is an operator's word that the fronts of a node have left."""
