@@ -182,6 +182,33 @@ def test_a_change_of_the_one_before_makes_nobody_know_the_next_of_its_name() -> 
     assert keys[0] and keys == [keys[0]] * 3
 
 
+def test_a_change_of_the_next_one_counts_where_that_is_heard_of_later() -> None:
+    """A shard that joins has heard of the end of the one before; that a home goes by a change of the next one comes before that is
+    registered there."""
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    delete(cluster)
+    cluster.settle()
+    registrar = cluster.routing.registrar("p")
+    home = 1 - registrar
+    newcomer = cluster.begin_to_join()
+    cluster.settle()
+    cluster.snapshots[newcomer] = cluster.processes[home].bootstrap_snapshot(newcomer)
+    cluster.register(SPEC)
+    changed = replace(
+        SPEC, segments=(*SPEC.segments, "new"), edges=(*SPEC.edges, Edge("work", "new"))
+    )
+    cluster.handle(registrar, RegisterPipeline("change", changed, True))
+    cluster.settle()
+    cluster.held.add((registrar, newcomer))
+    cluster.start(newcomer)
+    cluster.settle()
+    cluster.reconnect()
+    cluster.pass_time(10_000)
+    changes = [pipeline.graph_change for pipeline in cluster.pipelines()]
+    assert len(changes) == 3 and not any(change.is_under_way for change in changes)
+
+
 @pytest.mark.parametrize("with_snapshot", [True, False])
 def test_it_stays_deleted_over_a_restart_of_every_process(shards: int, with_snapshot: bool) -> None:
     cluster, _ = running(shards)

@@ -11,6 +11,7 @@ from tracker.core.log import (
     Announcement,
     Append,
     JoinShard,
+    MovePipeline,
     RegisterPipeline,
     RestartPipeline,
 )
@@ -169,3 +170,18 @@ def test_it_is_not_told_while_a_change_is_under_way() -> None:
     assert cluster.restart(0).min_times("p") == said
     cluster.settle()
     assert cluster.agreed(more) == (50, 53, 53)
+
+
+def test_it_is_found_again_where_another_pipeline_is_about_to_move() -> None:
+    """What recovery says of that move, which may change what is announced, is appended behind it."""
+    cluster, _, worker = running()
+    other = replace(SPEC, name="q")
+    cluster.register(other)
+    worker.begin(consumed=[(0, 5, 1)])
+    cluster.handle(0, MovePipeline("m", "q", 0, 1))
+    cluster.handle(0, RegisterPipeline("r", replace(other, max_nodes=7), True))
+    cluster.commit(0, records=2)
+    cluster.pass_time_without_commits()
+    assert cluster.processes[0].min_times("p") == AFTER
+    cluster.restart(0)
+    assert cluster.processes[0].min_times("p") == AFTER

@@ -13,6 +13,7 @@ from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.nodes import Node
 from tests.simulation.operators import Asked
+from tests.simulation.oracle import frontier
 from tests.simulation.plan import MS
 from tests.simulation.processes import Running, Shard
 from tests.simulation.rescaling import RescalingSimulator
@@ -128,9 +129,9 @@ class LosingSimulator(RescalingSimulator):
         return bool(staying - {lost})
 
     def _may_be_complete(self, name: str) -> bool:
-        """Whether a process may have said that a pipeline is complete, of which others do not know: its operator would
-        delete it."""
-        return any(
+        """Whether a process may have said that a pipeline is complete, of which others do not know, or will say so by what is
+        on its way: its operator would delete it."""
+        return min(frontier(self.worlds[name])) == FOREVER or any(
             slot == FOREVER
             for shard in self.present_in(self.bereft)
             if (pipeline := self.pipeline_at(shard.number, name)) is not None

@@ -186,10 +186,18 @@ class MovingSimulator(Simulator):
 
     def _claim(self, name: str) -> PlacePipeline:
         """By what the directory says of the name, which may be over when this comes; or by what it once said."""
-        version, group = self.ledger.stays.placed.get(name, (0, NOWHERE))
+        version, group = self._says_of(name)
         if self._placed[name] and self._move_rng.random() < 0.2:
             version, group = self._move_rng.choice(self._placed[name]).version, 1
         return PlacePipeline(None, name, 1, seen=0 if group == NOWHERE else version)
+
+    def _says_of(self, name: str) -> tuple[int, int]:
+        """The version of the placement that the directory has of a name, and the group; where it is away, as it was last."""
+        running = self.shards[self.group.first + self.routing.registrar(name)].running
+        if running is None:
+            return self.ledger.stays.placed.get(name, (0, NOWHERE))
+        known = running.process.placements.get(name)
+        return (0, NOWHERE) if known is None else (known.version, known.group)
 
     def _place_name(self, request: Any, event: PlacePipeline) -> None:
         directory = self.group.first + self.routing.registrar(event.pipeline)

@@ -1028,7 +1028,7 @@ class LateFeeder(Node):
         elif joined.fronts:
             self._look()
         else:
-            self.world.joined.add(self.name)
+            self.world.joins(self.name)
             self.commit(TickContent(joins=(FrontJoin(self.name, self.segment),)))
 
     def was_to_be_late(self, content: TickContent, refusal: Refusal) -> bool:

@@ -319,10 +319,14 @@ class World:
             last_label = known.last_label if known else None
             shut_out = segment in self.complete
             self.fronts[front] = WorldFront(segment, last_label=last_label, shut_out=shut_out)
-        self.joined.add(front[1])
-        self._look_whether_begun()
+        self.joins(front[1])
         self.waiting = self._unfed(self.waiting - {segment})
         self.version += 1
+
+    def joins(self, name: str) -> None:
+        """A front of this name counts for those that are declared."""
+        self.joined.add(name)
+        self._look_whether_begun()
 
     def front_granted(self, front: FrontId, slot: int) -> None:
         """The tracker has let a front label from a slot on. What it does later, it does knowingly."""

@@ -701,10 +701,13 @@ class PipelineChanged(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
     ACTIVATED_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Counted from 1 by the pipeline; one that is not newer than what a shard knows is nothing there."""
     activated: _builtins.bool
     """Whether the home that logs this judges ticks by it from here on."""
+    generation: _builtins.int
+    """The pipeline's generation where this was logged; 0 for the first."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """What it is from here on."""
@@ -715,10 +718,11 @@ class PipelineChanged(_message.Message):
         number: _builtins.int = ...,
         spec: _types_pb2.PipelineSpec | None = ...,
         activated: _builtins.bool = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "number", b"number", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "generation", b"generation", "number", b"number", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -188,7 +188,8 @@ class Generations:
             pending = self._journal.pending_of(PipelineChanged, name)
             if not any(entry.activated and entry.number == number for entry in pending):
                 self._reporter.adopt_announced(pipeline)
-                self._journal.append_home(PipelineChanged(number, pipeline.spec, activated=True))
+                activated = PipelineChanged(number, pipeline.spec, True, pipeline.generation)
+                self._journal.append_home(activated)
                 pipeline.activate()
 
     def say_over(self) -> None:

@@ -260,7 +260,8 @@ class Registrar:
             return
         requests.append(event.request)
         self._confirmations.await_registration(name, requests)
-        self._journal.append_home(PipelineChanged(number + 1, spec))
+        changed = PipelineChanged(number + 1, spec, generation=pipeline.generation)
+        self._journal.append_home(changed)
         self._pipelines.will_change(number + 1, spec)
 
     def _check_change(self, pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec) -> None:

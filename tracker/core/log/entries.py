@@ -30,6 +30,8 @@ class PipelineChanged:
     spec: PipelineSpec
     activated: bool = False
     """Whether the home that logs it judges by it from here on."""
+    generation: int = 0
+    """In which the pipeline is where this is logged: one of its name that was deleted before counts its changes from 1, too."""
 
     @property
     def pipeline(self) -> str:

@@ -402,12 +402,12 @@ class Process(Queries):
         return [*self._effects]
 
     def _resume(self, now_ns: int) -> None:
-        """Does what is due, now that all is there again."""
+        """Does what is due, now that all is there again: what was told without a record first, before anything is appended."""
+        self._reporter.refresh_if_due(now_ns)
         if self._shards.membership.moving:
             self._moves.go_on()
         if self._pipelines.unfinished:
             self._generations.say_over()
-        self._reporter.refresh_if_due(now_ns)
         self._progress.committed(now_ns)
         if self._pipelines.unactivated:
             self._generations.activate_changes()
