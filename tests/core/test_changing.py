@@ -911,3 +911,16 @@ def test_a_shard_that_leaves_may_have_heard_of_a_segment_before_another_one() ->
     cluster.reconnect()
     cluster.settle()
     assert cluster.answers("change") == [grown] and cluster.gone == {2}
+
+
+def test_a_change_of_what_is_awaited_alone_judges_no_tick_by_edges(shards: int) -> None:
+    """Segments and edges have never changed: nobody's program is older than they are."""
+    spec = replace(SPEC, edges=(Edge("in", "a"), Edge("in", "b")))
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    cluster.front(spec, "front", promise=100, f=IN).commit(created=[(A, 105, 7), (A, 106, 8)])
+    worker = cluster.node(spec, "worker")
+    worker.commit(consumed=[(A, 105, 7)], created=[(B, 105, 9)])
+    more = replace(spec, fronts=("f", "h"))
+    assert apply(cluster, more) == more
+    worker.commit(consumed=[(A, 106, 8)], created=[(B, 106, 10)])

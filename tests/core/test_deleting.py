@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -376,3 +377,63 @@ def test_nobody_hands_out_what_a_newcomer_begins_with_who_has_not_heard_of_a_del
     cluster.settle()
     assert "p" not in inside.pipelines(cluster.processes[3])
     assert isinstance(cluster.register(SPEC), PipelineSpec)
+
+
+@pytest.mark.parametrize("changed_again", [False, True])
+def test_what_a_newcomer_logged_of_a_deleted_pipeline_is_nothing_of_the_next_of_its_name(
+    changed_again: bool,
+) -> None:
+    """The sequencer says that the pipeline is over before it says that the shard counts. That one has not heard of the end, and logs that
+    it goes by a change. Another shard hears of the next pipeline of the name before it hears that the newcomer counts."""
+    cluster = Cluster(3)
+    registrar, late = 1, 2
+    name = next(n for n in map("q{}".format, count()) if cluster.routing.registrar(n) == registrar)
+    spec = replace(SPEC, name=name)
+    grown = replace(
+        spec, segments=(*spec.segments, "new"), edges=(*spec.edges, Edge("work", "new"))
+    )
+    cluster.register(spec)
+    assert cluster.ask(registrar, RegisterPipeline, grown, True) == grown
+    cluster.settle()
+    new = cluster.begin_to_join()
+    cluster.settle()
+    cluster.held = {(new, 0)}
+    cluster.bootstrap(new, registrar)
+    cluster.settle()
+    cluster.held |= {(registrar, new)}
+    delete_unheard(cluster, name)
+    for held in ({(registrar, new), (0, late)}, {(0, late)}):
+        cluster.held = held
+        cluster.settle()
+    assert len(cluster.logged(PipelinesOver)) == 4
+    assert new in cluster.processes[late].membership.joining
+    cluster.handle(registrar, RegisterPipeline("anew", spec))
+    cluster.settle()
+    cluster.reconnect()
+    cluster.pass_time(3_000)
+    assert cluster.answers("anew") == [spec]
+    if changed_again:
+        cluster.held = {(new, registrar), (registrar, new)}
+        cluster.handle(registrar, RegisterPipeline("again", grown, True))
+        cluster.settle()
+        cluster.pass_time(1_100)
+        activated = cluster.pipeline(late, name).graph_change.activated
+        assert new not in activated, "it has not heard of that change"
+        cluster.reconnect()
+    applied = [inside.applied(process) for process in cluster.processes.values()]
+    assert applied == [applied[0]] * len(applied)
+
+
+def test_a_registrar_that_has_not_heard_the_others_deletes_nothing_that_may_be_open() -> None:
+    """It has just come back. What is open is another shard's, and the operator has not said that it may go."""
+    cluster = Cluster(3)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    other = next(shard for shard in range(3) if shard != registrar)
+    front = cluster.front(SPEC, next(cluster.ids_at(other)), promise=100, a=0)
+    front.commit(created=[(0, next(cluster.slots_of(other, 100)), 7)], leaves=("a",))
+    cluster.restart(registrar)
+    cluster.handle(registrar, DeletePipeline("delete", "p", 0, False, AT_MS))
+    cluster.settle()
+    refused(cluster.answers("delete")[0], RefusalCode.NOT_READY, "have not reported")
+    refused(delete(cluster, drop_open=False), RefusalCode.CONFLICT, "1 open slots in 'work'")

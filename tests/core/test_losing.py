@@ -1014,3 +1014,18 @@ def test_a_name_is_free_that_one_of_those_left_has_never_heard_of(heard: bool) -
     declare(cluster, registrar)
     cluster.pass_time(1_000)
     assert isinstance(cluster.register(SPEC), PipelineSpec)
+
+
+def test_what_was_open_at_lost_shards_is_listed_once_when_a_shard_joins() -> None:
+    running = Running()
+    cluster = running.cluster
+    running.create(0, 1, 2, 3, 4, 5)
+    lose(cluster, 2)
+    (known,) = declare(cluster, 2, write_off=False).pipelines
+    lost = sum(cells.cells for cells in known.open)
+    there = sum(sum(p.shard.cells.open_slots) for p in cluster.pipelines())
+    cluster.join_shard(0)
+    cluster.ask(cluster.routing.registrar("p"), RestartPipeline, "p", 0, None, 2_000)
+    cluster.settle()
+    listed = [c.cells for p in cluster.pipelines() for each in p.restarts for c in each.cells]
+    assert sum(listed) == lost + there

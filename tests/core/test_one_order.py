@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.driver import Cluster, HandNode, Lossy
-from tests.core.test_changing import IN, NEW, SPEC, apply, begun
+from tests.core.driver import Cluster, HandNode, Lossy, refused
+from tests.core.test_changing import CUT, IN, NEW, SPEC, apply, begun
 from tracker.core.log import RegisterPipeline, RescaleShards, RestartPipeline, ShardReport
-from tracker.core.model import Edge, PipelineSpec
+from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
 
 OUT = 1
@@ -139,6 +139,44 @@ def test_a_shard_that_has_joined_goes_by_a_change_that_is_over_before_it_is_a_ho
     cluster.pass_time(10_000)
     assert len({pipeline.shard.begun for pipeline in cluster.pipelines()}) == 1
     assert len({str(pipeline.shard.vacancies.unfed()) for pipeline in cluster.pipelines()}) == 1
+
+
+def behind_a_change() -> tuple[Lossy, int, int]:
+    """An edge is gone for all but the shard that hands out its state to a newcomer. Then the pipeline is restarted while the table
+    changes: the report of a shard that has not begun the generation tells the newcomer that all go by the table, and nothing of the
+    change. Also the registrar, and the newcomer."""
+    cluster = Lossy(3)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    peer, quiet = (shard for shard in range(3) if shard != registrar)
+    new = cluster.begin_to_join()
+    cluster.settle()
+    cluster.handle(registrar, RegisterPipeline("r", CUT, True))
+    cluster.settle(lambda: all(p.activates and p.changes == 1 for p in cluster.pipelines()))
+    cluster.lost = {(quiet, peer, ShardReport), (quiet, new, ShardReport)}
+    cluster.settle()
+    assert cluster.answers("r") == [CUT]
+    cluster.bootstrap(new, peer)
+    cluster.pass_time(100)
+    cluster.handle(cluster.sequencer, RescaleShards("more", 4, False, ()))
+    cluster.pass_time(100)
+    assert all(process.membership.is_adopted for process in cluster.processes.values())
+    cluster.held = {(registrar, quiet)}
+    cluster.handle(registrar, RestartPipeline("restart", "p", 0, 100, 0))
+    cluster.settle()
+    cluster.lost = {(quiet, peer, ShardReport)}
+    cluster.pass_time(1_100)
+    assert not cluster.pipeline(new).activates
+    return cluster, registrar, new
+
+
+def test_a_shard_that_has_joined_takes_no_node_before_it_goes_by_a_change_that_is_over() -> None:
+    cluster, _, new = behind_a_change()
+    refused(cluster.join(next(cluster.ids_at(new))), RefusalCode.NOT_READY, "has changed")
+    cluster.lost, cluster.held = set(), set()
+    cluster.pass_time(3_000)
+    assert cluster.pipeline(new).activates and cluster.answers("more")
+    cluster.node(CUT, next(cluster.ids_at(new)))
 
 
 def test_fronts_that_join_while_a_change_waits_for_a_shard_are_forgotten_once_it_has_begun() -> (

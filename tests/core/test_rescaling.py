@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -27,11 +28,13 @@ from tracker.core.log import (
     RescaleShards,
     Restart,
     RestartPipeline,
+    RetireNode,
     ShardNumber,
     Told,
 )
 from tracker.core.log.steps import FIRST_SEQUENCER as SEQUENCER
 from tracker.core.log.steps import (
+    CellsMoved,
     LateEntry,
     SequencerBegun,
     SequencerMoved,
@@ -41,6 +44,7 @@ from tracker.core.log.steps import (
 from tracker.core.membership.membership import Membership
 from tracker.core.model import (
     Batch,
+    Cells,
     Edge,
     PipelineSpec,
     Refusal,
@@ -853,3 +857,32 @@ def test_a_crash_at_any_step_ends_in_one_table(victim: int) -> None:
             break
         crashed += 1
     assert crashed >= (2 if victim == 2 else 4)
+
+
+def test_what_was_written_off_stays_listed_where_a_generation_begins_as_it_is_handed_over() -> None:
+    """Whoever takes it has begun the next generation by then."""
+    cluster = Cluster(3)
+    registrar = 0
+    names = map("p{}".format, count())
+    name = next(each for each in names if cluster.routing.registrar(each) == registrar)
+    spec = PipelineSpec(name, ("in",), front_count=1, start_slot=0)
+    cluster.register(spec)
+    slot = next(s for s in count() if cluster.routing.owner(s, name) == 2)
+    front = cluster.front(spec, next(cluster.ids_at(0, name)))
+    front.commit(created=[(0, slot, 7)])
+    gone = cluster.node(spec, next(cluster.ids_at(1, name)))
+    shown = Cells.of([(0, slot, 7, 1)])
+    cluster.ask_home(gone.key.node_id, partial(RetireNode, at_ms=1), shown, pipeline=name)
+    cluster.handle(cluster.sequencer, RescaleShards("fewer", 2, True, ()))
+    cluster.settle(lambda: bool(cluster.logged(CellsMoved)))
+    cluster.held = {(2, 0), (2, 1), (registrar, 2)}
+    cluster.move_at_once()
+    cluster.handle(registrar, RestartPipeline("restart", name, 0, None, 0))
+    cluster.move_at_once()
+    assert [cluster.pipeline(shard, name).generation for shard in range(3)] == [1, 1, 0]
+    cluster.reconnect()
+    cluster.pass_time(3_000)
+    assert cluster.answers("restart") and cluster.answers("fewer") and cluster.gone == {2}
+    left = [cluster.pipeline(shard, name).shard.written_off for shard in (0, 1)]
+    assert sum(ledger.items.get(0, 0) for ledger in left) == 1
+    assert sum(len(ledger.cells) for ledger in left) == 1

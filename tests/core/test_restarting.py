@@ -217,3 +217,17 @@ def test_an_open_pipeline_without_fronts_stays_open() -> None:
     cluster.settle()
     restart(cluster)
     assert cluster.agreed(spec) == (0, 0)
+
+
+def test_what_was_dropped_is_listed_once_when_a_shard_joins(shards: int) -> None:
+    cluster, *_ = running(shards)
+    restart(cluster)
+
+    def listed() -> list[DroppedCells]:
+        return [cells for p in cluster.pipelines() for each in p.restarts for cells in each.cells]
+
+    before = listed()
+    assert sum(cells.cells for cells in before) == 2
+    for peer in range(shards):
+        cluster.join_shard(peer)
+    assert listed() == before

@@ -563,6 +563,7 @@ class PipelineSnapshot(_message.Message):
     ARRIVED_HOME_FIELD_NUMBER: _builtins.int
     ARRIVED_NUMBER_FIELD_NUMBER: _builtins.int
     FORMER_FIELD_NUMBER: _builtins.int
+    OF_EDGES_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
@@ -575,6 +576,8 @@ class PipelineSnapshot(_message.Message):
     """The home in whose log the entry is by which it has come to its group."""
     arrived_number: _builtins.int
     """The number of that entry; 0 where it began there."""
+    of_edges: _builtins.bool
+    """Whether any change was of segments or edges."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
@@ -714,10 +717,11 @@ class PipelineSnapshot(_message.Message):
         arrived_home: _builtins.int = ...,
         arrived_number: _builtins.int = ...,
         former: Global___FormerSnapshot | None = ...,
+        of_edges: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "former", b"former", "held", b"held", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "arrived_home", b"arrived_home", "arrived_number", b"arrived_number", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "former", b"former", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "arrived_home", b"arrived_home", "arrived_number", b"arrived_number", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "former", b"former", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "of_edges", b"of_edges", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -62,6 +62,13 @@ def _check_nothing_open(pipeline: Pipeline) -> None:
     lose that. By what has been reported here."""
     if all(slot == FOREVER for slot in pipeline.announced):
         return
+    unheard = sorted(shard for shard, view in pipeline.combiner.views.items() if not view.heard)
+    if unheard:
+        raise Refused(
+            RefusalCode.NOT_READY,
+            f"pipeline {pipeline.spec.name!r} may have something open: shards {unheard} have not reported; ask again, or say that it "
+            "is to be dropped (--drop-open)",
+        )
     combiner, segments = pipeline.combiner, pipeline.spec.segments
     slots = [0] * len(segments)
     for view in combiner.views.values():

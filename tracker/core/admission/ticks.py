@@ -71,7 +71,7 @@ class TickJudge:
         created = event.content.created
         if created.size and not event.content.consumed.size:
             self._check_labels(pipeline, node, created)
-        if created.size and content.consumed.size and pipeline.has_other_edges:
+        if created.size and content.consumed.size and pipeline.graph_change.of_edges:
             self._check_ways(pipeline, node, event.content, floors)
         if content.joins:
             self._check_room_for_fronts(pipeline, node, content)

@@ -34,6 +34,8 @@ class GraphChange:
         default=None, may_lag="it ends when the stable cut has come far enough"
     )
     """What the pipeline was, until the change is over; None where none is under way."""
+    of_edges: bool = d.survives(default=False)
+    """Whether any change was of segments or edges, be it back: then nodes may not know of it."""
     gone: tuple[Edge, ...] = d.survives(
         {"gone_edges": d.SEQUENCE}, may_lag="as `before` does", default=()
     )
@@ -48,6 +50,7 @@ class GraphChange:
         counted = dict.fromkeys((*self.gone, *before.edges))
         self.gone = tuple(edge for edge in counted if edge not in spec.edges)
         self.number, self.before = number, before
+        self.of_edges = self.of_edges or changes_graph(before, spec)
         self.activated, self._counts_from = set(), {}
 
     def activate(self, home: int, number: int) -> None:

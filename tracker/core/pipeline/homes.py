@@ -37,6 +37,7 @@ class Homes:
         before = self._shards.membership.previous
         if before is not None and before.home(pipeline, node_id) != self._shards.own:
             self._need_all_adopted(f"pipeline {pipeline!r}: node {node_id!r}")
+            self._need_activated(pipeline)
         return state
 
     def need_registrar(self, pipeline: str, what: str, *, moves: bool = False) -> None:
@@ -85,6 +86,15 @@ class Homes:
                 RefusalCode.NOT_READY,
                 f"{whose} is on its way to shard {self._shards.own}: the shards have changed, and not all of "
                 "them go by the new table; ask again",
+            )
+
+    def _need_activated(self, pipeline: str) -> None:
+        """A shard that is a home anew goes by every change: others may have taken one for over before they counted it."""
+        if pipeline in self._pipelines.unactivated:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {pipeline!r} has changed, and shard {self._shards.own} has not heard of every shard that it reckons with "
+                "that; ask again",
             )
 
     def all_adopted(self) -> bool:

@@ -178,11 +178,6 @@ class Pipeline:
         return [max(slot, told.get(segment, slot)) for segment, slot in enumerate(min_times)]
 
     @property
-    def has_other_edges(self) -> bool:
-        """Whether its segments or edges have ever changed, also back: then its nodes may not know of it."""
-        return self.graph_change.number > 0
-
-    @property
     def has_changed(self) -> bool:
         """Whether there is something to report of this shard's part."""
         return not self.reported or bool(self.shard.changes) or self.announced_due

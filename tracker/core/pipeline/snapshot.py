@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracker.core.cut.vectors import Vectors
 from tracker.core.log import TouchedRun
@@ -31,6 +31,9 @@ def snapshot_pipeline(
         durable["durable"] = ()
     if for_newcomer:
         durable["cells"] = Cells.empty()
+        durable["restarts"] = tuple(replace(each, cells=()) for each in durable["restarts"])
+        held = durable["held"]
+        durable["held"] = None if held is None else replace(held, open=())
     runs = pipeline.combiner.own_runs() + pipeline.shard.unreported_runs(applied)
     return PipelineSnapshot(runs=runs, **durable)
 

@@ -267,7 +267,8 @@ class EntryJudge:
         known = self._pipelines.get(name)
         if known is not None:
             return known.generation < entry.restart.generation
-        return not self._pipelines.may_begin(name, self._known.members)
+        # A shard that joins may have logged of it, too, before it heard of the end: the registrar has waited for that.
+        return not self._pipelines.may_begin(name, self._known.with_newcomers)
 
     def note(self, entry: Told) -> bool:
         """The entry is taken: those after it are judged by what it changes. Returns whether it changes anything here."""

@@ -140,7 +140,12 @@ class HandOver:
         are held until every shard is known to have gone by the entry (rule 6)."""
         pipeline = self._pipelines.get(entry.pipeline)
         self._pipelines.mark(entry.pipeline)
-        if pipeline is None or entry.generation != pipeline.generation:
+        if pipeline is None:
+            return
+        if (
+            entry.generation != pipeline.generation
+        ):  # its cells are dropped, and what was given up stays listed
+            pipeline.shard.list_given_up(entry, gives=home == self._shards.own)
             return
         if home == self._shards.own:
             pipeline.shard.give_cells(entry, home)

@@ -297,6 +297,15 @@ class ShardPipeline:
             if known and cell.watched and known == cell.checksum:
                 self._come_back(cell, known, items)
 
+    def list_given_up(self, entry: CellsMoved, *, gives: bool) -> None:
+        """What was given up in a generation that is over is listed by another shard from here on, or by this one."""
+        for cell in entry.written_off:
+            if gives:
+                self.written_off.give(cell)
+            else:
+                self.written_off.take(cell, watch=False)
+            self.changes.segments[cell.segment] = None
+
     def give_ledgers(self, words: DepartureSummary) -> None:
         """Another shard counts from here on what was consumed late and written off here."""
         for late in words.late:
