@@ -200,26 +200,35 @@ def test_fronts_that_join_while_a_change_waits_for_a_shard_are_forgotten_once_it
     assert former is not None and len(former.joined) <= 1
 
 
-def test_a_generation_waits_for_the_fronts_that_were_declared_before_it_also_where_it_is_known_first() -> (
-    None
-):
-    """The pipeline comes to wait for `h`, too, and is restarted from slot 200 behind that. A shard hears of the generation, and that `f`
-    has joined, from the home of that front, and of the change later: it has begun the pipeline by then."""
+def restarted_behind(
+    spec: PipelineSpec, changed: PipelineSpec
+) -> tuple[Cluster, HandNode, int, int]:
+    """A pipeline has changed, and begins anew from slot 200 behind that. A shard hears of the generation, and that `f` has joined, from
+    the home of that front, and of the change later. Also the home, and that shard."""
     cluster = Cluster(3)
-    cluster.register(TWO)
+    cluster.register(spec)
     registrar = cluster.routing.registrar("p")
     home, late = (shard for shard in range(3) if shard != registrar)
-    cluster.front(TWO, next(cluster.ids_at(home)), promise=100, f=IN)
+    cluster.front(spec, next(cluster.ids_at(home)), promise=100, f=IN)
     cluster.held.add((registrar, late))
-    cluster.handle(registrar, RegisterPipeline("change", MORE, True))
+    cluster.handle(registrar, RegisterPipeline("change", changed, True))
     cluster.move_at_once()
     cluster.handle(registrar, RestartPipeline("restart", "p", 0, 200, 0))
     cluster.settle()
-    front = cluster.node(MORE, next(cluster.ids_at(home)), "front")
+    front = cluster.node(changed, next(cluster.ids_at(home)), "front")
     front.begin(joins={"f": IN})
     cluster.settle()
     cluster.reconnect()
-    assert cluster.answers("change") == [MORE] and cluster.answers("restart")
+    cluster.pass_time(5_000)
+    assert cluster.answers("change") == [changed] and cluster.answers("restart")
+    return cluster, front, home, late
+
+
+def test_a_generation_waits_for_the_fronts_that_were_declared_before_it_also_where_it_is_known_first() -> (
+    None
+):
+    """It comes to wait for `h`, too, and is restarted behind that."""
+    cluster, front, _, _ = restarted_behind(TWO, MORE)
     front.commit(created=[(OUT, 900, 7)], leaves=("f",))
     cluster.pass_time(10_000)
     assert [pipeline.generation for pipeline in cluster.pipelines()] == [1, 1, 1]
@@ -250,28 +259,14 @@ def test_a_new_source_whose_edge_is_taken_away_as_that_is_fed_waits_for_no_front
 
 
 def test_no_shard_waits_for_a_first_front_in_a_generation_that_came_behind_the_change() -> None:
-    """A new source is added, and the pipeline, which is open, restarted behind that: nobody waits for the first front of that segment any
-    more. A shard hears of the generation from another home, and of the change later: it waits, and holds all when it alone is left."""
+    """A new source is added to an open pipeline, which is restarted behind that: nobody waits for the first front of that segment any
+    more, also where a shard is left alone that heard of the generation first."""
     spec = replace(TWO, open=True)
-    cluster = Cluster(3)
-    cluster.register(spec)
-    registrar = cluster.routing.registrar("p")
-    home, late = (shard for shard in range(3) if shard != registrar)
-    cluster.front(spec, next(cluster.ids_at(home)), promise=100, f=IN)
-    cluster.held.add((registrar, late))
     sourced = replace(
         spec, segments=(*spec.segments, "new"), edges=(*spec.edges, Edge("new", "out"))
     )
-    cluster.handle(registrar, RegisterPipeline("change", sourced, True))
-    cluster.move_at_once()
-    cluster.handle(registrar, RestartPipeline("restart", "p", 0, 200, 0))
-    cluster.settle()
-    front = cluster.node(sourced, next(cluster.ids_at(home)), "front")
-    front.begin(joins={"f": IN})
-    cluster.settle()
-    cluster.reconnect()
-    cluster.pass_time(5_000)
-    assert cluster.answers("change") == [sourced] and cluster.answers("restart")
+    cluster, front, home, late = restarted_behind(spec, sourced)
+    registrar = cluster.routing.registrar("p")
     front.commit(heartbeats={"f": 400})
     cluster.rescale(1, without=(home, registrar), evacuate=True)
     cluster.pass_time(5_000)
