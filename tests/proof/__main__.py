@@ -1,4 +1,4 @@
-"""Proves the protocol and moves between groups safe, and that the proof can fail: `python -m tests.proof`.
+"""Proves the protocol, moves between groups and changes of a pipeline safe, and that the proof can fail: `python -m tests.proof`.
 
 Every obligation has to be unsatisfiable for both solvers, and every situation has to be there: each step can be taken in
 a state that the invariants admit, a whole run announces something, a promise without the other invariants does not keep itself, and
@@ -15,13 +15,15 @@ from dataclasses import asdict
 
 from scripts.summary import finish
 from tests.proof.bridge.runs import hold_a_few
+from tests.proof.changes.faults import FAULTS as FAULTS_OF_CHANGES
+from tests.proof.changes.situations import SITUATIONS as OF_CHANGES
 from tests.proof.fragment import cycle
 from tests.proof.groups.faults import FAULTS
 from tests.proof.groups.situations import SITUATIONS as OF_GROUPS
 from tests.proof.mutations import MUTATIONS, SABOTAGES
 from tests.proof.obligations import Proof, Proven, by_cvc5, by_z3, holds
 from tests.proof.situations import SITUATIONS, Situation, search
-from tests.proof.systems import GROUPS
+from tests.proof.systems import CHANGES, GROUPS
 
 PLANTED_TIMEOUT_MS = 10_000
 
@@ -57,13 +59,13 @@ def main() -> int:
     sabotage, only = given.sabotage, given.only
     began = time.monotonic()
     if sabotage is None:
-        proofs = [Proof(None, only), Proof(None, only, GROUPS)]
+        proofs = [Proof(None, only), Proof(None, only, GROUPS), Proof(None, only, CHANGES)]
     else:
         proofs = [Proof(MUTATIONS[sabotage])]
     undecided = [cycle(proof.formulas()) for proof in proofs]
     proven = [each for proof in proofs for each in prove(proof)]
     situations = []
-    for sought in [*SITUATIONS, *OF_GROUPS]:
+    for sought in [*SITUATIONS, *OF_GROUPS, *OF_CHANGES]:
         if not sabotage and (not only or sought.name in only):
             situations.append(search(sought))
             tell(situations[-1])
@@ -72,7 +74,8 @@ def main() -> int:
     print(*problems, sep="\n", end="\n" if problems else "", flush=True)
     unsat = sum(map(holds, proven))
     found = [each for each in situations if each.found]
-    mutations = [each for each in situations if each.name in {*MUTATIONS, *FAULTS}]
+    planted = {*MUTATIONS, *FAULTS, *FAULTS_OF_CHANGES}
+    mutations = [each for each in situations if each.name in planted]
     shown: dict[str, object] = {
         "obligations": len(proven),
         "unsat": unsat,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -755,13 +755,18 @@ def what_is_told_is_durable(now: State, p: Any, b: Any) -> Formula:
 # --- why the cut rule is right ---------------------------------------------------------------------
 
 
-def is_inside_the_cut(
-    now: State, p: Any, news: Callable[[Any], Formula], b: Any, i: Any
-) -> Formula:
+def is_inside_the_cut(now: State, given: Mapping[str, Any], b: Any, i: Any) -> Formula:
     """Lemma for `announce`: whatever is published and reaches a place that is announced now was created inside M. By induction over the order in
     which ticks were published: what a front labelled is inside by its promises, and any other item comes of one that was published
     before, reaches the place as well, and so was created inside; as it is not open at M, its consumer is inside too, and with that what comes of it."""
+    p, news = given["p"], given["news"]
     reaches = And(
         news(b), now.reaches(now.at(i), b), now.published(now.origin(i)), Not(now.late(i))
     )
     return Implies(reaches, And(in_cut(now, p, now.origin(i)), in_cut(now, p, now.creator(i))))
+
+
+def was_made_before(now: State, j: Any, i: Any) -> Formula:
+    """An item began before another one, or is nearer to where both did."""
+    t, u = now.origin(j), now.origin(i)
+    return Or(now.earlier(t, u), And(t == u, now.nearer(j, i)))

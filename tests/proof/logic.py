@@ -189,9 +189,21 @@ class Invariant:
 
 
 @dataclass(frozen=True)
+class Lemma:
+    """What is shown of each item by induction, where a step is taken, and used for all invariants there. of: by the state, who takes part, a place
+    and an item; before: whether the first of two items comes before the other."""
+
+    step: str
+    says: str
+    of: Callable[[State, Mapping[str, Any], Any, Any], Formula]
+    before: Callable[[State, Any, Any], Formula]
+
+
+@dataclass(frozen=True)
 class System:
     """A transition system, with all that is to be shown of it. facts: what is taken for granted. of_items: what is too, of an item, and a
-    proof asks of the items alone that it speaks of."""
+    proof asks of the items alone that it speaks of. comes_of: the invariant that says so of an item and its parent, whose parent has one too:
+    a proof asks for it of such items alone as well, so that there is no end of parents."""
 
     vocabulary: Vocabulary
     steps: Mapping[str, Step]
@@ -199,3 +211,5 @@ class System:
     beginning: Callable[[Universe], State]
     facts: Callable[[State], Mapping[str, Formula]]
     of_items: Callable[[State, Any], Formula] | None = None
+    comes_of: str | None = None
+    lemma: Lemma | None = None

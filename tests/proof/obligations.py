@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import z3
 
-from tests.proof.invariants import is_inside_the_cut
-from tests.proof.logic import LETTERS, Effect, Invariant, Step, System, Universe, variables
+from tests.proof.logic import LETTERS, Effect, Invariant, Lemma, Step, System, Universe, variables
 from tests.proof.mutations import Mutation
 from tests.proof.systems import PROTOCOL
 
-ANNOUNCE = "announce"
-LEMMA = "what reaches it was created inside M"
 TIMEOUT_MS = 60_000
-COMES_OF = "items come of something"
-"""Holds of an item and its parent, whose parent has one too: a proof asks for it of the items alone that it speaks of, so that
-there is no end of parents."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class Proof:
         self.held = {
             name: each.everywhere(self.now)
             for name, each in system.invariants.items()
-            if name != COMES_OF
+            if name != system.comes_of
         }
 
     def obligations(self) -> Iterator[Obligation]:
@@ -93,48 +86,43 @@ class Proof:
             effect = self.planted.plant(self.now, effect, given)
         afterwards = self.now.then(**effect.then)
         taking_part = _items(step.participants, [given[name] for name in step.participants])
-        lemmas = []
-        if step.name == ANNOUNCE:
-            inside = partial(is_inside_the_cut, self.now, given["p"], given["news"])
-            yield self._least_counterexample(effect, inside)
-            lemmas = [self.universe.every(inside, ["b", "i"])]
+        lemmas, lemma = [], self.system.lemma
+        if lemma is not None and lemma.step == step.name:
+            yield self._least_counterexample(lemma, effect, given)
+            lemmas = [self.now.every(lambda b, i: lemma.of(self.now, given, b, i))]
         for each in self.system.invariants.values():
             things = self._things(each)
             items = _items(variables(each.body, 1), things) + taking_part
             of_items = [asked(i) for asked in effect.of_items.values() for i in items]
             said, says = each.of(self.now, *things), each.of(afterwards, *things)
-            if said.eq(says) and each.name != COMES_OF:
+            if said.eq(says) and each.name != self.system.comes_of:
                 premises = (self.held[each.name],)
             else:
                 premises = (*self._premises(items), *lemmas, *effect.when.values(), *of_items)
             yield Obligation(f"{step.name}: {each.name}", (*premises, z3.Not(says)))
 
-    def _least_counterexample(self, effect: Effect, inside: Callable[..., Any]) -> Obligation:
-        """The cut rule's lemma, by induction over the order in which ticks were published: an item of which it is false, though
-        it is true of all that was created before."""
+    def _least_counterexample(
+        self, lemma: Lemma, effect: Effect, given: Mapping[str, Any]
+    ) -> Obligation:
+        """A lemma, by induction: an item of which it is false, though it is true of all that come before."""
         now = self.now
         b, i = self.universe.constants(["b", "i"], "_it")
         before = now.every(
-            lambda j: z3.Implies(
-                z3.Or(
-                    now.earlier(now.origin(j), now.origin(i)),
-                    z3.And(now.origin(j) == now.origin(i), now.nearer(j, i)),
-                ),
-                inside(b, j),
-            )
+            lambda j: z3.Implies(lemma.before(now, j, i), lemma.of(now, given, b, j))
         )
         premises = (*self._premises([i]), *effect.when.values())
-        return Obligation(f"{ANNOUNCE}: {LEMMA}", (*premises, before, z3.Not(inside(b, i))))
+        false = z3.Not(lemma.of(now, given, b, i))
+        return Obligation(f"{lemma.step}: {lemma.says}", (*premises, before, false))
 
     def _things(self, each: Invariant) -> list[Any]:
         return self.universe.constants(variables(each.body, 1), "_it")
 
     def _premises(self, items: list[Any]) -> list[Any]:
-        of_items = self.system.of_items
-        if of_items is None:
-            return [*self.facts, *self.held.values()]
-        comes = [self.system.invariants[COMES_OF].of(self.now, i) for i in items]
-        return [*self.facts, *self.held.values(), *comes, *(of_items(self.now, i) for i in items)]
+        of_items, comes_of = self.system.of_items, self.system.comes_of
+        said = [] if of_items is None else [of_items(self.now, i) for i in items]
+        if comes_of is not None:
+            said += [self.system.invariants[comes_of].of(self.now, i) for i in items]
+        return [*self.facts, *self.held.values(), *said]
 
 
 def _items(names: list[str], things: list[Any]) -> list[Any]:

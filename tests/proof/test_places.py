@@ -1,4 +1,4 @@
-"""Places stand for segments and slots as `SegmentGraph` has them (rules 7 and 8)."""
+"""Places stand for segments and slots as `SegmentGraph` has them (rules 7, 8 and 12)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import add_delay
+from tracker.core.pipeline.change import united
 
 SEGMENTS, SLOTS = "abc", range(-1, 4)
 PLACES = [*product(range(len(SEGMENTS)), SLOTS)]
@@ -54,6 +55,21 @@ def test_min_times_announce_the_places_that_nothing_reaches(
     for segment, slot in PLACES:
         announced = slot < min_times[segment]
         assert announced == (not any(reaches(graph, a, (segment, slot)) for a in held))
+
+
+@given(graphs, graphs, lows)
+def test_nothing_leads_into_what_an_old_and_a_new_graph_announce(
+    before: PipelineSpec, after: PipelineSpec, own: list[int]
+) -> None:
+    """By no edge of either one from outside, and nothing that is held is among it."""
+    gone = tuple(edge for edge in before.edges if edge not in after.edges)
+    min_times = united(after, gone).min_times(own)
+    announced = {(u, t) for u, t in PLACES if t < min_times[u]}
+    assert all(t < own[u] for u, t in announced)
+    for edge, t, entered in product(before.edges + after.edges, SLOTS, SLOTS):
+        source, target = SEGMENTS.index(edge.source), SEGMENTS.index(edge.target)
+        if t + edge.delay <= entered and (target, entered) in announced:
+            assert (source, t) in announced
 
 
 @given(graphs, lows, st.sampled_from(range(len(SEGMENTS))))

@@ -10,6 +10,9 @@ import z3
 
 from scripts.check.registry import read_checks
 from scripts.summary import ROOT
+from tests.proof.changes import system as changes
+from tests.proof.changes.faults import FAULTS as FAULTS_OF_CHANGES
+from tests.proof.changes.situations import SITUATIONS as OF_CHANGES
 from tests.proof.fragment import cycle
 from tests.proof.groups import system as groups
 from tests.proof.groups.faults import FAULTS
@@ -19,7 +22,7 @@ from tests.proof.mutations import MUTATIONS, SABOTAGES
 from tests.proof.obligations import Obligation, Proof, by_z3
 from tests.proof.protocol import STEPS
 from tests.proof.situations import SITUATIONS, search
-from tests.proof.systems import GROUPS
+from tests.proof.systems import CHANGES, GROUPS
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,11 @@ def proof() -> Proof:
 @pytest.fixture(scope="module")
 def proof_of_groups() -> Proof:
     return Proof(system=GROUPS)
+
+
+@pytest.fixture(scope="module")
+def proof_of_changes() -> Proof:
+    return Proof(system=CHANGES)
 
 
 def unshown(obligations: list[Obligation]) -> list[str]:
@@ -46,13 +54,23 @@ def test_every_invariant_of_moves_is_kept_by(step: str, proof_of_groups: Proof) 
     assert not unshown([*proof_of_groups.kept_by(groups.STEPS[step])])
 
 
-def test_every_invariant_holds_at_the_beginning(proof: Proof, proof_of_groups: Proof) -> None:
-    assert not unshown([*proof.at_the_beginning(), *proof_of_groups.at_the_beginning()])
+@pytest.mark.parametrize("step", ["announce_by_edges", "activate"])
+def test_every_invariant_of_changes_is_kept_by(step: str, proof_of_changes: Proof) -> None:
+    assert not unshown([*proof_of_changes.kept_by(changes.STEPS[step])])
 
 
-def test_every_obligation_can_be_decided(proof: Proof, proof_of_groups: Proof) -> None:
-    assert not cycle(proof.formulas())
-    assert not cycle(proof_of_groups.formulas())
+def test_every_invariant_holds_at_the_beginning(
+    proof: Proof, proof_of_groups: Proof, proof_of_changes: Proof
+) -> None:
+    for each in (proof, proof_of_groups, proof_of_changes):
+        assert not unshown([*each.at_the_beginning()])
+
+
+def test_every_obligation_can_be_decided(
+    proof: Proof, proof_of_groups: Proof, proof_of_changes: Proof
+) -> None:
+    for each in (proof, proof_of_groups, proof_of_changes):
+        assert not cycle(each.formulas())
 
 
 def test_a_planted_fault_leaves_something_to_show() -> None:
@@ -65,15 +83,27 @@ def test_a_fault_planted_into_moves_leaves_something_to_show() -> None:
     assert "come: told stays announced" in unshown([*planted.obligations()])
 
 
+def test_a_fault_planted_into_changes_leaves_something_to_show() -> None:
+    planted = Proof(FAULTS_OF_CHANGES["created-below-what-was-announced"], system=CHANGES)
+    assert "judge: nothing appears below min time" in unshown([*planted.obligations()])
+
+
 @pytest.mark.parametrize(
-    "name", ["announce", "pin-of-one-shard-granted", "begun-without-what-was-announced"]
+    "name",
+    [
+        "announce",
+        "pin-of-one-shard-granted",
+        "begun-without-what-was-announced",
+        "a whole change",
+        "edges-gone-at-once",
+    ],
 )
 def test_what_has_to_be_there_is_found(name: str) -> None:
-    (sought,) = [each for each in [*SITUATIONS, *OF_GROUPS] if each.name == name]
+    (sought,) = [each for each in [*SITUATIONS, *OF_GROUPS, *OF_CHANGES] if each.name == name]
     found = search(sought)
     assert found.found, found.said
-    if name in {*MUTATIONS, *FAULTS}:
-        promise = "Promise 1" if name in MUTATIONS else "Promise 4"
+    if name in {*MUTATIONS, *FAULTS, *FAULTS_OF_CHANGES}:
+        promise = "Promise 4" if name in FAULTS else "Promise 1"
         assert f"False now: {promise}" in found.story[-2]
 
 
@@ -90,7 +120,9 @@ def test_sorts_that_lead_back_to_themselves_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "step", [*STEPS.values(), *groups.STEPS.values()], ids=lambda step: step.name
+    "step",
+    [*STEPS.values(), *groups.STEPS.values(), *changes.STEPS.values()],
+    ids=lambda step: step.name,
 )
 def test_a_step_names_its_rule_and_what_it_stands_for(step: Step) -> None:
     says = step.body.__doc__ or ""
@@ -118,8 +150,13 @@ def test_the_sabotages_of_the_check_are_mutations() -> None:
 def test_each_stage_has_mutations_enough() -> None:
     stages = [each.stage for each in MUTATIONS.values()]
     assert min(stages.count(stage) for stage in ("a", "b", "c", "d")) >= 4
-    assert len(FAULTS) >= 6
+    assert min(len(FAULTS), len(FAULTS_OF_CHANGES)) >= 6
 
 
-def test_no_name_is_of_both_systems() -> None:
-    assert not {*STEPS, *MUTATIONS} & {*groups.STEPS, *FAULTS}
+def test_no_name_is_of_two_systems() -> None:
+    names = [
+        {*STEPS, *MUTATIONS},
+        {*groups.STEPS, *FAULTS},
+        {*changes.STEPS, *FAULTS_OF_CHANGES},
+    ]
+    assert len({*names[0], *names[1], *names[2]}) == sum(map(len, names))
