@@ -48,6 +48,12 @@ def nobody_is_too_late_along_edges_that_stay(now: State, p: Any, b: Any, i: Any)
     return Implies(And(there, now.lasts(now.at(i), b)), Not(below))
 
 
+@promise
+def what_is_announced_durably_stays(now: State, p: Any, b: Any) -> Formula:
+    """Promise 4: what a process has announced durably, and so may have told anyone, stays announced, over every change and every crash."""
+    return Implies(now.recorded(p, b), now.announced(p, b))
+
+
 def _is_done(now: State, i: Any) -> Formula:
     u = now.consumer(i)
     return And(now.accepted(u), durable(now, u))
@@ -294,9 +300,9 @@ def nor_do_those_announced_durably(now: State, f: Any, b: Any) -> Formula:
 
 @invariant
 def what_is_durable_is_announced(now: State, p: Any, h: Any, b: Any, v: Any) -> Formula:
-    """Rule 8: what is announced durably is announced, and so is what an activation rests on, and what is prior to a version."""
+    """Rule 8: what is announced durably was said, and what an activation rests on is announced, and so is what is prior to a version."""
     return And(
-        Implies(now.recorded(p, b), And(now.announced(p, b), now.said(b))),
+        Implies(now.recorded(p, b), now.said(b)),
         Implies(now.rests_on(h, b), now.announced(h, b)),
         Implies(now.prior(p, v, b), And(now.announced(p, b), now.knows(p, v))),
     )
