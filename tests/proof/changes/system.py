@@ -7,14 +7,14 @@ graphs need not be put together. What is announced at one moment is a set of pla
 
 A *tick* stands for an entry of a home's log, and what it creates, consumes and promises is fixed from the beginning, and may be anything. So is the version by which its
 home judges it, since the home can take it only while it judges by that one. An activation is an entry of the log, too: ticks that are judged by
-older versions stand ahead of it, all others behind it. A cell holds what its shard has applied of an item once and not twice.
+older versions stand ahead of it, all others behind it. An item is in its cell if its shard has applied its creation or its consumption, and not both.
 
-The shards and the fronts are there from the beginning. Any number of changes follow one another, and may be under way together, which the registrar of the
-code does not allow: it decides on the next one when the one before is over there.
+The shards are there from the beginning, and so may fronts be. Others join by a tick, are pinned by every shard, and granted, as in the first system (rule 8). What a front labels can be
+consumed as soon as it is published. What comes along an edge is there when a home takes it, and can be consumed when that is durable: before that it may still be
+refused, and with it what was made of it is late.
 
-Left out, since the other system has them: joinings of fronts, their pins and grants; late items, holds, eviction, restarts; shards and nodes that move, come and go;
-touches that are let go of. Left out and nowhere else: segments that are removed, and what becomes of their fronts; changes of the declared fronts; and that an item is consumed before its creation is
-durable at its home. There what creates it may still be refused, and with it what comes of it is late.
+Left out, since the first system has them: fronts that leave, late items, holds, eviction, restarts; shards and nodes that move, come and go; touches that are let go of, and whole
+reports. Left out there as well: a segment that is removed while a front is in it, and changes of what is waited for.
 Where the model lets more happen than the code does, this is said.
 """
 
