@@ -41,7 +41,7 @@ def nothing_appears_below_min_time(now: State, p: Any, b: Any, i: Any) -> Formul
 
 @promise
 def nobody_is_too_late_along_edges_that_stay(now: State, p: Any, b: Any, i: Any) -> Formula:
-    """Promise 5, for nodes that keep rule 1: where an edge that no change touches leads from an item that is not consumed, nobody has announced anything, so nothing that comes
+    """Promise 5, for nodes that keep rule 1: nobody has announced a place to which an edge that no change touches leads from an item that is not consumed, so nothing that comes
     along it is refused for that."""
     there = And(now.came(now.creator(i)), Not(now.accepted(now.consumer(i))))
     below = Or(now.announced(p, b), now.heard(p, b), now.said(b))
