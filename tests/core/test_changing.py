@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.driver import Cluster, HandNode, Lossy, refused
+from tests.core.driver import MS, Cluster, HandNode, Lossy, refused
 from tracker.core.insight.explain import ExplainQuery
 from tracker.core.log import (
     DeletePipeline,
@@ -27,6 +27,7 @@ from tracker.core.log import (
     RestartPipeline,
     RetireNode,
     ShardReport,
+    Wake,
 )
 from tracker.core.log.steps import ShardLeaving, ShardLeft
 from tracker.core.model import HOLD_FRONT, Cells, Edge, PipelineSpec, RefusalCode, SilentFront
@@ -924,3 +925,70 @@ def test_a_change_of_what_is_awaited_alone_judges_no_tick_by_edges(shards: int) 
     more = replace(spec, fronts=("f", "h"))
     assert apply(cluster, more) == more
     worker.commit(consumed=[(A, 106, 8)], created=[(B, 106, 10)])
+
+
+def ahead_of_a_change() -> tuple[Lossy, HandNode, int, int]:
+    """A shard has appended a change that adds an edge, and behind it four announcements of where that leads, 200 to 300. Also a
+    worker, its home, which has the change and waits for that shard, and the shard."""
+    spec = replace(SPEC, edges=(Edge("in", "a"),), fronts=("f", "g"))
+    cluster = Lossy(3)
+    cluster.register(spec)
+    front = cluster.front(spec, "front", promise=100, f=IN)
+    front.commit(created=[(IN, 150, 7)], heartbeats={"f": 400})
+    registrar = cluster.routing.registrar("p")
+    home, ahead = (shard for shard in range(3) if shard != registrar)
+    other = cluster.front(spec, next(cluster.ids_at(ahead)), promise=160, g=B)
+    worker = cluster.node(spec, next(cluster.ids_at(home)))
+    cluster.pass_time(1_000)
+    assert cluster.agreed(spec) == (150, 150, 160)
+    # The one that is ahead alone hears what the front promises everywhere.
+    links = ((registrar, home), (ahead, home), (home, registrar))
+    cluster.lost = {(*link, ShardReport) for link in links}
+    cluster.held = {(home, ahead)}
+    for slot in (200, 240, 270, 300):
+        other.commit(heartbeats={"g": slot})
+    cluster.settle()
+    cluster.held |= {(registrar, ahead), (ahead, registrar), (ahead, home)}
+    shorter = replace(spec, edges=(*spec.edges, Edge("in", "b")))
+    cluster.handle(registrar, RegisterPipeline("r", shorter, True))
+    cluster.settle()
+    assert cluster.pipeline(home).changes == 1 and not cluster.pipeline(home).activates
+    cluster.deliver(registrar, ahead)
+    while cluster.links[home, ahead]:
+        cluster.deliver(home, ahead, 1)
+    assert cluster.pipeline(ahead).announced[B] == 300 and len(cluster.pending[ahead]) == 5
+    return cluster, worker, home, ahead
+
+
+def refuses_below_what_was_announced(
+    cluster: Lossy, worker: HandNode, home: int, ahead: int
+) -> None:
+    cluster.lost, cluster.held = set(), set()
+    cluster.settle(lambda: cluster.pipeline(home).activates)
+    assert cluster.processes[ahead].min_times("p")[B] == 300
+    refusal = worker.refused(consumed=[(IN, 150, 7)], created=[(B, 250, 1)])
+    assert refusal.code is RefusalCode.BELOW_MIN_TIME
+
+
+def test_what_was_announced_by_a_change_is_reported_with_it_though_less_is_durable_meanwhile() -> (
+    None
+):
+    """The change takes effect, and the first of these is durable, before the shard reports that it reckons with the edge."""
+    cluster, worker, home, ahead = ahead_of_a_change()
+    cluster.commit(ahead, records=1)
+    cluster.commit(ahead, records=1)
+    cluster.pass_time_without_commits()
+    refuses_below_what_was_announced(cluster, worker, home, ahead)
+
+
+def test_nor_is_it_taken_back_in_a_whole_report_by_what_is_durable_later() -> None:
+    """It has reported along with the change what it had announced. Then less of that is durable, and reported; the home has
+    missed all that, and asks for a whole report."""
+    cluster, worker, home, ahead = ahead_of_a_change()
+    cluster.commit(ahead, records=1)
+    cluster.pass_time_without_commits()
+    assert not cluster.pipeline(ahead).change_unreported
+    cluster.commit(ahead, records=1)
+    cluster.now_ns += (cluster.config.announced_report_ms + 1) * MS
+    cluster.handle(ahead, Wake())
+    refuses_below_what_was_announced(cluster, worker, home, ahead)

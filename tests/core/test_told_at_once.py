@@ -185,3 +185,24 @@ def test_it_is_found_again_where_another_pipeline_is_about_to_move() -> None:
     assert cluster.processes[0].min_times("p") == AFTER
     cluster.restart(0)
     assert cluster.processes[0].min_times("p") == AFTER
+
+
+def test_what_was_told_of_many_pipelines_is_found_again() -> None:
+    """Recovery looks at them in the order in which they were registered, and not in which they moved."""
+    cluster = Cluster(1)
+    specs = [replace(SPEC, name=f"q{number}") for number in range(70)]
+    workers = []
+    for spec in specs:
+        cluster.register(spec)
+        front = cluster.front(spec, "front")
+        front.commit(created=[(0, 5, 1)])
+        front.commit(heartbeats={"a": 50})
+        workers.append(cluster.node(spec, "worker"))
+    for worker in reversed(workers):
+        worker.begin(consumed=[(0, 5, 1)])
+    cluster.commit(0)
+    cluster.pass_time_without_commits()
+    told = [cluster.processes[0].min_times(spec.name) for spec in specs]
+    assert told == [AFTER] * len(specs)
+    process = cluster.restart(0)
+    assert [process.min_times(spec.name) for spec in specs] == told

@@ -341,7 +341,7 @@ class Registrar:
             return
         pipeline = self._pipelines.named(name)
         deletion = self._pending(PipelineDeleted, name)
-        if deletion is not None and deletion.restart.generation == event.generation + 1:
+        if deletion is not None and follows(deletion.restart.generation, event.generation):
             self._confirmations.answer(event.request, deletion.restart)
             return
         newest = self._newest_restart(pipeline)

@@ -120,8 +120,9 @@ class Combiner:
             self._settle_front(front.id)
         for run in report.runs:
             self._hold(shard, run)
-        view.announced.update(report.announced)
         for segment, slot in report.announced:
+            # Along with a change more is reported than is durable yet, and then what is.
+            view.announced[segment] = max(slot, view.announced.get(segment, LOWEST_SLOT))
             self.announced_anywhere[segment] = max(slot, self.announced_anywhere[segment])
 
     def _hold(self, shard: int, run: TouchedRun) -> None:

@@ -6,7 +6,7 @@ appended and is not durable yet is looked at before more is decided, so nothing 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -24,15 +24,11 @@ from tracker.core.log import (
     PipelineRestarted,
     Record,
 )
-from tracker.core.log.records import may_change_min_times
+from tracker.core.log.records import EVERY, changes_min_times_of
 from tracker.core.log.sizes import record_bytes
 from tracker.core.model import durable as d
 
 OfOne = TypeVar("OfOne", KeyClosed, KeyOpened, PipelineChanged, PipelineRestarted, PipelineDeleted)
-
-MAX_LOOKED_THROUGH = 64
-"""Records that are not durable, as many as are looked through for an announcement: with more of them another group
-commit is about to come anyway."""
 
 
 @dataclass(eq=False)
@@ -59,6 +55,8 @@ class Journal:
     """About what these take."""
     _sizes: deque[int] = d.follows("`pending`", deque, ahead=True)
     """... and each of them."""
+    _changing: Counter[str] = d.follows("`pending`", Counter, ahead=True)
+    """By pipeline, or EVERY, how many of them may change what can be announced of it."""
     unix_ms: int = d.forgotten("it is of the event that is being handled", default=0)
     """The wall clock at that event; 0 where nobody says it. It decides nothing."""
 
@@ -72,6 +70,8 @@ class Journal:
         size = record_bytes(record)
         self._sizes.append(size)
         self.pending_bytes += size
+        if (changed := changes_min_times_of(record)) is not None:
+            self._changing[changed] += 1
         self._effects.append(Append(self.position, record, can_wait))
 
     def append_home(self, entry: Entry, request: Hashable | None = None) -> None:
@@ -91,11 +91,8 @@ class Journal:
                 yield record.entry
 
     def has_pending_changes(self, pipeline: str) -> bool:
-        """Whether a record that is not durable may change what can be announced of a pipeline, as far as is
-        looked."""
-        return len(self.pending) > MAX_LOOKED_THROUGH or any(
-            may_change_min_times(record, pipeline) for _, record, _ in self.pending
-        )
+        """Whether a record that is not durable may change what can be announced of a pipeline."""
+        return bool(self._changing[EVERY] or self._changing[pipeline])
 
     def has_pending_pins(self) -> bool:
         """Whether a pin is not durable."""
@@ -112,6 +109,10 @@ class Journal:
         while self.pending and self.pending[0][0] <= position:
             self.committed, record, request = self.pending.popleft()
             self.pending_bytes -= self._sizes.popleft()
+            if (changed := changes_min_times_of(record)) is not None:
+                self._changing[changed] -= 1
+                if not self._changing[changed]:
+                    del self._changing[changed]
             yield record, request
 
     def apply_home(self, number: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.core.log.entries import Entry, GroupKnown, PipelineRegistered, Placed, pipeline_of
+from tracker.core.log.entries import Entry, PipelineRegistered, pipeline_of
 from tracker.core.log.losses import LossDeclared
 from tracker.core.log.runs import Told, last_of
 from tracker.core.log.steps import FeatureLevelRaised, MembershipStep
@@ -106,18 +106,26 @@ Record = (
 )
 
 
-def may_change_min_times(record: Record, pipeline: str) -> bool:
-    """Whether a record, when it takes effect, may change what can be announced of a pipeline: what is open, who
-    holds time, the generation, or the shards. What was announced, granted or staged does not."""
+EVERY = ""
+"""In place of a pipeline's name: any of them. No pipeline is named so."""
+
+
+def changes_min_times_of(record: Record) -> str | None:
+    """The pipeline of which a record, when it takes effect, may change what can be announced: what is open, who
+    holds time, the generation, or the shards; EVERY where it may be any, None where it is none. What was announced, granted or
+    staged changes nothing of that."""
     match record:
-        case Announcement() | FrontsGranted() | Staged() | PartKept():
-            return False
         case Pinned() | Swept():
-            return record.pipeline == pipeline
+            return record.pipeline
         case HomeEntry():
-            return _concerns(record.entry, pipeline)
+            entry = record.entry
+            if isinstance(entry, PipelineRegistered):
+                return entry.spec.name
+            return EVERY if isinstance(entry, MembershipStep) else pipeline_of(entry)
         case ReceivedEntries():
-            return True
+            return EVERY
+        case _:
+            return None
 
 
 def level_raised_by(record: Record) -> int:
@@ -140,11 +148,3 @@ def _raised_to(entry: Told) -> int:
             return LOSSES
         case _:
             return 0
-
-
-def _concerns(entry: Entry, pipeline: str) -> bool:
-    if isinstance(entry, PipelineRegistered):
-        return entry.spec.name == pipeline
-    if isinstance(entry, Placed | GroupKnown):
-        return False
-    return isinstance(entry, MembershipStep) or pipeline_of(entry) == pipeline

@@ -26,7 +26,7 @@ from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import durable as d
 from tracker.core.model.allowance import Allowance
-from tracker.core.model.slots import FOREVER
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
@@ -486,7 +486,9 @@ class Reporter:
             pipeline.moved_ns[segment] = now_ns
             pipeline.shard.names(segment).forget_below(slot)
             pipeline.shard.written_off.forget_below(segment, slot)
-            pipeline.unreported[segment] = pipeline.durable[segment]
+            # What a change has to be reported with may be more, and not durable yet.
+            reported = pipeline.unreported.get(segment, LOWEST_SLOT)
+            pipeline.unreported[segment] = max(pipeline.durable[segment], reported)
             if pipeline.told.get(segment, slot + 1) <= slot:
                 del pipeline.told[segment]
         self._unreported[record.pipeline] = None
