@@ -196,6 +196,11 @@ class Nodes:
                 "nodes that are gone leave",
             )
 
+    def forget_joinings(self, pipeline: str) -> None:
+        """A pipeline has ended here: where it comes back, attempts of a joining may have been answered elsewhere since."""
+        for joining in [each for each in self._joinings if each[0] == pipeline]:
+            del self._joinings[joining]
+
     def joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
         """What a node gets that joins, or asks whether it could, as far as it is durable."""
         node = pipeline.home.nodes.get(key.node_id) or HomeNode(key, "")

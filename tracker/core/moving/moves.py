@@ -30,7 +30,7 @@ from tracker.core.log import (
     pipeline_of,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.losses import Move, ShardLost
+from tracker.core.log.losses import LossStep, Move, ShardLost
 from tracker.core.log.steps import MembershipStep, MoveBegun, MoveEnded, MoveReady
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Held, RefusalCode, Refused
@@ -182,7 +182,8 @@ class Moves:
                 RefusalCode.NOT_READY,
                 f"pipeline {name!r} was here before, and not every shard has let go of that one; ask again",
             )
-        if len(known) + len(known.registering) >= self._config.max_pipelines:
+        coming = sum(move.arrives for move in self._shards.expected().moving.values())
+        if len(known) + len(known.registering) + coming >= self._config.max_pipelines:
             raise Refused(
                 RefusalCode.FULL,
                 f"pipeline {name!r} cannot come: {len(known)} pipelines are registered, the limit max_pipelines is "
@@ -344,6 +345,22 @@ class Moves:
             pipeline.placed = entry.version
             pipeline.arrived_home, pipeline.arrived_number = home, number
             self._begin_here(pipeline, move, now_ns)
+
+    def before_loss(self, entry: LossStep, now_ns: int) -> None:
+        """A pipeline has come to those of which others are left, and the log that says so is lost: this shard goes on with its part,
+        as they do with theirs. In a later generation there may be another one of its name."""
+        loss = self._shards.membership.loss
+        if not isinstance(entry, ShardLost) or loss is None or loss.lost != entry.lost:
+            return
+        for known in entry.pipelines:
+            name = known.spec.name
+            coming, move = self.coming.get(name), self._shards.membership.moving.get(name)
+            if name in self._pipelines or coming is None or move is None or not coming.is_whole:
+                continue
+            pipeline = self._put_together(coming)
+            if coming.version < known.placed and pipeline.generation == known.generation:
+                pipeline.placed = known.placed
+                self._begin_here(pipeline, move, now_ns)
 
     def _end_going(self, name: str, entry: MoveEnded, now_ns: int) -> None:
         pipeline = self._pipelines[name]

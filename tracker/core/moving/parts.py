@@ -24,7 +24,7 @@ from tracker.core.model import Cells, Dropped
 from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 from tracker.core.pipeline.snapshot import PipelineSnapshot
-from tracker.core.shard.cells import shown_items
+from tracker.core.shard.cells import kept_items, shown_items
 from tracker.core.shard.shard import FrontState, KeyState
 
 MAX_PIECES = 100_000
@@ -218,5 +218,5 @@ def _items(known: Sequence[PipelineSnapshot]) -> tuple[tuple[int, int], ...]:
     items: dict[int, int] = {}
     for part in known:
         for segment, number in part.written_off_items:
-            items[segment] = shown_items(items.get(segment, 0) + number)
+            items[segment] = kept_items(items.get(segment, 0) + number)
     return tuple(items.items())

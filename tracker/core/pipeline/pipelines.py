@@ -58,7 +58,8 @@ class Pipelines(dict[str, Pipeline]):
     """Pipelines that were deleted, the last MAX_ENDED: what others still log of them is passed over. One of which some
     shard has not logged its last is kept beyond that. Of one that lives, another home has applied the deletion first."""
     unfinished: dict[str, None] = d.follows("`ended`")
-    """Those of them of which this shard has not logged its last."""
+    """Those of them of which this shard has not logged its last, and is waited for. (Who is not says nothing: the pipeline may be
+    back when that is heard.)"""
     ended_before: int = d.survives(default=0)
     """The largest generation that ended one which is forgotten."""
     placed_before: int = d.survives(default=0)
@@ -82,7 +83,7 @@ class Pipelines(dict[str, Pipeline]):
         self.unfinished = {
             name: None
             for name, each in self.ended.items()
-            if not each.hearsay and self._shard not in each.over_at
+            if not each.hearsay and each.awaited({self._shard})
         }
 
     def add(self, pipeline: Pipeline) -> None:
@@ -195,7 +196,7 @@ class Pipelines(dict[str, Pipeline]):
 
     def _keep(self, ended: Ended) -> None:
         self.ended[ended.pipeline] = ended
-        if ended.hearsay or self._shard in ended.over_at:
+        if ended.hearsay or not ended.awaited({self._shard}):
             self.unfinished.pop(ended.pipeline, None)
         else:
             self.unfinished[ended.pipeline] = None

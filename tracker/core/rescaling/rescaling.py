@@ -435,6 +435,7 @@ class Rescaling:
         known = self._shards.membership
         loss = known.loss
         if isinstance(entry, LossStep):
+            self._moves.before_loss(entry, now_ns)
             self._losing.before(entry, now_ns)
         elif isinstance(entry, steps.MoveEnded):
             self._moves.before(entry, home, number, now_ns)
