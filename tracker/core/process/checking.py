@@ -171,7 +171,6 @@ class EntryJudge:
             and not self._known.awaits(self._sender, entry)
             and all(home < self._known.next_shard for home, _ in applied)
             and all(self._is_known(*named, entry) for named in _named_by(entry))
-            and self._has_been_decided(entry)
             and all(map(self._knows_segments, _summaries(entry)))
             and not self._comes_too_early(entry)
         )
@@ -239,14 +238,6 @@ class EntryJudge:
             return True
         newest = self._pipelines.newest_generation(pipeline)
         return generation <= max(newest, self._generations.get(pipeline, 0))
-
-    def _has_been_decided(self, entry: Told) -> bool:
-        """Whether the change is known that a home says it goes by."""
-        if not (isinstance(entry, PipelineChanged) and entry.activated):
-            return True
-        known = (self._pipelines.newest(entry.pipeline), self._specs.get(entry.pipeline))
-        told = [number for number, _ in filter(None, known)]
-        return not told or entry.number <= max(told)
 
     def _comes_too_early(self, entry: Told) -> bool:
         """Whether it registers a pipeline anew, or lets one come, while entries of the one that was deleted may still come
