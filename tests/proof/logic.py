@@ -188,6 +188,26 @@ class Invariant:
         return now.universe.every(lambda *things: self.body(now, *things), variables(self.body, 1))
 
 
+@dataclass
+class Invariants:
+    """Those of one system, as its modules declare them: by name, and the names of those that are promised to users."""
+
+    known: dict[str, Invariant] = field(default_factory=dict)
+    promises: list[str] = field(default_factory=list)
+
+    def invariant(self, body: Callable[..., Formula]) -> Invariant:
+        """An invariant; what it says is its docstring."""
+        name = body.__name__.replace("_", " ")
+        made = self.known[name] = Invariant(name, (body.__doc__ or "").strip(), body)
+        return made
+
+    def promise(self, body: Callable[..., Formula]) -> Invariant:
+        """One that is promised to users."""
+        made = self.invariant(body)
+        self.promises.append(made.name)
+        return made
+
+
 @dataclass(frozen=True)
 class Lemma:
     """What is shown of each item by induction, where a step is taken, and used for all invariants there. of: by the state, who takes part, a place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -140,16 +140,25 @@ def mutated(mutation: Mutation) -> Run:
     return run.follow(mutation.story).breaks(mutation.breaks)
 
 
+def of_each_step(steps: Iterable[str], run: Callable[[str], Run]) -> Iterator[Sought]:
+    """That it can be taken."""
+    says = "It can be taken in a state that the invariants admit."
+    return (Sought(step, says, partial(run, step), told=False) for step in steps)
+
+
+def of_each_fault(
+    faults: Mapping[str, Mutation],
+    run: Callable[[Mutation], Run],
+    story: Callable[[Run, z3.Solver], Told] = Story,
+) -> Iterator[Sought]:
+    """That it breaks what it is to break."""
+    for each in faults.values():
+        says = f"({each.stage}, rule {each.rule}) {each.says}"
+        yield Sought(each.name, says, partial(run, each), each.breaks, story=story)
+
+
 SITUATIONS = [
-    *(
-        Sought(
-            step,
-            "It can be taken in a state that the invariants admit.",
-            partial(can_be_taken, step),
-            told=False,
-        )
-        for step in STEPS
-    ),
+    *of_each_step(STEPS, can_be_taken),
     Sought("a whole run", "Something is announced, and told.", whole_run),
     Sought("a newcomer", "A shard joins, and announces behind what it has kept.", newcomer),
     Sought("a leaver", "A shard announces, and leaves; another one goes on from there.", leaver),
@@ -160,15 +169,7 @@ SITUATIONS = [
         promise_alone,
         told=False,
     ),
-    *(
-        Sought(
-            each.name,
-            f"({each.stage}, rule {each.rule}) {each.says}",
-            partial(mutated, each),
-            each.breaks,
-        )
-        for each in MUTATIONS.values()
-    ),
+    *of_each_fault(MUTATIONS, mutated),
 ]
 
 

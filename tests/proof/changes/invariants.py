@@ -8,24 +8,11 @@ from typing import Any
 from z3 import And, Implies, Not, Or
 
 from tests.proof.changes.system import durable, in_cut, seen_to_have
-from tests.proof.logic import Formula, Invariant, State
+from tests.proof.logic import Formula, Invariants, State
 
-INVARIANTS: dict[str, Invariant] = {}
-PROMISES: list[str] = []
-
-
-def invariant(body: Callable[..., Formula]) -> Invariant:
-    """An invariant; what it says is its docstring."""
-    name = body.__name__.replace("_", " ")
-    made = INVARIANTS[name] = Invariant(name, (body.__doc__ or "").strip(), body)
-    return made
-
-
-def promise(body: Callable[..., Formula]) -> Invariant:
-    """One that is promised to users."""
-    made = invariant(body)
-    PROMISES.append(made.name)
-    return made
+_SAID = Invariants()
+INVARIANTS, PROMISES = _SAID.known, _SAID.promises
+invariant, promise = _SAID.invariant, _SAID.promise
 
 
 # --- promises -------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from z3 import And, Not
 
 from tests.proof.changes.faults import (
@@ -20,7 +18,7 @@ from tests.proof.changes.story import ChangingStory
 from tests.proof.changes.system import STEPS
 from tests.proof.mutations import Mutation
 from tests.proof.runs import Run
-from tests.proof.situations import Sought
+from tests.proof.situations import Sought, of_each_fault, of_each_step
 from tests.proof.systems import CHANGES
 
 SIZES = {
@@ -105,15 +103,7 @@ def mutated(mutation: Mutation) -> Run:
 
 
 SITUATIONS = [
-    *(
-        Sought(
-            step,
-            "It can be taken in a state that the invariants admit.",
-            partial(can_be_taken, step),
-            told=False,
-        )
-        for step in STEPS
-    ),
+    *of_each_step(STEPS, can_be_taken),
     Sought(
         "a whole change",
         "An item comes along a new edge, and an old one counts no more.",
@@ -138,14 +128,5 @@ SITUATIONS = [
         promises_alone,
         told=False,
     ),
-    *(
-        Sought(
-            each.name,
-            f"({each.stage}, rule {each.rule}) {each.says}",
-            partial(mutated, each),
-            each.breaks,
-            story=ChangingStory,
-        )
-        for each in FAULTS.values()
-    ),
+    *of_each_fault(FAULTS, mutated, ChangingStory),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from z3 import And
@@ -13,7 +12,7 @@ from tests.proof.groups.story import MovingStory
 from tests.proof.groups.system import STEPS, goes_on
 from tests.proof.mutations import Mutation
 from tests.proof.runs import Run
-from tests.proof.situations import Sought
+from tests.proof.situations import Sought, of_each_fault, of_each_step
 from tests.proof.systems import GROUPS
 
 SIZES = {"group": 2, "version": 3, "move": 2, "letter": 1, "tick": 1, "place": 1}
@@ -89,15 +88,7 @@ def mutated(mutation: Mutation) -> Run:
 
 
 SITUATIONS = [
-    *(
-        Sought(
-            step,
-            "It can be taken in a state that the invariants admit.",
-            partial(can_be_taken, step),
-            told=False,
-        )
-        for step in STEPS
-    ),
+    *of_each_step(STEPS, can_be_taken),
     Sought("a whole move", "A pipeline goes to another group.", whole_move, story=MovingStory),
     Sought(
         "a move given up",
@@ -118,14 +109,5 @@ SITUATIONS = [
         promises_alone,
         told=False,
     ),
-    *(
-        Sought(
-            each.name,
-            f"({each.stage}, rule {each.rule}) {each.says}",
-            partial(mutated, each),
-            each.breaks,
-            story=MovingStory,
-        )
-        for each in FAULTS.values()
-    ),
+    *of_each_fault(FAULTS, mutated, MovingStory),
 ]

@@ -202,7 +202,8 @@ class ShardPipeline:
     def apply_tick(self, entry: KeyTick, home: int, *, by_former: bool = False) -> set[int]:
         """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped
         by its number (rule 2); one of a generation that is over, by its key, which is known no more.
-        by_former: whether its home went by what the pipeline was before the change that is under way. Returns the segments in which names of units have arrived."""
+        by_former: whether its home went by what the pipeline was before the change that is under way.
+        Returns the segments in which names of units have arrived."""
         tick = entry.tick
         state = self.keys.get(tick.key)
         if state is None or tick.number <= state.number:
@@ -276,9 +277,7 @@ class ShardPipeline:
             self.names(unit.segment).remove(unit.name, unit.slot)
         for unit in entry.consumed:
             self.names(unit.segment).early.pop(unit.name, None)
-        for cell in entry.written_off:
-            self.written_off.give(cell)
-            self.changes.segments[cell.segment] = None
+        self.list_given_up(entry, gives=True)
 
     def take_cells(self, entry: CellsMoved, home: int) -> None:
         """Takes over what another shard has let go of. Ticks that its owner was to get may have come
@@ -298,7 +297,7 @@ class ShardPipeline:
                 self._come_back(cell, known, items)
 
     def list_given_up(self, entry: CellsMoved, *, gives: bool) -> None:
-        """What was given up in a generation that is over is listed by another shard from here on, or by this one."""
+        """What was given up is listed by another shard from here on; or by this one, where that was in a generation that is over."""
         for cell in entry.written_off:
             if gives:
                 self.written_off.give(cell)
