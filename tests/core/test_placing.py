@@ -10,7 +10,9 @@ import pytest
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, plain, refused
 from tests.core.test_losing import declare, lose
+from tests.core.test_moving import running
 from tracker.core.log import (
+    DeclareLost,
     DeletePipeline,
     KnowGroup,
     LeaveNode,
@@ -18,8 +20,11 @@ from tracker.core.log import (
     RegisterPipeline,
     RestartPipeline,
 )
+from tracker.core.log.losses import GENERATIONS_PER_LOSS, ShardLost
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import NOWHERE, Group, Placement
+from tracker.core.model.routing import RoutingRule, RoutingTable
+from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.moving import directory
 from tracker.core.moving.driver import Ask, Where
 
@@ -402,3 +407,109 @@ def test_what_cannot_be_registered_is_not_placed_either(shards: int) -> None:
     for process in cluster.processes.values():
         assert [*process.placements] == ["other"]
     assert placed(cluster, "p", 1).group == 1
+
+
+@pytest.mark.parametrize(("shards", "asked"), [(3, 0), (4, 0), (4, 1)])
+def test_what_the_directory_says_after_a_loss_is_known_when_the_one_that_says_it_is_lost_too(
+    shards: int, asked: int
+) -> None:
+    """One shard alone had heard where a pipeline has gone when the one was lost that had decided that. All go on with it, and groups
+    are told, before the others have heard how."""
+    cluster, last = Cluster(shards), shards - 1
+    left = [*range(last)]
+    after = RoutingTable([RoutingRule(LOWEST_SLOT, 1, tuple(left))], version=1)
+    names = map("q{}".format, count())
+    before = cluster.routing.registrar
+    name = next(n for n in names if (before(n), after.registrar(n)) == (last, asked))
+    first = cluster.ask(last, PlacePipeline, name, 1, None)
+    cluster.held = {(last, other) for other in left if other}
+    cluster.handle(last, PlacePipeline("moves", name, 2, first.version))
+    cluster.settle()
+    assert not cluster.answers("moves")
+    lose(cluster, last)
+    cluster.held = set()
+    cluster.handle(0, DeclareLost("lost", (last,), True, 1_000))
+    cluster.settle(lambda: bool(cluster.logged(ShardLost)))
+    cluster.held = {(0, other) for other in left if other > asked}
+    cluster.settle()
+    assert cluster.processes[asked].membership.loss is None
+    try:
+        told = cluster.processes[asked].placement(name)
+    except Refused:
+        told = None  # it was asked to wait
+    gone = [*range(asked + 1)]
+    lose(cluster, *gone)
+    cluster.held.clear()
+    declare(cluster, *gone)
+    again = cluster.ask(cluster.routing.registrar(name), PlacePipeline, name, 3, first.version)
+    assert told in (None, again), "the version is given twice"
+
+
+def joined_unheard() -> tuple[Cluster, int, int, str]:
+    """Shard 2 of three has joined, and of the last that the registrar of a name has logged it has heard nothing: the cluster, that
+    registrar, the newcomer and the name. To be gone on with once something is decided on the name."""
+    cluster = Cluster(2)
+    sequencer, registrar = 0, 1
+    name = next(n for n in map("q{}".format, count()) if cluster.routing.registrar(n) == registrar)
+    new = cluster.begin_to_join()
+    cluster.settle()
+    cluster.held = {(registrar, new), (new, sequencer)}
+    cluster.bootstrap(new, sequencer)
+    cluster.settle()
+    return cluster, registrar, new, name
+
+
+def left_alone(cluster: Cluster, registrar: int, new: int) -> None:
+    """The newcomer counts, and the two others are lost."""
+    cluster.held = {(registrar, new)}
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert cluster.processes[new].membership.members == {0, 1, new}
+    lose(cluster, 0, registrar)
+    cluster.held.clear()
+    declare(cluster, 0, registrar)
+
+
+def test_what_the_directory_has_told_a_newcomer_knows_that_is_left_alone() -> None:
+    cluster, registrar, new, name = joined_unheard()
+    cluster.handle(registrar, PlacePipeline("claim", name, 1))
+    cluster.settle()
+    told = next(iter(cluster.answers("claim")), None)
+    left_alone(cluster, registrar, new)
+    again = cluster.ask(new, PlacePipeline, name, 2, None)
+    assert told in (None, again), "the version is given twice"
+
+
+def test_a_name_that_a_newcomer_left_alone_has_never_heard_of_begins_above_what_it_may_have_had() -> (
+    None
+):
+    """Its pipeline was registered, and min times of it announced, when the newcomer did not count yet."""
+    cluster, registrar, new, name = joined_unheard()
+    spec = PipelineSpec(name, ("s",), open=True)
+    cluster.handle(registrar, RegisterPipeline("begin", spec))
+    cluster.settle()
+    assert cluster.answers("begin") == [spec]
+    left_alone(cluster, registrar, new)
+    refused(cluster.join("node", pipeline=name), RefusalCode.UNKNOWN_PIPELINE)
+    assert cluster.ask(new, RegisterPipeline, spec) == spec
+    assert cluster.pipeline(new, name).generation > GENERATIONS_PER_LOSS
+
+
+def test_a_name_is_not_claimed_while_its_pipeline_comes() -> None:
+    """The directory has turned, and group 1 has not begun the pipeline. A program registers it once more, as it does at each start:
+    the service of its registrar asks the directory, and then its own process whether the name may be claimed."""
+    made, _, _ = running(1, 1)
+    made.begin_move("p", 0, 1)
+    steps = made.steps(made.drive("p", 0))
+    assert any(isinstance(q, Ask) and isinstance(q.what, PlacePipeline) for q, _ in steps)
+    known = made.ask(Ask(0, Where("p")))
+    there = made.groups[1].processes[0]
+    assert known.group == 1 and not there.placed("p")
+    with pytest.raises(Refused, match="on its way"):
+        there.check_claims("p")
+    for _ in steps:
+        pass
+    made.go_on("p", 1)
+    assert made.has("p") == [1] and there.placed("p") == known.version
+    made.delete("p", 1)
+    assert made.ask(Ask(0, Where("p"))) is None, "its name is given back"

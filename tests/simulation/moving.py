@@ -67,6 +67,7 @@ MOVE_KINDS = (
     "moves_that_stayed", "moves_given_up_from_outside", "moves_led_twice", "late_drivers_of_moves", "drivers_of_moves_that_were_over", "moves_refused", "deaths_about_moves",
     "lost_questions_of_moves", "lost_answers_of_moves", "repeated_questions_of_moves", "pieces_kept_beyond_the_first",
     "nodes_following", "subscribers_of_moved_pipelines", "registered_by_old_placements",
+    "claims_of_known_names", "claims_refused_amid_moves",
 )  # fmt: skip
 """What happens in these runs and in no others."""
 DIES_ABOUT_STEPS = 0.15
@@ -180,9 +181,22 @@ class MovingSimulator(Simulator):
                 ("register", spec.name), spec, placed=by.version, above=by.above
             )
             self.call(None, self.registrar(spec.name), event)
-        if not placements or self._move_rng.random() < 0.3:
+        if (not placements or self._move_rng.random() < 0.3) and self._may_claim(spec.name):
             self._place_name(("place", spec.name), self._claim(spec.name))
         self.after(6 * MS, self._register, spec)
+
+    def _may_claim(self, name: str) -> bool:
+        """What the service of the name's registrar asks its process, having asked the directory."""
+        group = self.groups[1]
+        running = self.shards[group.first + self.routing_of(group).registrar(name)].running
+        if running is None or running.process.placed(name):
+            return False
+        try:
+            running.process.check_claims(name)
+        except Refused:
+            self.count("claims_refused_amid_moves")
+            return False
+        return True
 
     def _claim(self, name: str) -> PlacePipeline:
         """By what the directory says of the name, which may be over when this comes; or by what it once said."""
@@ -204,7 +218,11 @@ class MovingSimulator(Simulator):
         self.call(None, directory, replace(event, request=request))
 
     def _register_late(self, name: str) -> None:
-        """Somebody asked the directory long ago, and registers by what it said then."""
+        """Somebody asked the directory long ago, and registers by what it said then; or claims the name, as a program does that is
+        started anew."""
+        if self._may_claim(name):
+            self.count("claims_of_known_names")
+            self._place_name(("place", name), self._claim(name))
         placements, since = self._placed[name], self.checkers[name].since
         if placements and (since or name in self.registered):
             self.count("registered_by_old_placements")

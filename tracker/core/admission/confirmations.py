@@ -40,11 +40,14 @@ class Confirmations:
     """Registrations that some shard has not confirmed: by pipeline the entry, and who waits for it."""
     _requests: deque[tuple[int, Hashable, Reply]] = d.forgotten(d.ASKS_AGAIN, deque)
     """Requests to answer when every shard has this entry of the home log, and with what."""
+    _placings: deque[tuple[int, Hashable, Reply]] = d.forgotten(d.ASKS_AGAIN, deque)
+    """The same of placements, which wait also for a shard that is joining: other groups act by them, and it may be the only one that
+    is left in a moment."""
 
     @property
     def waits(self) -> bool:
         """Whether anybody waits for an answer."""
-        return bool(self.registrations or self._requests)
+        return bool(self.registrations or self._requests or self._placings)
 
     def await_registration(self, pipeline: str, requests: list[Hashable]) -> None:
         """Answers when every shard has the entry that is appended next."""
@@ -61,24 +64,29 @@ class Confirmations:
         for name in self.registrations.keys() - self._pipelines.keys():
             del self.registrations[name]
 
-    def tell(self, everywhere: int) -> None:
-        """Every shard has all entries up to this one: who waits for them is answered."""
-        if self.registrations:
-            self._answer_registrations(everywhere)
-        while self._requests and self._requests[0][0] <= everywhere:
-            _, request, result = self._requests.popleft()
-            self._effects.append(Answer(request, result))
+    def tell(self) -> None:
+        """Answers who waited for what every shard has by now."""
+        if not self.waits:
+            return
+        confirmed, held = (
+            self._replication.confirmed_everywhere(),
+            self._replication.held_everywhere(),
+        )
+        self._answer_registrations(confirmed)
+        for waiting, everywhere in ((self._requests, confirmed), (self._placings, held)):
+            while waiting and waiting[0][0] <= everywhere:
+                _, request, result = waiting.popleft()
+                self._effects.append(Answer(request, result))
 
     def answer(self, request: Hashable, result: Reply) -> None:
         """Answers when every shard has applied all that this home has logged so far."""
-        if self._replication.confirmed_everywhere() >= self._journal.home_appended:
-            self._effects.append(Answer(request, result))
-        else:
-            self._requests.append((self._journal.home_appended, request, result))
+        waiting = self._placings if isinstance(result, Placement) else self._requests
+        waiting.append((self._journal.home_appended, request, result))
+        self.tell()
 
     def is_being_told(self, pipeline: str) -> bool:
         """Whether some shard lacks what this home has decided last on where a pipeline belongs."""
-        everywhere = self._replication.confirmed_everywhere()
+        everywhere = self._replication.held_everywhere()
         for item in reversed(self._replication.outbox):
             if item.number <= everywhere:
                 return False

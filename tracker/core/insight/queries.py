@@ -69,6 +69,11 @@ class Queries:
         """Whether this shard decides on a name, and has applied all that another one had decided on it before."""
         return self._homes.decides_on(pipeline)
 
+    def check_claims(self, pipeline: str) -> None:
+        """Raises Refused(NOT_READY) while a pipeline is on its way: who moves it goes by the placement that there is, which a claim
+        would make void. To be asked after the directory, which turns when all shards know of the move."""
+        self._homes.need_no_move(pipeline)
+
     def placed(self, pipeline: str) -> int:
         """The version of the placement by which a pipeline is here; 0 where it needs none, or is not here."""
         known = self._pipelines.get(pipeline)

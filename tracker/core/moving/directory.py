@@ -187,8 +187,9 @@ class Directory:
 
     def placement(self, pipeline: str) -> Placement | None:
         """Where a name belongs, durably and for all; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it, and
-        while some shard does not know: what is done by it must not be forgotten with this shard."""
+        while some shard may not know: what is done by it must not be forgotten with this shard."""
         self._homes.need_registrar(pipeline, "placed by", moves=True)
+        self._homes.need_all_heard(f"where pipeline {pipeline!r} belongs")
         if self._confirmations.is_being_told(pipeline):
             raise Refused(
                 RefusalCode.NOT_READY,

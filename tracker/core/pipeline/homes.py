@@ -33,7 +33,7 @@ class Homes:
             )
         if state.held is not None:
             raise Refused.of(held(pipeline, state.held))
-        self._need_no_move(pipeline)
+        self.need_no_move(pipeline)
         before = self._shards.membership.previous
         if before is not None and before.home(pipeline, node_id) != self._shards.own:
             self._need_all_adopted(f"pipeline {pipeline!r}: node {node_id!r}")
@@ -49,7 +49,7 @@ class Homes:
                 RefusalCode.NOT_HOME, f"pipeline {pipeline!r} is {what} shard {home}", home=home
             )
         if not moves:
-            self._need_no_move(pipeline)
+            self.need_no_move(pipeline)
         before = self._shards.membership.previous
         if before is not None and before.registrar(pipeline) != self._shards.own:
             self._need_all_adopted(f"pipeline {pipeline!r}")
@@ -72,7 +72,7 @@ class Homes:
         if self._shards.membership.loss is not None:
             raise Refused.of(losing(whose, self._shards.membership.loss.lost))
 
-    def _need_no_move(self, pipeline: str) -> None:
+    def need_no_move(self, pipeline: str) -> None:
         """While a pipeline goes to another group, or comes from one, nothing of it is decided in either."""
         move = self._shards.membership.moving.get(pipeline)
         if move is not None:
@@ -95,6 +95,15 @@ class Homes:
                 RefusalCode.NOT_READY,
                 f"pipeline {pipeline!r} has changed, and shard {self._shards.own} has not heard of every shard that it reckons with "
                 "that; ask again",
+            )
+
+    def need_all_heard(self, whose: str) -> None:
+        """What is decided on may be told only when all are known to have what this shard goes by: those that go on without lost ones
+        first of all, how they do. Should it be lost in a moment, nobody else could tell the same."""
+        if not self._cut.is_reached:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"{whose} has to wait: shard {self._shards.own} has not heard yet how far all others are; ask again",
             )
 
     def all_adopted(self) -> bool:

@@ -24,13 +24,11 @@ class Progress:
         self._replication.pump_all(now_ns)
 
     def confirmed(self, shard: int, now_ns: int) -> None:
-        """Another shard has confirmed more, or asks for what it has missed: it has room again. Who waits for
-        all that count need not wait for one that is joining."""
+        """Another shard has confirmed more, or asks for what it has missed: it has room again."""
         if self._replication.let_go() or self._replication.is_sent_to_newcomers:
             self._answer()
         self._replication.pump(shard, now_ns)
 
     def _answer(self) -> None:
-        everywhere = self._replication.confirmed_everywhere()
-        self._nodes.drop_closed(everywhere)
-        self._confirmations.tell(everywhere)
+        self._nodes.drop_closed(self._replication.confirmed_everywhere())
+        self._confirmations.tell()

@@ -167,7 +167,7 @@ class Replication:
         return min([self._journal.home_last, *known])
 
     def held_everywhere(self) -> int:
-        """The last entry of this home's log that need not be sent to anyone any more."""
+        """The last entry of this home's log that need not be sent to anyone any more: also each one that is joining holds it durably."""
         return min([self._journal.home_last, *(link.confirmed for link in self.links.values())])
 
     def send(self, shard: int, body: FrameBody) -> None:

@@ -218,6 +218,9 @@ class GroupServicer:
         placement = await deployment.ask(Ask(DIRECTORY_GROUP, Where(name)), PLACE_TIMEOUT_S)
         if placement is not None and not isinstance(placement, Placement):
             _raise(placement, f"pipeline {name!r} is not registered")
+        process.check_claims(name)
+        if placed := process.placed(name):
+            return Placement(name, deployment.group, placed)  # it has come meanwhile
         group = await self._choose(asked) if placement is None else placement.group
         # What belongs to another group already is not claimed once more: whoever moves it goes by the placement that there is.
         if not check_only and (placement is None or group == deployment.group):
