@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from itertools import count
 
@@ -409,9 +410,10 @@ def test_what_cannot_be_registered_is_not_placed_either(shards: int) -> None:
     assert placed(cluster, "p", 1).group == 1
 
 
+@pytest.mark.parametrize("claimed", [False, True])
 @pytest.mark.parametrize(("shards", "asked"), [(3, 0), (4, 0), (4, 1)])
 def test_what_the_directory_says_after_a_loss_is_known_when_the_one_that_says_it_is_lost_too(
-    shards: int, asked: int
+    shards: int, asked: int, claimed: bool
 ) -> None:
     """One shard alone had heard where a pipeline has gone when the one was lost that had decided that. All go on with it, and groups
     are told, before the others have heard how."""
@@ -433,10 +435,14 @@ def test_what_the_directory_says_after_a_loss_is_known_when_the_one_that_says_it
     cluster.held = {(0, other) for other in left if other > asked}
     cluster.settle()
     assert cluster.processes[asked].membership.loss is None
-    try:
-        told = cluster.processes[asked].placement(name)
-    except Refused:
-        told = None  # it was asked to wait
+    told: object = None  # it may be asked to wait
+    if claimed:
+        cluster.handle(asked, PlacePipeline("claim", name, 3))
+        cluster.settle()
+        told = next((a for a in cluster.answers("claim") if isinstance(a, Placement)), None)
+    else:
+        with suppress(Refused):
+            told = cluster.processes[asked].placement(name)
     gone = [*range(asked + 1)]
     lose(cluster, *gone)
     cluster.held.clear()
