@@ -21,6 +21,7 @@ from tracker.core.log.journal import Journal
 from tracker.core.model import Refusal
 from tracker.core.model import durable as d
 from tracker.core.model.placements import Placement
+from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
 
@@ -35,6 +36,7 @@ class Confirmations:
     _journal: Journal
     _pipelines: Pipelines
     _replication: Replication
+    _homes: Homes
     _effects: list[Effect]
     registrations: dict[str, tuple[int, list[Hashable]]] = d.forgotten(d.ASKS_AGAIN, dict)
     """Registrations that some shard has not confirmed: by pipeline the entry, and who waits for it."""
@@ -65,8 +67,9 @@ class Confirmations:
             del self.registrations[name]
 
     def tell(self) -> None:
-        """Answers who waited for what every shard has by now."""
-        if not self.waits:
+        """Answers who waited for what every shard has by now. What is answered may rest on other homes' logs, too, first of all on how
+        all go on without lost shards: nobody is answered before all are known to have heard that."""
+        if not self.waits or not self._homes.all_heard():
             return
         confirmed, held = (
             self._replication.confirmed_everywhere(),
@@ -82,7 +85,6 @@ class Confirmations:
         """Answers when every shard has applied all that this home has logged so far."""
         waiting = self._placings if isinstance(result, Placement) else self._requests
         waiting.append((self._journal.home_appended, request, result))
-        self.tell()
 
     def is_being_told(self, pipeline: str) -> bool:
         """Whether some shard lacks what this home has decided last on where a pipeline belongs."""

@@ -152,7 +152,7 @@ class Membership:
                     self.loss.hear(entry, home, number)
             case losses.ShardLost():
                 if entry.shards is not None and self.settles(entry):
-                    self._lose(entry.shards, home)
+                    self._lose(entry.shards, home, number)
 
     def _declare(self, entry: losses.LossDeclared, home: int, number: int) -> None:
         self.level = max(self.level, LOSSES)
@@ -161,7 +161,7 @@ class Membership:
             heard = before.heard_before | before.heard.keys() if before else frozenset()
             self.loss = Loss(entry, home, number, heard_before=frozenset(heard))
 
-    def _lose(self, left: losses.WithoutLost, home: int) -> None:
+    def _lose(self, left: losses.WithoutLost, home: int, number: int) -> None:
         assert self.loss is not None
         gone = {*left.lost} | self.joining.keys() - {*left.members}
         self.lost |= {
@@ -182,7 +182,8 @@ class Membership:
         self.joining, self.next_shard = {}, left.next_shard
         self.table, self.previous, self.asked, self.highest = left.table, None, None, {}
         # Nothing of the generations before counts: there is nothing to adopt or to hand over.
-        self.adopted = {left.table.version: dict.fromkeys(left.members, 0) | dict(left.heard)}
+        adopted = dict.fromkeys(left.members, 0) | dict(left.heard) | {home: number}
+        self.adopted = {left.table.version: adopted}
         self.done = {left.table.version: set(left.members)}
         self.leaving, self.loss = None, None
         self.sequencer, self.moves, self.begun = home, left.move, left.move

@@ -54,7 +54,7 @@ class Directory:
 
     def place(self, event: PlacePipeline) -> None:
         """Decides where a name belongs; raises Refused, changing nothing."""
-        self._need_known(event.pipeline)
+        self._homes.need_registrar(event.pipeline, "placed by", moves=True)
         if not NOWHERE <= event.group < MAX_GROUPS or (event.expected is None and event.group < 0):
             raise Refused(
                 RefusalCode.INVALID,
@@ -185,15 +185,11 @@ class Directory:
 
     # --- what there is ----------------------------------------------------------------------------
 
-    def _need_known(self, pipeline: str) -> None:
-        """Raises Refused where another shard decides on a name, or some may not know what this one does by others' logs."""
-        self._homes.need_registrar(pipeline, "placed by", moves=True)
-        self._homes.need_all_heard(f"where pipeline {pipeline!r} belongs")
-
     def placement(self, pipeline: str) -> Placement | None:
         """Where a name belongs, durably and for all; raises Refused(NOT_HOME or NOT_READY) where another shard decides on it, and
         while some shard may not know: what is done by it must not be forgotten with this shard."""
-        self._need_known(pipeline)
+        self._homes.need_registrar(pipeline, "placed by", moves=True)
+        self._homes.need_all_heard(f"where pipeline {pipeline!r} belongs")
         if self._confirmations.is_being_told(pipeline):
             raise Refused(
                 RefusalCode.NOT_READY,

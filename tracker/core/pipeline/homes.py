@@ -98,20 +98,27 @@ class Homes:
             )
 
     def need_all_heard(self, whose: str) -> None:
-        """What is decided on may be told only when all are known to have what this shard goes by: those that go on without lost ones
-        first of all, how they do. Should it be lost in a moment, nobody else could tell the same."""
-        if not self._cut.is_reached:
+        """What follows from how all go on without lost shards may be told only when all are known to have heard that: should this one
+        be lost in a moment, nobody else could tell the same."""
+        if not self.all_heard():
             raise Refused(
                 RefusalCode.NOT_READY,
-                f"{whose} has to wait: shard {self._shards.own} has not heard yet how far all others are; ask again",
+                f"{whose} has to wait: shard {self._shards.own} has not heard yet that all others go by the same table; ask again",
             )
 
     def all_adopted(self) -> bool:
         """Whether every shard is known to have applied what every home logged by the table before."""
-        known = self._shards.membership
-        if known.is_done:
-            return True
-        cut = self._cut.vectors.cut
+        return self._shards.membership.is_done or self._all_have_adopted
+
+    def all_heard(self) -> bool:
+        """Whether every shard is known to have heard how all go on without those that were lost, if any were."""
+        return not self._shards.membership.lost or self._all_have_adopted
+
+    @property
+    def _all_have_adopted(self) -> bool:
+        """Whether every shard is known to have applied the entries by which all homes adopted the table: of a loss what each one
+        knew, and how all go on."""
+        known, cut = self._shards.membership, self._cut.vectors.cut
         at = known.adopted_at
         return known.is_adopted and all(cut[home] >= at[home] for home in known.members)
 

@@ -110,7 +110,7 @@ class Process(Queries):
         homes = Homes(shards, pipelines, cut)
         super().__init__(journal, shards, pipelines, cut, replication, homes)
         reporter = Reporter(journal, shards, pipelines, cut, replication, homes, config, effects)
-        confirmations = Confirmations(journal, pipelines, replication, effects)
+        confirmations = Confirmations(journal, pipelines, replication, homes, effects)
         nodes = Nodes(journal, shards, pipelines, homes, confirmations, config, effects)
         ticks = TickJudge(shards, replication)
         sessions = Sessions(journal, pipelines, homes, nodes, ticks, effects)
@@ -135,7 +135,7 @@ class Process(Queries):
             journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
             hand_over, losing, moves, directory, config, effects,
         )  # fmt: skip
-        progress = Progress(replication, nodes, confirmations)
+        progress = Progress(replication, nodes)
         applier = LogApplier(
             journal, shards, pipelines, replication, reporter, nodes, sessions, generations,
             progress, rescaling, moves, directory, effects,
@@ -336,6 +336,8 @@ class Process(Queries):
         due_ns = self._reporter.refresh_if_due(now_ns)
         if self._pipelines.unactivated:
             self._generations.activate_changes()
+        if self._confirmations.waits:
+            self._confirmations.tell()
         self._timers.schedule(now_ns, due_ns)
         return [*self._effects]
 
