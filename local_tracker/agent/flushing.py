@@ -132,19 +132,28 @@ class Flusher:
             return future
 
     def close(self, timeout_s: float) -> bool:
-        """Flushes what has been taken, then ends; False if that was not durable in time (the spool
-        keeps what had been sent)."""
+        """Flushes what has been taken, then ends; False if that was not durable in time, or that it is
+        was not written down (the spool keeps what had been sent)."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        drained = not self._thread.is_alive() and self._failure is None
+        drained = not self._thread.is_alive() and self._failure is None and self._is_kept()
         with self._changed:
             self._abandoned = True
             self._changed.notify_all()
         return drained
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _is_kept(self) -> bool:
+        """Whether it is durable that all flushes are done: the tracker knows none of a node that has left."""
+        try:
+            self._spool.sync()
+        except HandOverError as error:
+            log.warning("the node does not leave: %s", error)
+            return False
+        return True
 
     def _known(self, step: Step, again: bool, first_to: str) -> Future[None] | None:
         found = self._outcomes.get(step.sender)

@@ -101,9 +101,18 @@ class Spool:
 
     def done(self, number: int, error: tuple[str, str] | None = None) -> None:
         """Records that a flush is durable, or has been refused. Not synced: at worst it is committed
-        again after a crash of the machine."""
+        again after a crash of the machine, under its number, by which whoever is above knows it."""
         self._append({"kind": "done", "number": number, "error": error}, sync=error is not None)
         self._take_done(number, error)
+
+    def sync(self) -> None:
+        """What was recorded as done stays so, also where the machine crashes. Raises HandOverError."""
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise HandOverError(
+                f"the spool {self._path} cannot be written: {error}", Code.HAND_OVER_UNKNOWN
+            ) from error
 
     def begin_generation(self, generation: int) -> int:
         """The pipeline is in this generation: nothing of an older one may count in it, so the record begins

@@ -1,0 +1,85 @@
+"""What a machine that loses power at the end of a local tracker, or two that open one spool at once, make of what was flushed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tracker
+from local_tracker.agent import spool as spools
+from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.spool import Spool
+from local_tracker.agent.uplink import TrackerUplink
+from local_tracker.core.window import Step
+from local_tracker.worker.protocol import Deadline
+from tests.local_tracker.fakes import one_cell
+from tests.waits import HANG_S
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded() as embedded:
+        embedded.register(PipelineSpec("p", ("a",), front_count=1))
+        yield embedded
+
+
+class Disk:
+    """What of files a machine has that lost power: how long each was when it was synced last."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._synced: dict[int, int] = {}
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(spools.os, name, self._noting(getattr(os, name)))
+
+    def _noting(self, sync: Callable[[int], None]) -> Callable[[int], None]:
+        def noted(descriptor: int) -> None:
+            sync(descriptor)
+            found = os.fstat(descriptor)
+            self._synced[found.st_ino] = found.st_size
+
+        return noted
+
+    def loses_power(self, path: Path) -> None:
+        os.truncate(path, self._synced[path.stat().st_ino])
+
+
+@pytest.mark.parametrize("creates", [True, False], ids=["created", "consumed"])
+def test_a_flush_of_a_node_that_left_is_not_counted_again_after_a_power_failure(
+    running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, creates: bool
+) -> None:
+    """That it is done was written down, and not synced, when the node left for good; and the tracker had forgotten by then
+    which flushes it has of that. What it created twice was not there, and what it consumed twice stood for good."""
+    disk, path = Disk(monkeypatch), tmp_path / "spool"
+    front = running.node("p", "front")
+    front.join()
+    front.join_front("f", "a")
+    if not creates:
+        front.commit(TickContent(created=one_cell(0, 5, 1))).result(HANG_S)
+
+    def run(*steps: Step) -> None:
+        spool = Spool(str(path))
+        uplink = TrackerUplink(running.target, "p", "host-1", f"{path}.known")
+        flusher = Flusher(uplink, spool, 1)
+        for step in steps:
+            flusher.submit(step, False, Deadline(HANG_S)).result(HANG_S)
+        drained = flusher.close(HANG_S)
+        assert drained
+        uplink.close(leave=drained)
+        spool.close()
+
+    cells = {"created" if creates else "consumed": one_cell(0, 5, 1)}
+    run(Step("w", 1, **cells))
+    disk.loses_power(path)
+    run()
+    front.commit(TickContent(heartbeats=(Heartbeat("f", 20),))).result(HANG_S)
+    subscriber = running.subscriber("p")
+    if creates:  # nobody has consumed it
+        assert subscriber.wait_until(5, timeout_s=HANG_S)
+        assert not subscriber.wait_until(6, timeout_s=0.5)
+    else:
+        assert subscriber.wait_until(20, timeout_s=10)
