@@ -107,9 +107,12 @@ class _Subscriber:
         self.waiter.wake()
 
     def news(self) -> Iterator[tuple[bytes, float]]:
-        """What there is to tell now, a message a pipeline, and since when (0: from the start)."""
+        """What there is to tell now, a message a pipeline, and since when (0: from the start). Raises Refused where the stream
+        is to end since an earlier one was sent: another pipeline may have the name of one that was deleted."""
         fresh, self.fresh = self.fresh, {}
         for pipeline, at_s in fresh.items():
+            if self.refused is not None:
+                raise self.refused
             subscription = self.subscriptions.get(pipeline)
             message = subscription.news() if subscription else None
             if message is not None:
