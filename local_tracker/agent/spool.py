@@ -79,6 +79,9 @@ class Spool:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._lock()
+            # Another process may have written it anew meanwhile: then a lock on the file of before keeps nobody out.
+            if not os.path.samestat(os.fstat(self._file), self._path.stat()):
+                raise self._in_use()
             self._read()
             self._rewrite()
         except BaseException:
@@ -163,10 +166,13 @@ class Spool:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise HandOverError(
-                f"another local tracker uses the spool {self._path}; give each its own",
-                Code.REFUSED_CONFLICT,
-            ) from None
+            raise self._in_use() from None
+
+    def _in_use(self) -> HandOverError:
+        return HandOverError(
+            f"another local tracker uses the spool {self._path}; give each its own",
+            Code.REFUSED_CONFLICT,
+        )
 
     def _read(self) -> None:
         for header, body in _records(self._path.read_bytes(), str(self._path)):

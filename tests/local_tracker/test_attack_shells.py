@@ -19,6 +19,7 @@ from tests.local_tracker.fakes import one_cell
 from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.errors import HandOverError
 
 
 @pytest.fixture
@@ -83,3 +84,23 @@ def test_a_flush_of_a_node_that_left_is_not_counted_again_after_a_power_failure(
         assert not subscriber.wait_until(6, timeout_s=0.5)
     else:
         assert subscriber.wait_until(20, timeout_s=10)
+
+
+def test_a_spool_that_is_written_anew_while_another_process_opens_it_is_still_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that the other one had opened was replaced before it was locked: a lock on it keeps nobody out."""
+    first, lock, has_begun = Spool(f"{tmp_path}/spool"), spools.fcntl.flock, False
+
+    def late(descriptor: int, operation: int) -> None:
+        nonlocal has_begun
+        if not has_begun:
+            has_begun = True
+            first._rewrite()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(spools.fcntl, "flock", late)
+    with pytest.raises(HandOverError, match="another local tracker uses the spool"):
+        Spool(f"{tmp_path}/spool")
+    first.close()
+    Spool(f"{tmp_path}/spool").close()
