@@ -31,7 +31,7 @@ from tracker.client.refusals import refusal_of
 from tracker.client.updates import Heard, Update, slot_time, slot_until, subscribe_request
 from tracker.core.model import Refusal, RefusalCode
 from tracker.core.model.rounds import Rounds
-from tracker.core.model.slots import FOREVER
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.errors import LowmarkError, RefusedError, UnavailableError
 
 ANSWER_TIMEOUT_S = 30.0
@@ -143,7 +143,7 @@ class _Hearing(Generic[Processes]):
             pipeline=self.pipeline, segment=segment or "", slot=until,
             heard_generation=heard.generation,
         )  # fmt: skip
-        backoff = Backoff()
+        backoff, is_known = Backoff(), heard.generation is not None
         if deadline <= time.monotonic():
             return await self._is_reached_now(until, segment)
         # What was heard before is asked once more: the pipeline may have been deleted, and its name used again.
@@ -153,10 +153,15 @@ class _Hearing(Generic[Processes]):
                 return heard.has_reached(segment, until)
             address = connection.next_target()
             stub = progress_grpc.ProgressServiceStub(connection.channel(address))
+            # The first answer comes at once: by its generation this pipeline is told from another one that gets its name.
+            request.slot = until if is_known else LOWEST_SLOT
             try:
                 answer = await connection.attempt(stub.WaitUntil, request, left_s)
                 generation = answer.generation if answer.HasField("generation") else None
                 heard.reached(segment, answer.min_time, generation)
+                if not is_known and generation is not None:
+                    request.heard_generation = generation
+                is_known = True
                 connection.answered(address)
             except grpc.RpcError as error:
                 asked = () if segment is None else (segment,)
