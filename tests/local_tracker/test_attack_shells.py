@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import tracker
-from local_tracker.agent import spool as spools
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.uplink import TrackerUplink
@@ -18,7 +18,7 @@ from local_tracker.worker.protocol import Deadline
 from tests.local_tracker.fakes import one_cell
 from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.errors import HandOverError
 
 
@@ -35,7 +35,7 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._synced: dict[int, int] = {}
         for name in ("fsync", "fdatasync"):
-            monkeypatch.setattr(spools.os, name, self._noting(getattr(os, name)))
+            monkeypatch.setattr(os, name, self._noting(getattr(os, name)))
 
     def _noting(self, sync: Callable[[int], None]) -> Callable[[int], None]:
         def noted(descriptor: int) -> None:
@@ -73,8 +73,8 @@ def test_a_flush_of_a_node_that_left_is_not_counted_again_after_a_power_failure(
         uplink.close(leave=drained)
         spool.close()
 
-    cells = {"created" if creates else "consumed": one_cell(0, 5, 1)}
-    run(Step("w", 1, **cells))
+    one, none = one_cell(0, 5, 1), Cells.empty()
+    run(Step("w", 1, *((one, none) if creates else (none, one))))
     disk.loses_power(path)
     run()
     front.commit(TickContent(heartbeats=(Heartbeat("f", 20),))).result(HANG_S)
@@ -90,16 +90,16 @@ def test_a_spool_that_is_written_anew_while_another_process_opens_it_is_still_of
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that the other one had opened was replaced before it was locked: a lock on it keeps nobody out."""
-    first, lock, has_begun = Spool(f"{tmp_path}/spool"), spools.fcntl.flock, False
+    first, lock, has_begun = Spool(f"{tmp_path}/spool"), fcntl.flock, False
 
     def late(descriptor: int, operation: int) -> None:
         nonlocal has_begun
         if not has_begun:
             has_begun = True
-            first._rewrite()
+            first.begin_generation(1)
         lock(descriptor, operation)
 
-    monkeypatch.setattr(spools.fcntl, "flock", late)
+    monkeypatch.setattr(fcntl, "flock", late)
     with pytest.raises(HandOverError, match="another local tracker uses the spool"):
         Spool(f"{tmp_path}/spool")
     first.close()
