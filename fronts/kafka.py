@@ -353,6 +353,11 @@ class KafkaGroup(PartitionGroup):
     def _ends_of(self, partitions: Sequence[str]) -> dict[str, int]:
         asked_ns = self._clock()
         found = self._ask()
+        # Before anything is promised: records that were lost and written anew would count as labelled, and as read.
+        labelled = (self._fronts[name].ends for name in partitions)
+        check_ends(
+            self._topic.name, {p: end for ends in labelled for p, end in ends.items()}, found.ends
+        )
         for name in set(partitions) - set(self._troubles):
             self._looked_ns[name] = max(self._looked_ns.get(name, asked_ns), asked_ns)
         return {name: found.ends[name] for name in partitions if name in found.ends}
