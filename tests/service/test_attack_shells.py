@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import pytest
 
 from acker.v1 import progress_service_pb2 as progress_pb
+from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
 from tests.waits import HANG_S
+from tracker.client.connection import AsyncConnection
+from tracker.client.updates import subscribe_request
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.metrics.latencies import Latencies
+from tracker.service.relaying import Relay, RelayServicer
+from tracker.service.rpc.limits import Quotas
 from tracker.service.rpc.progress import Hub, ProgressServicer
 from tracker.service.stats import Stats
 
@@ -89,3 +97,76 @@ async def test_a_slow_reader_hears_nothing_of_a_pipeline_that_has_got_the_name_o
         await asyncio.wait_for(stream, HANG_S)
     assert refused.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
     assert context.written.empty(), context.written.get_nowait()
+
+
+class _Listener:
+    """The context of a call that listens."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def write(self, message: bytes) -> None:
+        self.told.append(message)
+
+
+class _Tracker:
+    """Has said that who asks has heard of the same pipeline; before that is heard it deletes it, and has another one of its
+    name."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def Subscribe(
+        self, requests: Any, context: Any
+    ) -> AsyncIterator[progress_pb.SubscribeResponse]:
+        if not self.asked.is_set():
+            yield progress_pb.SubscribeResponse(pipeline="two", min_time=50, generation=2)
+            await self.asked.wait()
+        else:
+            yield progress_pb.SubscribeResponse(pipeline="two", min_time=1_000, generation=5)
+            await asyncio.Event().wait()
+
+    async def GetMinTime(self, request: Any, context: Any) -> progress_pb.GetMinTimeResponse:
+        self.asked.set()
+        await self.may_answer.wait()
+        return progress_pb.GetMinTimeResponse(min_time=50, generation=2)
+
+    WaitUntil = GetHistory = GetMinTime
+
+
+async def test_a_relay_that_asks_whether_a_pipeline_is_the_same_goes_by_the_one_of_which_it_asked() -> (
+    None
+):
+    said, server, context = _Tracker(), grpc.aio.server(), _Listener()
+    add_ProgressServiceServicer_to_server(said, server)  # type: ignore[arg-type]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    connection, hub = AsyncConnection(f"127.0.0.1:{port}"), Hub()
+    relay = Relay(connection, hub)
+    servicer: Any = RelayServicer(relay, connection, Latencies(), hub, Quotas())
+
+    async def asks() -> AsyncIterator[progress_pb.SubscribeRequest]:
+        yield subscribe_request("two", (), {None: 40}, generation=1)
+        await asyncio.Event().wait()
+
+    listening = asyncio.ensure_future(servicer.Subscribe(asks(), context))
+    async with asyncio.timeout(HANG_S):
+        await said.asked.wait()
+        generation = 0
+        while generation != 5:
+            with suppress(Refused):  # the stream has ended meanwhile
+                await relay.look("two")  # somebody else, who has heard nothing
+                generation = relay.generation("two")
+            await asyncio.sleep(0)
+        said.may_answer.set()
+        await asyncio.wait((listening,), timeout=5)
+    await relay.stop()
+    await connection.close()
+    await server.stop(None)
+    listening.cancel()
+    ended: Any = (await asyncio.gather(listening, return_exceptions=True))[0]
+    assert not context.told
+    assert isinstance(ended, Refused) and ended.refusal.code is RefusalCode.NOT_READY

@@ -300,7 +300,13 @@ class RelayServicer(Announcing):
 
     async def _look(self, asked: Asked) -> PipelineSpec:
         await self._relay.look(asked.pipeline)
-        return await super()._look(asked)
+        spec = await super()._look(asked)
+        if self._relay.spec(asked.pipeline) is not spec:  # since the tracker was asked about it
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {asked.pipeline!r} is followed anew by this relay; ask again",
+            )
+        return spec
 
     async def _check_same(self, pipeline: str, generation: int) -> None:
         check_not_behind(pipeline, generation, self._relay.generation(pipeline))
