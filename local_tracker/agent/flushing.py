@@ -295,11 +295,11 @@ class Flusher:
         """Nothing can be committed any more. What is recorded already is committed by the next process with
         this spool, and a local tracker below hands it over again until then: those steps are not told that they
         were not taken."""
-        recorded: set[tuple[str, int]] = set()
-        if not isinstance(error, ClosedError):
-            pending = self._spool.pending.values()
-            recorded = {(step.sender, step.number) for steps in pending for step in steps}
-        later = HandOverError(
+        pending = self._spool.pending.values()
+        recorded = {(step.sender, step.number) for steps in pending for step in steps}
+        # Also where another has the node by now, which may have come behind the flush.
+        told_as = ClosedError if isinstance(error, ClosedError) else HandOverError
+        later = told_as(
             "the local tracker has ended with the step in its spool, and the next one with that spool goes on "
             f"with it: {error}",
             Code.HAND_OVER_UNREACHABLE,

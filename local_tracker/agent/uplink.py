@@ -40,8 +40,8 @@ _OVER = (Code.HAND_OVER_RESTARTED, Code.REFUSED_UNKNOWN_PIPELINE)
 class ClosedError(HandOverError):
     """The local tracker's own key is closed: another one runs under its node id. It must end."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, Code.REFUSED_FENCED)
+    def __init__(self, message: str, code: str = Code.REFUSED_FENCED) -> None:
+        super().__init__(message, code)
 
 
 class Uplink(Protocol):

@@ -680,9 +680,9 @@ def test_a_second_one_of_the_same_node_ends_the_first(
         agent(running.target, f"unix:{tmp_path}/two/s"),
     ):
         handle = Handle(f"unix:{tmp_path}/one/s", "p", HANG_S)
-        with pytest.raises(HandOverError) as refused:
+        with pytest.raises(HandOverError, match="only one process may run under a node id") as told:
             handle.step(one_cell(1, END, 1), Cells.empty())
-        assert refused.value.code == "refused.fenced"
+        assert told.value.code == "hand_over.unreachable", "it stands in the first one's spool"
         assert first.end() == 3
         handle.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,37 @@ def test_a_spool_that_is_written_anew_while_another_process_opens_it_is_still_of
         Spool(f"{tmp_path}/spool")
     first.close()
     Spool(f"{tmp_path}/spool").close()
+
+
+def test_a_step_that_is_told_to_be_refused_since_another_has_the_node_is_not_counted_later(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """Of two with one node id, the first ends with the step in its spool, and the next with that spool commits it. Whoever is
+    told that it was refused does it again."""
+
+    @contextmanager
+    def flusher(name: str) -> Iterator[Flusher]:
+        spool = Spool(f"{tmp_path}/{name}")
+        uplink = TrackerUplink(running.target, "p", "host-1", f"{tmp_path}/{name}.known")
+        started = Flusher(uplink, spool, 1)
+        try:
+            yield started
+        finally:
+            uplink.close(leave=started.close(HANG_S))
+            spool.close()
+
+    front = running.node("p", "front")
+    front.join()
+    front.join_front("f", "a")
+    with flusher("one") as first, flusher("two"):
+        step = Step("w", 1, one_cell(0, 5, 1))
+        with pytest.raises(HandOverError) as told:
+            first.submit(step, False, Deadline(HANG_S)).result(HANG_S)
+    with flusher("one") as next_of_first:
+        if told.value.code.startswith("refused."):
+            again = Step("w", 2, one_cell(0, 5, 1))
+            next_of_first.submit(again, False, Deadline(HANG_S)).result(HANG_S)
+    front.commit(TickContent(heartbeats=(Heartbeat("f", 20),))).result(HANG_S)
+    subscriber = running.subscriber("p")
+    assert subscriber.wait_until(5, timeout_s=HANG_S)
+    assert not subscriber.wait_until(6, timeout_s=0.5)  # nobody has consumed it
