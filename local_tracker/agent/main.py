@@ -224,7 +224,10 @@ def _uplink(options: Options, spool: Spool | None) -> Uplink:
     """What a worker has started fails where the pipeline is not registered, and the worker hears of it. Else that is
     waited for: a cluster starts this beside what registers the pipeline, which may wait until all are up."""
     if is_local_tracker(options.target):
-        sender = options.node_id if spool is None else spool.identity
+
+        def sender() -> str:
+            return options.node_id if spool is None else spool.identity
+
         return LocalTrackerUplink(options.target, options.pipeline, sender, options.node_id)
     known, waits = None if spool is None else f"{options.spool}.known", False
     while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, takewhile
@@ -295,8 +295,11 @@ class TrackerUplink:
 class LocalTrackerUplink:
     """Into another local tracker, as one of its workers; the upper one merges."""
 
-    def __init__(self, address: str, pipeline: str, sender: str, node_id: str) -> None:
-        """sender: the name under which flushes are numbered, never used for others. node_id: of this local tracker, by
+    def __init__(
+        self, address: str, pipeline: str, sender: Callable[[], str], node_id: str
+    ) -> None:
+        """sender: the name under which flushes are numbered now, never used for others: that of their record, which gets
+        another one as a generation begins. node_id: of this local tracker, by
         which its holds are told from those of others that flush into the upper one. Raises HandOverError if the upper
         one can't be reached or is of another pipeline."""
         self._sender, self._own = sender, f"{quote(node_id, safe='')}/"
@@ -330,7 +333,7 @@ class LocalTrackerUplink:
         held = tuple(replace(move, name=self._own + move.name) for move in content.holds)
         content = replace(content, holds=held)
         try:
-            self._flushing.step_as(self._sender, number, content, again, above, _COMMIT_TIMEOUT_S)
+            self._flushing.step_as(self._sender(), number, content, again, above, _COMMIT_TIMEOUT_S)
         except HandOverError as error:
             if error.code in _UNDECIDED:
                 # It may be in the record above, also of one that ends since another has its node: the next

@@ -5,18 +5,21 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 import tracker
 from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.main import Agent, Options
+from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
+from local_tracker.agent.staging import Stager
 from local_tracker.agent.uplink import TrackerUplink
-from local_tracker.core.window import Step
+from local_tracker.core.window import Flush, Step
 from local_tracker.worker.protocol import Deadline
-from tests.local_tracker.fakes import one_cell
+from tests.local_tracker.fakes import FakeUplink, one_cell
 from tests.waits import HANG_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
@@ -139,3 +142,59 @@ def test_a_step_that_is_told_to_be_refused_since_another_has_the_node_is_not_cou
     subscriber = running.subscriber("p")
     assert subscriber.wait_until(5, timeout_s=HANG_S)
     assert not subscriber.wait_until(6, timeout_s=0.5)  # nobody has consumed it
+
+
+class Life:
+    """Of a local tracker in this process, which no signal ends."""
+
+    def changed(self) -> None: ...
+    def take_signals(self) -> None: ...
+
+
+def test_a_flush_from_below_is_known_again_after_the_pipeline_was_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lower one's record has another name in the new generation, and so have the flushes that are in it: they are handed
+    over under that from the beginning, and once more by the next process."""
+    above = FakeUplink()
+
+    @contextmanager
+    def upper() -> Iterator[None]:
+        listener, spool = Listener(f"unix:{tmp_path}/upper"), Spool(f"{tmp_path}/upper.spool")
+        flusher = Flusher(above, spool, 1)
+        server = Server(listener, above, Stager(above), flusher, "upper")
+        yield
+        server.stop(1)
+        flusher.close(HANG_S)
+        spool.close()
+        listener.close()
+
+    @contextmanager
+    def lower() -> Iterator[Flusher]:
+        options = Options(
+            f"unix:{tmp_path}/upper", "p", "lower", f"unix:{tmp_path}/lower", "eager", 1,
+            Flush.WHEN_IDLE, f"{tmp_path}/lower.spool", 0, 0, -1,
+        )  # fmt: skip
+        with ExitStack() as stack:
+            agent = Agent(options, Life(), stack)  # type: ignore[arg-type]
+            assert agent.flusher is not None
+            yield agent.flusher
+            agent.server.stop(1)
+            agent.flusher.close(HANG_S)
+            agent.uplink.close(leave=False)
+
+    def hands_over(flusher: Flusher, number: int, item: int) -> None:
+        step = Step("w", number, one_cell(0, 5, item))
+        flusher.submit(step, False, Deadline(HANG_S)).result(HANG_S)
+
+    with upper(), lower() as flusher:
+        hands_over(flusher, 1, 1)
+    above.generation = 1
+    with upper():
+        with monkeypatch.context() as killed, lower() as flusher:
+            # It is killed before it has written down that the flush is done.
+            killed.setattr(Spool, "done", lambda *_: None)
+            hands_over(flusher, 2, 2)
+        with lower() as flusher:
+            hands_over(flusher, 3, 4)
+    assert above.sums() == {(0, 5): 1 ^ 2 ^ 4}

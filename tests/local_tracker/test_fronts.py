@@ -67,7 +67,7 @@ def workers(
     with ExitStack() as stack:
         address = started(stack, TrackerUplink(running.target, "p", "host"), tmp_path / "upper")
         if request.param != "at the tracker":
-            lower = LocalTrackerUplink(address, "p", "sender", "below")
+            lower = LocalTrackerUplink(address, "p", lambda: "sender", "below")
             address = started(stack, lower, tmp_path / "lower")
         handles = [Handle(address, "p", HANG_S) for _ in range(2)]
         for each in handles:

@@ -55,7 +55,7 @@ def one_above(directory: Path, generation: int, slot: int) -> Iterator[MinTimes]
 @contextmanager
 def one_below(directory: Path) -> Iterator[MinTimes]:
     """What one hears that is below it."""
-    lower = LocalTrackerUplink(f"unix:{directory}/s", "p", "sender", "below")
+    lower = LocalTrackerUplink(f"unix:{directory}/s", "p", lambda: "sender", "below")
     heard = MinTimes(2)
     threading.Thread(target=lower.watch, args=(heard,), daemon=True).start()
     yield heard
