@@ -150,6 +150,9 @@ class Membership:
             case losses.LossHeard():
                 if self.loss is not None and self.loss.lost == entry.lost:
                     self.loss.hear(entry, home, number)
+                elif self.loss is not None and number > self.adopted_at.get(home, 0):
+                    # Of a declaration before, by which its home may have gone on since, and this shard has not.
+                    self.loss.heard_before |= {home}
             case losses.ShardLost():
                 if entry.shards is not None and self.settles(entry):
                     self._lose(entry.shards, home, number)
