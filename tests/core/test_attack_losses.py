@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, islice
 
 import pytest
 
+from tests import inside
+from tests.core.driver import Cluster
 from tests.core.test_losing import SPEC, Running, declare, finish_anew, lose
-from tracker.core.log import DeclareLost
+from tracker.core.log import DeclareLost, DeletePipeline, RegisterPipeline
+from tracker.core.model import PipelineSpec
+from tracker.core.pipeline import pipelines
 
 
 @pytest.mark.parametrize("crash", [0, 1, 2])
@@ -28,9 +34,7 @@ def test_the_leader_is_lost_and_one_has_not_heard_what_another_one_knew_that_has
     gone_on = [p.membership.loss is None for p in cluster.processes.values()]
     assert gone_on == [True, True, False, True]
     names = map("moved{}".format, count())
-    moved = next(
-        n for n in names if (before.home("p", n), cluster.routing.home("p", n)) == (3, 4)
-    )
+    moved = next(n for n in names if (before.home("p", n), cluster.routing.home("p", n)) == (3, 4))
     cluster.node(SPEC, moved).begin(created=[(0, 20, 77)])
     cluster.settle()
     lose(cluster, 0)
@@ -42,3 +46,61 @@ def test_the_leader_is_lost_and_one_has_not_heard_what_another_one_knew_that_has
     cluster.pass_time(2_000)
     assert cluster.answers("again") and cluster.has_crashed == bool(crash)
     finish_anew(cluster, 4)
+
+
+def names_of(cluster: Cluster, registrar: int) -> Iterator[str]:
+    """Names that are registered with a shard."""
+    names = map("q{}".format, count())
+    return (name for name in names if cluster.routing.registrar(name) == registrar)
+
+
+def test_a_deletion_that_a_newcomer_began_with_and_another_one_has_not_heard_keeps_no_name() -> (
+    None
+):
+    """Whoever had it from the registrar waits for no shard that began later; whoever hears of it by the loss must not either."""
+    cluster = Cluster(3)
+    registrar, deaf = 2, 1
+    spec = replace(SPEC, name=next(names_of(cluster, registrar)))
+    cluster.register(spec)
+    cluster.held = {(registrar, deaf)}
+    cluster.handle(registrar, DeletePipeline("end", spec.name, 0, True, 0))
+    cluster.settle()
+    newcomer = cluster.join_shard(0)
+    assert spec.name in inside.pipelines(cluster.processes[deaf])
+    assert newcomer in cluster.processes[deaf].membership.members
+    lose(cluster, registrar)
+    cluster.held.clear()
+    declare(cluster, registrar)
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(spec), PipelineSpec)
+    assert all(spec.name in inside.pipelines(process) for process in cluster.processes.values())
+
+
+def test_a_deletion_that_one_shard_has_forgotten_and_another_one_has_not_keeps_no_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which of those that are over a shard forgets first depends on what it has heard."""
+    monkeypatch.setattr(pipelines, "MAX_ENDED", 1)
+    cluster = Cluster(4)
+    lost, deaf = 3, 2
+    one, other, third = (replace(SPEC, name=name) for name in islice(names_of(cluster, 0), 3))
+    for spec in (one, other, third):
+        cluster.register(spec)
+    cluster.ask(0, DeletePipeline, one.name, 0, True, 0)
+    cluster.settle()
+    cluster.held = {(1, deaf)}
+    cluster.handle(0, DeletePipeline("other", other.name, 0, True, 0))
+    cluster.settle()
+    cluster.handle(0, DeletePipeline("third", third.name, 0, True, 0))
+    cluster.settle()
+    cluster.held.clear()
+    cluster.reconnect()
+    known = {s: {*inside.pipelines(p).ended} for s, p in cluster.processes.items()}
+    assert known[0] != known[deaf], known
+    lose(cluster, lost)
+    declare(cluster, lost)
+    cluster.pass_time(1_000)
+    for spec in (one, other, third):
+        assert isinstance(
+            cluster.ask(cluster.routing.registrar(spec.name), RegisterPipeline, spec), PipelineSpec
+        )

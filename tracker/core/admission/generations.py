@@ -138,12 +138,12 @@ class Generations:
         """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one. Or it has gone, if
         that is the last that was heard of it."""
         pipeline, move = self._pipelines.get(name), self._shards.membership.moving.get(name)
-        if pipeline is None:
-            self._pipelines.will_not_come(name, generation, next_shard)
-        elif pipeline.generation < generation:
+        if pipeline is not None and pipeline.generation < generation:
             ends = Restart(generation, pipeline.spec.start_slot, 0)
             gone = move is not None and not move.arrives
             self.end_pipeline(name, ends, next_shard, moved=gone)
+        if name not in self._pipelines:
+            self._pipelines.will_not_come(name, generation, next_shard)
 
     def go_on_after_loss(
         self, known: PipelineKnown, declared: LossDeclared, leader: int, now_ns: int
@@ -198,6 +198,8 @@ class Generations:
         dropped. Not where records are applied: what recovery finds said is not said again."""
         if not self._shards.counts or self._shards.membership.leaving == self._shards.own:
             return  # one that leaves is waited for until its last entry
+        if self._shards.membership.loss is not None:
+            return  # all say so anew when it is over
         said = {
             each
             for entry in self._journal.pending_entries()

@@ -210,12 +210,13 @@ class Pipelines(dict[str, Pipeline]):
             self._keep(replace(known, over_at=tuple(sorted((*known.over_at, home)))))
 
     def will_not_come(self, name: str, generation: int, next_shard: int) -> None:
-        """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more."""
+        """Of one that is not here and was deleted, the log that says so is lost: nothing of it is heard or logged here any more. Some
+        may have known of its end before and said so, or not been waited for, or have forgotten it: all that are left say so anew."""
         known = self.ended.get(name)
         if known is None or known.generation < generation:
-            known = Ended(name, generation, next_shard=next_shard)
+            known = Ended(name, generation)
         if known.generation == generation:
-            self._keep(replace(known, hearsay=False))
+            self._keep(replace(known, over_at=(), hearsay=False, next_shard=next_shard))
 
     def forget_ended(self, name: str) -> None:
         """A pipeline of this name comes, and every shard has let go of the one that ended here: what is said of it from here on is
