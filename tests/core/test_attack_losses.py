@@ -104,3 +104,15 @@ def test_a_deletion_that_one_shard_has_forgotten_and_another_one_has_not_keeps_n
         assert isinstance(
             cluster.ask(cluster.routing.registrar(spec.name), RegisterPipeline, spec), PipelineSpec
         )
+
+
+def test_two_that_are_declared_lost_before_either_is_durable_are_both_lost() -> None:
+    """Two operators, or two commands at once."""
+    cluster = Running(4, lost=3).cluster
+    lose(cluster, 2, 3)
+    cluster.handle(0, DeclareLost("one", (3,), True, 1_000))
+    cluster.handle(0, DeclareLost("other", (2,), True, 1_000))
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert cluster.answers("one") and cluster.answers("other")
+    assert cluster.processes[0].membership.members == {0, 1}

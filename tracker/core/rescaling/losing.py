@@ -81,8 +81,9 @@ class Losing:
                 RefusalCode.INVALID,
                 f"shard {self._shards.own} cannot be lost: it answers; ask a shard that is left",
             )
-        lost = tuple(sorted({*known.lost, *asked, *(known.loss.lost if known.loss else ())}))
-        expected = self._shards.expected()  # without one that has logged its last
+        expected = self._shards.expected()  # without one that has logged its last, and by what is declared, durably or not
+        declared = {*expected.lost, *(expected.loss.lost if expected.loss else ())}
+        lost = tuple(sorted(declared | asked))
         leader = expected.leader_without(lost)
         if leader is None:
             raise Refused(
@@ -104,7 +105,7 @@ class Losing:
             left, links = expected.members - {*lost}, self._replication.links
             check_spoken(LOSSES, self._shards, {s: links[s] for s in left & links.keys()})
         self._requests.append((event.request, tuple(sorted(asked))))
-        if known.loss is not None and {*lost} <= {*known.loss.lost}:
+        if asked <= declared:
             return None
         return LossDeclared(lost, event.write_off, event.at_ms)
 
