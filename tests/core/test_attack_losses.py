@@ -11,9 +11,11 @@ import pytest
 from tests import inside
 from tests.core.driver import Cluster
 from tests.core.test_losing import SPEC, Running, declare, finish_anew, lose
-from tracker.core.log import DeclareLost, DeletePipeline, RegisterPipeline
-from tracker.core.model import PipelineSpec
+from tracker.core.log import DeclareLost, DeletePipeline, RegisterPipeline, RescaleShards
+from tracker.core.log.steps import ShardLeaving, ShardLeft
+from tracker.core.model import Edge, PipelineSpec
 from tracker.core.pipeline import pipelines
+from tracker.core.process import ProcessConfig
 
 
 @pytest.mark.parametrize("crash", [0, 1, 2])
@@ -116,3 +118,30 @@ def test_two_that_are_declared_lost_before_either_is_durable_are_both_lost() -> 
     cluster.pass_time(1_000)
     assert cluster.answers("one") and cluster.answers("other")
     assert cluster.processes[0].membership.members == {0, 1}
+
+
+def test_one_that_leaves_may_know_of_a_segment_that_the_lost_registrar_has_told_it_alone() -> None:
+    """Who leads waits for its last entry, which says what it has announced of that segment, too."""
+    cluster = Cluster(4, config=ProcessConfig(rescale_margin_ms=40))
+    registrar, leaves = 2, 3
+    spec = replace(SPEC, name=next(names_of(cluster, registrar)))
+    cluster.register(spec)
+    cluster.handle(0, RescaleShards("leaves", 3, True, (leaves,)))
+    cluster.settle(lambda: bool(cluster.logged(ShardLeaving)))
+    assert cluster.routing.registrar(spec.name) == registrar
+    cluster.held = {(0, leaves), (registrar, 0), (registrar, 1)}
+    wider = replace(spec, segments=("a", "b", "c"), edges=(*spec.edges, Edge("b", "c", 0)))
+    cluster.handle(registrar, RegisterPipeline("wider", wider, True))
+    cluster.settle()
+    assert len(cluster.pipeline(leaves, spec.name).announced) == 3
+    cluster.held.remove((0, leaves))
+    cluster.pass_time(1_000)
+    assert cluster.logged(ShardLeft)
+    lose(cluster, registrar)
+    cluster.held.clear()
+    cluster.handle(0, DeclareLost("lost", (registrar,), True, 1_000))
+    cluster.pass_time(2_000)
+    assert cluster.answers("lost") and leaves in cluster.gone
+    cluster.crash(leaves)
+    cluster.restart_all()
+    assert {len(pipeline.announced) for pipeline in cluster.pipelines(spec.name)} == {2}

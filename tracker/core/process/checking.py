@@ -326,7 +326,9 @@ class EntryJudge:
                     _check_directory(placement)
             for words in _summaries(entry):
                 if (spec := self._spec(words.pipeline)) is not None:
-                    _check_summary(spec, words)
+                    # A change that adds segments may be in the log of a lost shard alone.
+                    segments = MAX_SEGMENTS if self._loses else len(spec.segments)
+                    _check_summary(spec, words, segments)
             check_step(self._known, self._shards.own, entry, self._sender)
         elif isinstance(entry, TickRun):
             self._check_run(entry)
@@ -473,8 +475,8 @@ def _summaries(entry: Told) -> tuple[steps.DepartureSummary, ...]:
     return ()
 
 
-def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary) -> None:
-    if not 0 < len(words.announced) <= len(spec.segments):
+def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary, segments: int) -> None:
+    if not 0 < len(words.announced) <= segments:
         raise _refused(spec.name, f"{len(words.announced)} segments; it has {len(spec.segments)}")
     _check_restart(spec, words.restart)
     _check_segments(spec, [late.segment for late in words.late])

@@ -170,10 +170,9 @@ class HandOver:
                 announced = words.announced
             else:
                 announced = (min(words.announced),) * len(words.announced)
-            more = len(pipeline.departed_floors) - len(
-                announced
-            )  # new, and not known where it left
-            announced = (*announced, *(min(announced),) * more)
+            size = len(pipeline.departed_floors)
+            # Segments may be new, and not known where it left; or not known here, where a shard that has told it of them is lost.
+            announced = (*announced[:size], *(min(announced),) * (size - len(announced)))
             floors = zip(pipeline.departed_floors, announced, strict=True)
             pipeline.departed_floors = [max(pair) for pair in floors]
             least = min(words.announced)
