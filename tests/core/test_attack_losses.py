@@ -145,3 +145,23 @@ def test_one_that_leaves_may_know_of_a_segment_that_the_lost_registrar_has_told_
     cluster.crash(leaves)
     cluster.restart_all()
     assert {len(pipeline.announced) for pipeline in cluster.pipelines(spec.name)} == {2}
+
+
+def test_a_name_that_is_used_again_and_ends_again_is_taken_where_all_that_comes_late() -> None:
+    """The others say that the second one is over before the registrar's word that it begins has come. No shard is lost."""
+    cluster = Cluster(3)
+    registrar, late = 0, 2
+    spec = replace(SPEC, name=next(names_of(cluster, registrar)))
+    cluster.register(spec)
+    cluster.ask(registrar, DeletePipeline, spec.name, 0, True, 0)
+    cluster.settle()
+    cluster.held = {(registrar, late)}
+    cluster.handle(registrar, RegisterPipeline("again", spec))
+    cluster.settle()
+    generation = cluster.pipeline(registrar, spec.name).generation
+    cluster.handle(registrar, DeletePipeline("ends", spec.name, generation, True, 0))
+    cluster.settle()
+    cluster.reconnect()
+    cluster.pass_time(1_000)
+    assert cluster.answers("ends"), "the log of the registrar stands there"
+    assert isinstance(cluster.register(spec), PipelineSpec)

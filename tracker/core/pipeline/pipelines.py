@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Restart
 from tracker.core.model import durable as d
+from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.pipeline import Pipeline
 
 MAX_ENDED = 1_024
@@ -245,9 +246,14 @@ class Pipelines(dict[str, Pipeline]):
         known = self.ended.get(name)
         return known is not None and not known.hearsay and known.placed >= placed
 
-    def may_begin(self, name: str, shards: Set[int]) -> bool:
-        """Whether a name is free: where one of its name was deleted, each of these has logged its last of that."""
-        return name not in self and not self.is_ending(name, shards)
+    def may_begin(self, name: str, shards: Set[int], generation: int | None = None) -> bool:
+        """Whether a name is free: where one of its name was deleted, each of these has logged its last of that. generation: in
+        which one begins, of whose own end others may have said so already."""
+        known = self.ended.get(name)
+        is_its_own = (
+            known is not None and known.hearsay and known.generation > (generation or FOREVER)
+        )
+        return name not in self and (is_its_own or not self.is_ending(name, shards))
 
     def is_ending(self, name: str, shards: Set[int]) -> bool:
         """Whether one of this name was deleted, is not there anew, and some of these shards may have more of it to log."""

@@ -240,8 +240,16 @@ class EntryJudge:
         return generation <= max(newest, self._generations.get(pipeline, 0))
 
     def _comes_too_early(self, entry: Told) -> bool:
-        """Whether it registers a pipeline anew, or lets one come, while entries of the one that was deleted may still come
-        here; or lets one go that is not registered here yet."""
+        """Whether it registers a pipeline anew, or lets one come, or says that such a one is over, while entries of the one that was
+        deleted before may still come here; or lets one go that is not registered here yet."""
+        if isinstance(entry, PipelinesOver):
+            shards, ended = self._known.members, self._pipelines.ended
+            return any(
+                name in ended
+                and ended[name].generation < generation
+                and self._pipelines.is_ending(name, shards)
+                for name, generation in entry.pipelines
+            )
         if isinstance(entry, steps.MoveBegun) and entry.arrives:
             return self._pipelines.is_ending(entry.pipeline, self._known.members)
         if isinstance(entry, steps.MoveBegun):
@@ -259,7 +267,8 @@ class EntryJudge:
         if known is not None:
             return known.generation < entry.restart.generation
         # A shard that joins may have logged of it, too, before it heard of the end: the registrar has waited for that.
-        return not self._pipelines.may_begin(name, self._known.with_newcomers)
+        begins = entry.restart.generation
+        return not self._pipelines.may_begin(name, self._known.with_newcomers, begins)
 
     def note(self, entry: Told) -> bool:
         """The entry is taken: those after it are judged by what it changes. Returns whether it changes anything here."""
