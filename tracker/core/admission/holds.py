@@ -192,17 +192,20 @@ def _reached(
         granted = node.granted(front)
         if granted is not None and claim.segment not in pipeline.home.removed:
             known.append((claim.segment, max(granted, claim.promise)))
-    yield held_from(pipeline, node, segment)
+    yield held_from(pipeline, node, segment, graph)
     for u, slot in known:
         if distance(u, segment) != FOREVER:
             yield add_delay(slot, distance(u, segment))
 
 
-def held_from(pipeline: Pipeline, node: HomeNode, segment: int) -> int:
-    """From which slot on a node may create in a segment by what it holds; FOREVER if nowhere."""
+def held_from(
+    pipeline: Pipeline, node: HomeNode, segment: int, graph: SegmentGraph | None = None
+) -> int:
+    """From which slot on a node may create in a segment by what it holds, by the graph that is declared, or another one; FOREVER
+    if nowhere."""
     if not node.held:
         return FOREVER
-    floors, distance = pipeline.floors(), pipeline.declared.distance
+    floors, distance = pipeline.floors(), (graph or pipeline.declared).distance
     return min(
         (
             add_delay(held.slot, distance(held.segment, segment))

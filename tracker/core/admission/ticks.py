@@ -71,7 +71,7 @@ class TickJudge:
         created = event.content.created
         if created.size and not event.content.consumed.size:
             self._check_labels(pipeline, node, created)
-        if created.size and content.consumed.size and pipeline.graph_change.of_edges:
+        if created.size and pipeline.graph_change.of_edges:
             self._check_ways(pipeline, node, event.content, floors)
         if content.joins:
             self._check_room_for_fronts(pipeline, node, content)
@@ -113,17 +113,17 @@ class TickJudge:
         self, pipeline: Pipeline, node: HomeNode, content: TickContent, floors: list[int]
     ) -> None:
         """Where segments or edges have changed, a node may create along an edge that is gone: refused is what cannot have
-        come of anything that its tick consumes, nor of what it holds or its fronts may label. What is consumed late
-        rules nothing out: it keeps no min time away."""
-        spec, late = pipeline.spec, content.consumed.below(floors)
-        consumed = content.consumed.lowest_slots()
+        come of anything that its tick consumes, nor of what it holds or its fronts may label. What is consumed late, or held
+        where min time has passed, rules nothing out: it keeps no min time away."""
+        spec, consumed = pipeline.spec, content.consumed.lowest_slots()
+        is_late = content.consumed.below(floors)
+        late = {held.segment for held in node.held.values() if held.slot < floors[held.segment]}
+        if is_late is not None:
+            late |= content.consumed.select(is_late).lowest_slots().keys()
         for segment, lowest in content.created.lowest_slots().items():
             if lowest >= created_from(pipeline, node, content, segment, floors):
                 continue
-            if late is not None and any(
-                pipeline.declared.connects(u, segment)
-                for u in content.consumed.select(late).lowest_slots()
-            ):
+            if any(pipeline.declared.connects(u, segment) for u in late):
                 continue
             if lowest >= created_from(pipeline, node, content, segment, floors, pipeline.graph):
                 raise Refused(
@@ -132,6 +132,11 @@ class TickJudge:
                     f"{spec.segments[segment]!r} is new, and not every shard is known to reckon with it; ask again",
                 )
             of = ", ".join(f"{spec.segments[u]!r} at slot {slot}" for u, slot in consumed.items())
+            of = (
+                f"what the same tick consumes, in {of}"
+                if of
+                else "what it holds or its fronts may label"
+            )
             gone = (
                 ", a segment that was removed and is drained,"
                 if segment in pipeline.home.removed
@@ -140,7 +145,7 @@ class TickJudge:
             raise Refused(
                 RefusalCode.INVALID,
                 f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: node {node.key} created an item at slot "
-                f"{lowest},{gone} which by the pipeline's edges cannot come of what the same tick consumes, in {of}: the "
+                f"{lowest},{gone} which by the pipeline's edges cannot come of {of}: the "
                 "pipeline has been changed; let the node create where its edges lead, or declare the edge (lowmark "
                 "pipelines apply)",
             )

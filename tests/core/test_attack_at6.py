@@ -1,0 +1,64 @@
+"""What attacker at6 has found: nodes and fronts over time, crossed with everything else, with no shard lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.core.driver import HandNode, Lossy
+from tests.core.test_changing import IN, SPEC, A, B, apply
+from tracker.core.log import RegisterPipeline, ShardReport
+from tracker.core.model import Edge, RefusalCode
+
+# --- holds and changes of the graph ---------------------------------------------------------------
+
+FED = replace(SPEC, edges=(Edge("in", "a"), Edge("a", "b")), fronts=("f", "g"))
+WITHOUT = replace(FED, edges=(Edge("in", "a"),))
+
+
+def holding(before: Any) -> tuple[Lossy, HandNode, HandNode, int]:
+    """A worker holds slot 150 of `a`; a front that is at home elsewhere feeds `b`."""
+    cluster = Lossy(2)
+    cluster.register(before)
+    home = cluster.routing.registrar("p")
+    ids = iter(cluster.ids_at(home))
+    front = cluster.front(before, next(ids), promise=100, f=IN)
+    front.commit(created=[(IN, 150, 7)], heartbeats={"f": 900})
+    other = cluster.front(before, next(cluster.ids_at(1 - home)), promise=150, g=B)
+    worker = cluster.node(before, next(ids))
+    worker.commit(consumed=[(IN, 150, 7)], holds={"h": (A, 150)})
+    return cluster, worker, other, home
+
+
+@pytest.mark.parametrize("holds", [{}, {"h": (A, 160)}])
+def test_by_what_a_node_holds_nothing_is_created_along_an_edge_that_is_gone(holds: Any) -> None:
+    cluster, worker, other, home = holding(FED)
+    assert apply(cluster, WITHOUT) == WITHOUT
+    assert not any(p.graph_change.is_under_way for p in cluster.pipelines())
+    cluster.lost = {(1 - home, home, ShardReport)}
+    other.commit(heartbeats={"g": 400})
+    assert cluster.processes[1 - home].min_times("p")[B] == 400
+    assert cluster.pipeline(home).floors()[B] == 150
+    refusal = worker.refused(created=[(B, 300, 9)], holds=holds)
+    assert refusal.code is RefusalCode.INVALID
+
+
+@pytest.mark.parametrize("holds", [{}, {"h": (A, 160)}])
+def test_by_what_a_node_holds_nothing_is_created_along_an_edge_that_is_not_activated(
+    holds: Any,
+) -> None:
+    cluster, worker, other, home = holding(WITHOUT)
+    cluster.lost = {(1 - home, home, ShardReport)}
+    other.commit(heartbeats={"g": 400})
+    cluster.handle(home, RegisterPipeline("r", FED, True))
+    cluster.settle()
+    assert cluster.processes[1 - home].min_times("p")[B] == 400
+    assert not cluster.pipeline(home).activates
+    refusal = worker.refused(created=[(B, 300, 9)], holds=holds)
+    assert refusal.code is RefusalCode.NOT_READY
+    cluster.lost = set()
+    cluster.reconnect()
+    assert worker.refused(created=[(B, 300, 9)]).code is RefusalCode.BELOW_MIN_TIME
+    worker.commit(created=[(B, 500, 9)], holds={"h": (A, 160)})
