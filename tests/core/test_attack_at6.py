@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.core.driver import HandNode, Lossy
+from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tests.core.test_changing import IN, SPEC, A, B, apply
+from tests.core.test_restarting import restart
 from tracker.core.log import RegisterPipeline, ShardReport
 from tracker.core.model import Edge, RefusalCode
 
@@ -62,3 +63,22 @@ def test_by_what_a_node_holds_nothing_is_created_along_an_edge_that_is_not_activ
     cluster.reconnect()
     assert worker.refused(created=[(B, 300, 9)]).code is RefusalCode.BELOW_MIN_TIME
     worker.commit(created=[(B, 500, 9)], holds={"h": (A, 160)})
+
+
+# --- leaving in a later generation -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_who_has_left_and_asks_again_hears_that_in_every_generation(restarts: int) -> None:
+    """The answer was lost. `NodeClient.leave` takes UNKNOWN_NODE for it, and nothing else."""
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    for generation in range(restarts):
+        restart(cluster, generation)
+    worker = cluster.node(SPEC, "worker")
+    assert worker.joined.generation == restarts
+    assert worker.leave() is None
+    for _ in range(2):
+        refused(worker.leave(), RefusalCode.UNKNOWN_NODE, "has not joined, or has left")
+        refused(worker.attach_refused(), RefusalCode.UNKNOWN_NODE)
+        cluster.pass_time(1_000)

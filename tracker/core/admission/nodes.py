@@ -240,7 +240,7 @@ class Nodes:
         if any(entry.key == event.key and not entry.evicted for entry in closing):
             self._confirmations.answer(event.request, None)
             return
-        node = self.current(pipeline, event.key)
+        node = self.current(pipeline, event.key, event.generation)
         if node.fronts:
             raise Refused(
                 RefusalCode.CONFLICT,
@@ -344,8 +344,9 @@ class Nodes:
         staged = Staged(event.pipeline, event.node_id, new, pipeline.generation)
         self._journal.append(staged, event.request)
 
-    def current(self, pipeline: Pipeline, key: NodeKey) -> HomeNode:
-        """The node of a key that may commit; raises Refused if there is none or a newer one."""
+    def current(self, pipeline: Pipeline, key: NodeKey, generation: int | None = None) -> HomeNode:
+        """The node of a key that may commit; raises Refused if there is none or a newer one. generation: the pipeline's, where the
+        key is known to be of that."""
         node = pipeline.home.nodes.get(key.node_id)
         newest = pipeline.home.newest.get(key.node_id)
         name = pipeline.spec.name
@@ -369,7 +370,7 @@ class Nodes:
             )
         if last == key:
             self.check_ended(pipeline, key.node_id)
-        if pipeline.restart is not None:
+        if pipeline.restart is not None and generation != pipeline.generation:
             raise Refused(RefusalCode.FENCED, self.restarted(pipeline, key).message)
         raise Refused(
             RefusalCode.UNKNOWN_NODE,

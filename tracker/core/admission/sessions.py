@@ -67,7 +67,7 @@ class Sessions:
             pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
             # A key of an earlier generation may be another group's, and is judged by that alone.
             is_older = event.generation is not None and event.generation < pipeline.generation
-            node = None if is_older else self._nodes.current(pipeline, event.key)
+            node = None if is_older else self._nodes.current(pipeline, event.key, event.generation)
             if node is None or event.generation not in (None, pipeline.generation):
                 raise Refused.of(self._nodes.restarted(pipeline, event.key))
         except Refused as refused:
@@ -136,7 +136,7 @@ class Sessions:
         name, key = attached
         pipeline = self._pipelines[name]
         try:
-            node = self._nodes.current(pipeline, key)
+            node = self._nodes.current(pipeline, key, pipeline.generation)
         except Refused as refused:
             for tick in ticks:
                 self._effects.append(TickRefused(session, tick.number, refused.refusal))
@@ -171,7 +171,7 @@ class Sessions:
         name, key = attached
         pipeline = self._pipelines[name]
         try:
-            node = self._nodes.current(pipeline, key)
+            node = self._nodes.current(pipeline, key, pipeline.generation)
             check_waits(name, len(pipeline.spec.segments), event.waits)
         except Refused as refused:
             self._effects.append(SessionRefused(event.session, refused.refusal))
