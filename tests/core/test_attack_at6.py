@@ -82,3 +82,36 @@ def test_who_has_left_and_asks_again_hears_that_in_every_generation(restarts: in
         refused(worker.leave(), RefusalCode.UNKNOWN_NODE, "has not joined, or has left")
         refused(worker.attach_refused(), RefusalCode.UNKNOWN_NODE)
         cluster.pass_time(1_000)
+
+
+# --- newcomers and changes of what is awaited ------------------------------------------------------
+
+
+def test_a_newcomer_waits_for_what_all_wait_for_where_two_changes_come_before_a_joining() -> None:
+    """A front joins at a home, and is all that the pipeline waits for; then that becomes more, and more again. A newcomer, which
+    nobody counts yet, hears of both changes before it hears of the front."""
+    cluster = Cluster(2)
+    spec = replace(SPEC, fronts=(), front_count=1)
+    cluster.register(spec)
+    registrar = cluster.routing.registrar("p")
+    home = 1 - registrar
+    node = cluster.node(spec, next(cluster.ids_at(home)), "front")
+    newcomer = cluster.begin_to_join()
+    cluster.settle()
+    cluster.held = {(home, newcomer), (newcomer, cluster.sequencer)}
+    cluster.bootstrap(newcomer, registrar)
+    cluster.settle()
+    node.commit(joins={"f": IN})
+    assert all(cluster.pipeline(shard).shard.begun for shard in (registrar, home))
+    more, most = (replace(spec, front_count=number) for number in (2, 3))
+    assert apply(cluster, more) == more
+    apply(cluster, most)  # it may have to wait
+    cluster.settle()
+    assert not cluster.pipeline(newcomer).shard.fronts
+    cluster.held.clear()
+    cluster.reconnect()
+    assert cluster.processes[newcomer].counts
+    assert apply(cluster, most) == most
+    assert [p.shard.begun for p in cluster.pipelines()] == [True] * 3
+    node.commit(created=[(IN, 150, 7)], heartbeats={"f": 400})
+    assert cluster.agreed(spec) == (150, 150, 150)

@@ -298,6 +298,14 @@ class Registrar:
                 RefusalCode.NOT_READY,
                 f"pipeline {spec.name!r}: another change of its segments, edges or fronts is under way, and {waits}; ask again",
             )
+        joining = sorted(self._shards.expected().joining)
+        if joining and pipeline.graph_change.number:
+            # One may not have heard what homes logged by the change before, and is in no cut.
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {spec.name!r}: another change of its segments, edges or fronts has to wait: shards {joining} are "
+                "joining; ask again",
+            )
         _check_not_fed(pipeline, known, spec)
         _check_not_complete(pipeline, known, spec)
 
