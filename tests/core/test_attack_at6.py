@@ -11,7 +11,7 @@ from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tests.core.test_changing import IN, SPEC, A, B, apply
 from tests.core.test_restarting import restart
 from tracker.core.log import RegisterPipeline, ShardReport
-from tracker.core.model import Edge, RefusalCode
+from tracker.core.model import Edge, RefusalCode, SilentFront
 
 # --- holds and changes of the graph ---------------------------------------------------------------
 
@@ -115,3 +115,21 @@ def test_a_newcomer_waits_for_what_all_wait_for_where_two_changes_come_before_a_
     assert [p.shard.begun for p in cluster.pipelines()] == [True] * 3
     node.commit(created=[(IN, 150, 7)], heartbeats={"f": 400})
     assert cluster.agreed(spec) == (150, 150, 150)
+
+
+# --- vacant places at once --------------------------------------------------------------------------
+
+EVICTS = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=1_000)
+
+
+@pytest.mark.parametrize(("nodes", "fronts"), [(4, 1), (2, 3)])
+def test_no_more_places_are_vacant_than_may_be_where_many_fall_silent_at_once(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, fronts: int
+) -> None:
+    monkeypatch.setattr("tracker.core.admission.silence.MAX_VACANCIES", 3)
+    cluster = Cluster(1)
+    cluster.register(EVICTS)
+    for node in map(str, range(nodes)):
+        cluster.front(EVICTS, node, promise=100, **{f"f{n or ''}": IN for n in range(fronts)})
+    cluster.pass_time(10_000)
+    assert len(cluster.pipeline(0).shard.vacancies) == 3

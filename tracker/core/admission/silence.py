@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from tracker.core.admission.nodes import Nodes
 from tracker.core.config import MS, ProcessConfig
 from tracker.core.home.home import HomeNode
+from tracker.core.log import KeyClosed
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import FrontPolicy, PipelineSpec, SilentFront
 from tracker.core.model import durable as d
 from tracker.core.pipeline.homes import Homes
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.shard.vacancies import MAX_VACANCIES
 
@@ -81,6 +83,7 @@ class Silence:
             if name in self._pipelines.changing:
                 continue  # whoever changes it is answered before an eviction would be durable
             policies = {policy.front: policy for policy in pipeline.spec.front_policies}
+            room: int | None = None
             for node in list(pipeline.home.nodes.values()):
                 if could_hear:
                     node.silent_ns += now_ns - max(before_ns or 0, node.last_alive_ns)
@@ -91,11 +94,22 @@ class Silence:
                     node.suspected
                     and was_suspected
                     and self._shards.routing.home(name, node.key.node_id) == self._shards.own
-                    and len(pipeline.shard.vacancies) < MAX_VACANCIES
                     and pipeline.home.newest.get(node.key.node_id) == node.key
                 ):
+                    room = self._room_for_places(pipeline) if room is None else room
+                    if len(node.fronts) > room:
+                        continue
+                    room -= len(node.fronts)
                     del pipeline.home.newest[node.key.node_id]
                     self._nodes.close_key(name, node.key, evicted=True)
+
+    def _room_for_places(self, pipeline: Pipeline) -> int:
+        """How many more places may be vacant, beside those that will be by evictions which are not durable yet."""
+        closing = self._journal.pending_of(KeyClosed, pipeline.spec.name)
+        nodes = pipeline.home.nodes
+        coming = (nodes.get(entry.key.node_id) for entry in closing if entry.keeps_places)
+        there = sum(len(node.fronts) for node in coming if node is not None)
+        return MAX_VACANCIES - len(pipeline.shard.vacancies) - there
 
     def _is_silent(self, node: HomeNode, limit_ms: int, now_ns: int) -> bool:
         """Whether a node was not heard for longer than it may be, in time in which it would have been
