@@ -10,8 +10,8 @@ import pytest
 from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tests.core.test_changing import IN, SPEC, A, B, apply
 from tests.core.test_restarting import restart
-from tracker.core.log import RegisterPipeline, ShardReport
-from tracker.core.model import Edge, RefusalCode, SilentFront
+from tracker.core.log import NodeAlive, RegisterPipeline, RetireNode, ShardReport
+from tracker.core.model import Batch, Cells, Edge, RefusalCode, SilentFront
 
 # --- holds and changes of the graph ---------------------------------------------------------------
 
@@ -133,3 +133,38 @@ def test_no_more_places_are_vacant_than_may_be_where_many_fall_silent_at_once(
         cluster.front(EVICTS, node, promise=100, **{f"f{n or ''}": IN for n in range(fronts)})
     cluster.pass_time(10_000)
     assert len(cluster.pipeline(0).shard.vacancies) == 3
+
+
+# --- what a front that comes back is asked ----------------------------------------------------------
+
+
+def test_a_front_that_may_come_back_counts_no_batch_twice_however_many_are_gone_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was evicted, its place is vacant, and others were evicted or retired since. It comes back, is told of no batch, and commits
+    what it has published once more: the same item, created twice, is none."""
+    monkeypatch.setattr("tracker.core.home.home.KEPT_GONE_NODES", 2)
+    spec = replace(EVICTS, fronts=("f", "g"))
+    cluster = Cluster(1)
+    cluster.register(spec)
+    cluster.front(spec, "other", promise=100, g=IN)
+    front = cluster.front(spec, "front", promise=100, f=IN)
+    step: dict[str, Any] = {"created": [(IN, 500, 7)], "batch": Batch("f", 0, b"x")}
+    front.commit(**step)
+    other = cluster.node(spec, "other", "front")
+    for _ in range(20):
+        cluster.handle(0, NodeAlive(other.session))
+        cluster.pass_time(100)
+    assert ("front", "f") in [
+        (p.node_id, p.front) for p in cluster.pipeline(0).shard.vacancies.places
+    ]
+    for gone in ("one", "two", "three"):
+        cluster.node(spec, gone)
+        assert cluster.ask_home(gone, RetireNode, Cells.empty(), 1) is None
+    front = cluster.node(spec, "front", "front")
+    front.join_front("f")
+    assert front.joined.last_batches == (Batch("f", 0, b"x"),)
+    front.commit(**step)
+    front.commit(heartbeats={"f": 900})
+    other.commit(heartbeats={"g": 900})
+    assert cluster.agreed(spec)[IN] == 500

@@ -7,7 +7,7 @@ not durable yet counts in the checks and in nothing else, since a crash forgets 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -46,8 +46,8 @@ KEPT_FINGERPRINTS = 128
 """Batches of a scope whose fingerprints a home remembers; an older batch is refused."""
 MAX_CELLS_PER_WRITE_OFF = 65_536
 KEPT_GONE_NODES = 1_000
-"""Evicted and retired nodes of a pipeline whose batches a home remembers; those gone longest are
-forgotten, as those are that left by themselves."""
+"""Evicted and retired nodes of a pipeline whose batches a home remembers, beside those whose places are vacant; those gone
+longest are forgotten, as those are that left by themselves."""
 KEPT_SCOPES = 8
 """Scopes of a node, those used last, of which a home remembers so many batches; of the others it remembers
 the newest one."""
@@ -280,9 +280,10 @@ class HomePipeline:
             if node.granted(front) is None:
                 self.waiting[node.key.node_id, front] = None
 
-    def gone(self, key: NodeKey) -> HomeNode | None:
+    def gone(self, key: NodeKey, waited_for: Callable[[], Set[str]]) -> HomeNode | None:
         """The node of a key that was evicted or retired is remembered, among the last ones; returns it,
-        or None if the key is not the node's last one."""
+        or None if the key is not the node's last one. waited_for: the ids of those that may come back, since their places are
+        vacant. They are never forgotten: they would count their last batches once more."""
         node = self.nodes.get(key.node_id)
         if node is None or node.key != key:
             return None
@@ -293,6 +294,9 @@ class HomePipeline:
         remembered = [
             i for i, n in self.nodes.items() if n.evicted and (n.holds_given_up or not n.held)
         ]
+        if len(remembered) > KEPT_GONE_NODES:
+            may_come = waited_for()
+            remembered = [i for i in remembered if i not in may_come]
         for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
             del self.nodes[node_id]
             self.drop_staged(node_id, unless=lambda _: False)

@@ -55,6 +55,10 @@ class Vacancies:
         """Whether a place is vacant that a front of this node had."""
         return any(of == node_id for of, _ in self._places)
 
+    def nodes(self) -> set[str]:
+        """The ids of the nodes of which a place is vacant."""
+        return {node_id for node_id, _ in self._places}
+
     def evicted(self, front: FrontName, segment: int) -> None:
         """A front was evicted. One by which a hold was to begin is none that anybody waits for."""
         if front[1].startswith(HOLD_FRONT):
