@@ -65,6 +65,19 @@ def test_by_what_a_node_holds_nothing_is_created_along_an_edge_that_is_not_activ
     worker.commit(created=[(B, 500, 9)], holds={"h": (A, 160)})
 
 
+def test_a_hold_that_begins_along_an_edge_that_is_not_activated_is_asked_for_again() -> None:
+    """A query that starts just then waits for NOT_READY to pass, and fails by BELOW_MIN_TIME."""
+    cluster, worker, other, home = holding(WITHOUT)
+    cluster.held = {(1 - home, home)}
+    cluster.handle(home, RegisterPipeline("r", FED, True))
+    cluster.settle()
+    assert not cluster.pipeline(home).activates
+    step: dict[str, Any] = {"consumed": [(A, 300, 9)], "holds": {"new": (B, 300)}}
+    assert worker.refused(**step).code is RefusalCode.NOT_READY
+    cluster.reconnect()
+    worker.commit(**step)
+
+
 # --- leaving in a later generation -----------------------------------------------------------------
 
 

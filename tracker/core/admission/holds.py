@@ -137,6 +137,15 @@ def _check_backed(
     lowest = created_from(pipeline, node, content, move.segment, floors)
     if lowest <= move.slot:
         return
+    if not pipeline.activates and move.slot >= created_from(
+        pipeline, node, content, move.segment, floors, pipeline.remaining
+    ):
+        raise _refuse(
+            pipeline,
+            f"the edge by which hold {move.name!r} of node {node.key} is to begin in segment "
+            f"{pipeline.spec.segments[move.segment]!r} is new, and not every shard is known to reckon with it; ask again",
+            RefusalCode.NOT_READY,
+        )
     if late is not None:
         raise _refuse(
             pipeline,
