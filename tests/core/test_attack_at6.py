@@ -67,7 +67,7 @@ def test_by_what_a_node_holds_nothing_is_created_along_an_edge_that_is_not_activ
 
 def test_a_hold_that_begins_along_an_edge_that_is_not_activated_is_asked_for_again() -> None:
     """A query that starts just then waits for NOT_READY to pass, and fails by BELOW_MIN_TIME."""
-    cluster, worker, other, home = holding(WITHOUT)
+    cluster, worker, _, home = holding(WITHOUT)
     cluster.held = {(1 - home, home)}
     cluster.handle(home, RegisterPipeline("r", FED, True))
     cluster.settle()
