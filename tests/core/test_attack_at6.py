@@ -100,9 +100,13 @@ def test_who_has_left_and_asks_again_hears_that_in_every_generation(restarts: in
 # --- newcomers and changes of what is awaited ------------------------------------------------------
 
 
-def test_a_newcomer_waits_for_what_all_wait_for_where_two_changes_come_before_a_joining() -> None:
-    """A front joins at a home, and is all that the pipeline waits for; then that becomes more, and more again. A newcomer, which
-    nobody counts yet, hears of both changes before it hears of the front."""
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_newcomer_waits_for_what_all_wait_for_where_two_changes_come_before_what_homes_logged(
+    counted: bool, comes_back: bool
+) -> None:
+    """A front joins at a home, and is all that the pipeline waits for; then that becomes more, and more again. A newcomer hears of
+    both changes before it hears of the front; the others count it by then, or not yet."""
     cluster = Cluster(2)
     spec = replace(SPEC, fronts=(), front_count=1)
     cluster.register(spec)
@@ -118,7 +122,15 @@ def test_a_newcomer_waits_for_what_all_wait_for_where_two_changes_come_before_a_
     assert all(cluster.pipeline(shard).shard.begun for shard in (registrar, home))
     more, most = (replace(spec, front_count=number) for number in (2, 3))
     assert apply(cluster, more) == more
-    apply(cluster, most)  # it may have to wait
+    if counted:
+        cluster.held = {(home, newcomer)}
+        cluster.settle()
+        assert newcomer in cluster.processes[registrar].membership.members
+    if comes_back:
+        cluster.take_snapshot(registrar)
+        cluster.restart(registrar)
+        cluster.settle()
+    cluster.handle(registrar, RegisterPipeline("early", most, True))  # it may have to wait
     cluster.settle()
     assert not cluster.pipeline(newcomer).shard.fronts
     cluster.held.clear()
@@ -126,6 +138,8 @@ def test_a_newcomer_waits_for_what_all_wait_for_where_two_changes_come_before_a_
     assert cluster.processes[newcomer].counts
     assert apply(cluster, most) == most
     assert [p.shard.begun for p in cluster.pipelines()] == [True] * 3
+    if comes_back:
+        node.attach()
     node.commit(created=[(IN, 150, 7)], heartbeats={"f": 400})
     assert cluster.agreed(spec) == (150, 150, 150)
 

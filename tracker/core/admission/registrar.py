@@ -298,13 +298,11 @@ class Registrar:
                 RefusalCode.NOT_READY,
                 f"pipeline {spec.name!r}: another change of its segments, edges or fronts is under way, and {waits}; ask again",
             )
-        joining = sorted(self._shards.expected().joining)
-        if joining and pipeline.graph_change.number:
-            # One may not have heard what homes logged by the change before, and is in no cut.
+        if pipeline.graph_change.number and (lagging := self._homes.lagging()):
             raise Refused(
                 RefusalCode.NOT_READY,
-                f"pipeline {spec.name!r}: another change of its segments, edges or fronts has to wait: shards {joining} are "
-                "joining; ask again",
+                f"pipeline {spec.name!r}: another change of its segments, edges or fronts has to wait: shards {lagging} may not have "
+                "heard all that was logged by the one before; ask again",
             )
         _check_not_fed(pipeline, known, spec)
         _check_not_complete(pipeline, known, spec)

@@ -122,6 +122,15 @@ class Homes:
         at = known.adopted_at
         return known.is_adopted and all(cut[home] >= at[home] for home in known.members)
 
+    def lagging(self) -> list[int]:
+        """The shards that may lack something of what the stable cut has: those that join, and those that have joined a moment ago,
+        since the cut stays where it is for them."""
+        known, vectors = self._shards.expected(), self._cut.vectors
+        if not self._cut.is_reached:
+            return sorted(known.with_newcomers)
+        behind = {s for home in vectors.homes for s, _ in vectors.behind(home, vectors.cut[home])}
+        return sorted(behind | known.joining.keys())
+
     @property
     def takes_up_nodes(self) -> bool:
         """Whether nodes that are at home here may be taken up: not while some shard still goes by the
