@@ -298,7 +298,8 @@ class Registrar:
                 RefusalCode.NOT_READY,
                 f"pipeline {spec.name!r}: another change of its segments, edges or fronts is under way, and {waits}; ask again",
             )
-        if pipeline.graph_change.number and (lagging := self._homes.lagging()):
+        before = pipeline.graph_change
+        if before.number and (lagging := self._homes.lagging(before.over_at)):
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"pipeline {spec.name!r}: another change of its segments, edges or fronts has to wait: shards {lagging} may not have "

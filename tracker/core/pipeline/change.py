@@ -43,6 +43,8 @@ class GraphChange:
     when this one came, since what this process had heard was behind what the registrar had."""
     _counts_from: Mapping[int, int] = d.forgotten("it may be found later", dict)
     """How much of each home's log was applied here when the last home had activated it; empty until then."""
+    over_at: Mapping[int, int] = d.forgotten("whoever joins is waited for then", dict)
+    """... and when it was over here; empty where that is not known."""
 
     def begin(self, number: int, before: PipelineSpec, spec: PipelineSpec) -> None:
         """A change is applied. The one before is over at its registrar, so that every home has activated it, and every
@@ -51,7 +53,7 @@ class GraphChange:
         self.gone = tuple(edge for edge in counted if edge not in spec.edges)
         self.number, self.before = number, before
         self.of_edges = self.of_edges or changes_graph(before, spec)
-        self.activated, self._counts_from = set(), {}
+        self.activated, self._counts_from, self.over_at = set(), {}, {}
 
     def activate(self, home: int, number: int) -> None:
         """A home judges by the change `number` from here on in its log."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracker.core.cut.stable import StableCut
+from tracker.core.cut.vectors import ALL
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Held, Refusal, RefusalCode, Refused
 from tracker.core.pipeline.pipeline import Pipeline
@@ -122,14 +123,17 @@ class Homes:
         at = known.adopted_at
         return known.is_adopted and all(cut[home] >= at[home] for home in known.members)
 
-    def lagging(self) -> list[int]:
-        """The shards that may lack something of what the stable cut has: those that join, and those that have joined a moment ago,
-        since the cut stays where it is for them."""
+    def lagging(self, since: Mapping[int, int]) -> list[int]:
+        """The shards that may lack something of what every shard had when so much of each home's log was applied here (nothing: that
+        is not known): those that were to join by then, and those that have joined and lack something of what is in the stable
+        cut, which stays where it is for them."""
         known, vectors = self._shards.expected(), self._cut.vectors
         if not self._cut.is_reached:
             return sorted(known.with_newcomers)
+        last = since.get(known.sequencer, ALL)
+        coming = {shard for shard, (_, number) in known.joining.items() if number <= last}
         behind = {s for home in vectors.homes for s, _ in vectors.behind(home, vectors.cut[home])}
-        return sorted(behind | known.joining.keys())
+        return sorted(behind | coming)
 
     @property
     def takes_up_nodes(self) -> bool:

@@ -279,6 +279,7 @@ class Pipeline:
         its log is applied here."""
         if self.graph_change.is_over(members, applied, self._vectors.cut):
             self._end_change()
+            self.graph_change.over_at = dict(applied)
             self._find_graphs()
 
     def _end_change(self) -> None:
