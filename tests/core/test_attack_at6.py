@@ -9,8 +9,9 @@ import pytest
 
 from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tests.core.test_changing import IN, SPEC, A, B, apply
+from tests.core.test_deleting import delete
 from tests.core.test_restarting import restart
-from tracker.core.log import NodeAlive, RegisterPipeline, RetireNode, ShardReport
+from tracker.core.log import NodeAlive, RegisterPipeline, Restart, RetireNode, ShardReport
 from tracker.core.model import Batch, Cells, Edge, RefusalCode, SilentFront
 
 # --- holds and changes of the graph ---------------------------------------------------------------
@@ -195,3 +196,29 @@ def test_a_front_that_may_come_back_counts_no_batch_twice_however_many_are_gone_
     front.commit(heartbeats={"f": 900})
     other.commit(heartbeats={"g": 900})
     assert cluster.agreed(spec)[IN] == 500
+
+
+# --- a name that is used again ------------------------------------------------------------------------
+
+
+def test_an_attempt_to_join_what_was_deleted_closes_no_key_of_what_has_the_name_now() -> None:
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    cluster.join("n", joining="this")
+    assert isinstance(delete(cluster), Restart)
+    cluster.settle()
+    cluster.register(SPEC)
+    node = cluster.node(SPEC, "n", joining="next")
+    refused(cluster.join("n", joining="this"), RefusalCode.FENCED, "has taken its place")
+    node.commit(consumed=[(IN, 500, 7)])
+
+
+def test_a_joining_that_began_before_a_deletion_may_end_in_what_has_the_name_now() -> None:
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    cluster.join("n", joining="this")
+    assert isinstance(delete(cluster), Restart)
+    cluster.settle()
+    cluster.register(SPEC)
+    node = cluster.node(SPEC, "n", joining="this")
+    node.commit(consumed=[(IN, 500, 7)])

@@ -131,7 +131,8 @@ class Generations:
         self._pipelines.end(name, restart, shards, next_shard, moved=moved)
         self._reporter.forget_pipeline(name)
         self._confirmations.forget_pipeline(name, refusal)
-        self._nodes.forget_joinings(name)
+        if moved:
+            self._nodes.forget_joinings(name)
         self._effects.append(PipelineEnded(name, moved))
 
     def end_before(self, name: str, generation: int, next_shard: int) -> None:

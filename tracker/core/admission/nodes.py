@@ -197,7 +197,7 @@ class Nodes:
             )
 
     def forget_joinings(self, pipeline: str) -> None:
-        """A pipeline has ended here: where it comes back, attempts of a joining may have been answered elsewhere since."""
+        """A pipeline has gone to another group: where it comes back, attempts of a joining may have been answered there since."""
         for joining in [each for each in self._joinings if each[0] == pipeline]:
             del self._joinings[joining]
 
