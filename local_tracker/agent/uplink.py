@@ -162,6 +162,7 @@ class TrackerUplink:
         self._fronts: dict[str, tuple[int, int]] = {}
         """The joining of each front that is the node's; NO_JOINING where one is on its way."""
         self._joined = False
+        self._closed = threading.Event()
         self.pipeline = pipeline
         try:
             spec = self._look()
@@ -175,7 +176,9 @@ class TrackerUplink:
             return admin.pipeline(self.pipeline).spec
 
     def look_again(self, segment: str) -> None:
-        self.segments = self._look().segments
+        found = self._look().segments
+        if len(found) > len(self.segments):  # else of a process that is behind
+            self.segments = found
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         parts = [handed.contribution for handed in contributions]
@@ -255,9 +258,12 @@ class TrackerUplink:
             with self._translating():
                 for update in self._subscriber.updates():
                     name = update.segment
-                    if name is not None and name not in self.segments:
-                        with suppress(HandOverError):  # the next update of it looks again
+                    # It may be the last of a segment that whoever is asked does not know yet.
+                    while not (name is None or name in self.segments or self._closed.is_set()):
+                        with suppress(HandOverError):
                             self.look_again(name)
+                        if name not in self.segments:
+                            self._closed.wait(_RECONNECT_S)
                     if name is None or name in self.segments:
                         number = None if name is None else self.segments.index(name)
                         heard.put(number, update.min_time)
@@ -265,6 +271,7 @@ class TrackerUplink:
             heard.fail(error)
 
     def close(self, leave: bool) -> None:
+        self._closed.set()
         self._subscriber.close()
         joined = [each for each in self._fronts.values() if each != NO_JOINING]
         keeps = joined or self._node.holds

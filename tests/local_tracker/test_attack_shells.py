@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,12 @@ from local_tracker.agent.main import Agent, Options
 from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
-from local_tracker.agent.uplink import TrackerUplink
+from local_tracker.agent.uplink import MinTimes, TrackerUplink
 from local_tracker.core.window import Flush, Step
 from local_tracker.worker.protocol import Deadline
 from tests.local_tracker.fakes import FakeUplink, one_cell
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
+from tracker.client import Admin
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.errors import HandOverError
@@ -198,3 +202,31 @@ def test_a_flush_from_below_is_known_again_after_the_pipeline_was_restarted(
         with lower() as flusher:
             hands_over(flusher, 3, 4)
     assert above.sums() == {(0, 5): 1 ^ 2 ^ 4}
+
+
+def test_the_last_that_is_announced_of_a_new_segment_is_heard_though_who_is_asked_is_behind(
+    running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing more would be heard of it, ever; and what was known of others before is not forgotten by that."""
+    uplink = TrackerUplink(running.target, "p", "host-1")
+    heard, behind, look = MinTimes(1), running.admin().pipeline("p"), Admin.pipeline
+    asked: list[str] = []
+
+    def looks(self: Admin, name: str) -> Any:
+        asked.append(name)
+        return behind if len(asked) == 1 else look(self, name)
+
+    watching = threading.Thread(target=uplink.watch, args=(heard,))
+    watching.start()
+    heard.get(-1, HANG_S, 0)
+    with running.admin() as admin:
+        monkeypatch.setattr(Admin, "pipeline", looks)
+        admin.apply(replace(behind.spec, segments=("a", "b")))
+        asked.clear()
+        until(lambda: len(heard.get(-1, HANG_S, 0).segments) == 2)
+        assert uplink.segments == ("a", "b")
+        asked.clear()
+        uplink.look_again("c")
+        assert asked and uplink.segments == ("a", "b")
+    uplink.close(leave=False)
+    watching.join(HANG_S)
