@@ -10,9 +10,10 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster
-from tests.core.test_losing import SPEC, Running, declare, finish_anew, lose
+from tests.core.test_losing import SPEC, Running, appended, declare, finish_anew, lose
 from tracker.core.log import DeclareLost, DeletePipeline, RegisterPipeline, RescaleShards
-from tracker.core.log.steps import ShardLeaving, ShardLeft
+from tracker.core.log.losses import LossReport
+from tracker.core.log.steps import SequencerMoved, ShardLeaving, ShardLeft
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.pipeline import pipelines
 from tracker.core.process import ProcessConfig
@@ -165,3 +166,35 @@ def test_a_name_that_is_used_again_and_ends_again_is_taken_where_all_that_comes_
     cluster.pass_time(1_000)
     assert cluster.answers("ends"), "the log of the registrar stands there"
     assert isinstance(cluster.register(spec), PipelineSpec)
+
+
+@pytest.mark.parametrize("leader_has_left", [False, True])
+def test_one_hears_of_the_next_sequencer_before_the_one_that_names_it_while_a_shard_is_lost(
+    leader_has_left: bool,
+) -> None:
+    """It cannot tell whether the log that names it is that of a lost shard, and takes what that one says late."""
+    cluster = Running(
+        4, lost=2, cluster=Cluster(4, config=ProcessConfig(rescale_margin_ms=40))
+    ).cluster
+    late = 3
+    cluster.handle(0, RescaleShards("leaves", 3, True, (0,)))
+    moves = appended(cluster, 0, SequencerMoved)
+    cluster.settle(moves)
+    assert moves()
+    cluster.held = {(0, late), (late, 1)} if leader_has_left else {(0, late), (1, 0)}
+    cluster.settle()
+    assert cluster.processes[1].membership.sequencer == 1
+    assert cluster.processes[late].membership.sequencer == 0
+    lose(cluster, 2)
+    leader = 1 if leader_has_left else 0
+    cluster.handle(leader, DeclareLost("lost", (2,), True, 1_000))
+    cluster.settle()
+    cluster.held = {(0, late)}
+    cluster.pass_time(1_000)
+    assert cluster.processes[late].membership.sequencer == 1
+    cluster.reconnect()
+    cluster.pass_time(2_000)
+    assert isinstance(cluster.answers("lost")[0], LossReport)
+    for shard in {0} & cluster.gone:
+        cluster.crash(shard)
+    finish_anew(cluster, 0)

@@ -119,9 +119,10 @@ class Membership:
                 # Its last entry, in its own log, may have come before this one.
                 self.leaving = entry.shard if entry.shard in self.members else None
             case steps.SequencerMoved():
-                self.sequencer, self.moves = entry.shard, entry.move
+                if entry.move > self.moves:  # else that one was heard first
+                    self.sequencer, self.moves = entry.shard, entry.move
             case steps.SequencerBegun():
-                if entry.move > self.moves:  # the log that names it is that of a lost shard
+                if entry.move > self.moves:  # the log that names it may be that of a lost shard
                     self.sequencer, self.moves = home, entry.move
                 self.begun = entry.move
             case steps.FeatureLevelRaised():

@@ -33,13 +33,18 @@ def table_of(known: Membership, home: int) -> RoutingTable | None:
     return known.table if newest == 0 or home in known.adopted_at else known.previous
 
 
-def check_step(known: Membership, own: int, step: steps.MembershipStep, home: int) -> None:
+def check_step(
+    known: Membership, own: int, step: steps.MembershipStep, home: int, *, loses: bool = False
+) -> None:
     """Raises Refused(INVALID) for a step of another home's log that the process of shard `own` could not
-    take. The home itself is a member."""
+    take. The home itself is a member. loses: whether shards are being declared lost: then the next sequencer may be heard
+    before what the one before has logged."""
     if isinstance(step, steps.SequencerBegun) and step.move > known.moves:
-        return  # it is taken only where the log that names it is that of a lost shard
+        return  # it is taken only where the log that names it may be that of a lost shard
     if isinstance(step, _OF_THE_SEQUENCER):
-        if home != known.sequencer:
+        if loses and isinstance(step, steps.SequencerMoved) and step.move <= known.moves:
+            return
+        if home != known.sequencer and not loses:
             raise _refused(step, home, f"only shard {known.sequencer} says that")
         if not known.is_led and not isinstance(step, steps.SequencerBegun):
             raise _refused(step, home, "it has not begun to be the sequencer")

@@ -338,7 +338,7 @@ class EntryJudge:
                     # A change that adds segments may be in the log of a lost shard alone.
                     segments = MAX_SEGMENTS if self._loses else len(spec.segments)
                     _check_summary(spec, words, segments)
-            check_step(self._known, self._shards.own, entry, self._sender)
+            check_step(self._known, self._shards.own, entry, self._sender, loses=self._loses)
         elif isinstance(entry, TickRun):
             self._check_run(entry)
         elif (spec := self._spec(pipeline_of(entry) or "")) is not None:
