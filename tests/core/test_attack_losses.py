@@ -198,3 +198,27 @@ def test_one_hears_of_the_next_sequencer_before_the_one_that_names_it_while_a_sh
     for shard in {0} & cluster.gone:
         cluster.crash(shard)
     finish_anew(cluster, 0)
+
+
+def test_what_one_says_by_a_declaration_that_another_one_never_hears_of_holds_up_nothing() -> None:
+    """It names a newcomer, too, that is gone with the first loss for those who went on, and that the last leader cannot name."""
+    running = Running(5, lost=0)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    newcomer = cluster.begin_to_join()
+    cluster.settle()
+    cluster.held = {(2, 3)}
+    for lost, leader in ((0, 1), (1, 2)):
+        lose(cluster, lost)
+        cluster.handle(leader, DeclareLost(f"lost {lost}", (lost,), True, 1_000))
+        cluster.settle()
+        cluster.pass_time(1_000)
+    assert cluster.processes[4].membership.lost.keys() == {0, newcomer}
+    assert newcomer in cluster.processes[3].membership.joining
+    lose(cluster, 2)
+    cluster.held.clear()
+    cluster.handle(3, DeclareLost("all", (0, 1, 2), True, 1_000))
+    for _ in range(2):
+        cluster.pass_time(1_000)
+    assert cluster.answers("all")
+    finish_anew(cluster, 4)

@@ -182,8 +182,11 @@ class EntryJudge:
         return spec is None or not len(spec.segments) < len(words.announced) <= MAX_SEGMENTS
 
     def _knows_declared(self, entry: losses.LossHeard) -> bool:
-        """Whether that declaration, or one that has taken its place, has come, or stands behind it."""
+        """Whether that declaration, or one that has taken its place, has come, or stands behind it; or need not come: one that takes
+        the place of what is under way names all that this does."""
         loss = self._known.loss
+        if loss is not None and not {*loss.lost} <= {*entry.lost}:
+            return True
         return self._declares_more or {*entry.lost} <= self._known.lost.keys() | {
             *(() if loss is None else loss.lost)
         }
