@@ -27,7 +27,7 @@ def test_who_has_waited_in_vain_waits_for_no_other_pipeline_of_the_name(
     running: EmbeddedTracker,
 ) -> None:
     subscriber = running.subscriber("two")
-    assert not subscriber.wait_until(SLOT, timeout_s=0.1)
+    assert not subscriber.wait_until(SLOT, timeout_s=0.1)  # expires: nothing is complete
     gets_another(running)
     with pytest.raises(RefusedError, match="another one has its name") as refused:
         subscriber.wait_until(SLOT, timeout_s=HANG_S)

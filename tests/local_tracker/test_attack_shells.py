@@ -89,9 +89,9 @@ def test_a_flush_of_a_node_that_left_is_not_counted_again_after_a_power_failure(
     subscriber = running.subscriber("p")
     if creates:  # nobody has consumed it
         assert subscriber.wait_until(5, timeout_s=HANG_S)
-        assert not subscriber.wait_until(6, timeout_s=0.5)
+        assert not subscriber.wait_until(6, timeout_s=0.5)  # expires: nobody consumes it
     else:
-        assert subscriber.wait_until(20, timeout_s=10)
+        assert subscriber.wait_until(20, timeout_s=HANG_S)
 
 
 def test_a_spool_that_is_written_anew_while_another_process_opens_it_is_still_of_one(
@@ -145,7 +145,7 @@ def test_a_step_that_is_told_to_be_refused_since_another_has_the_node_is_not_cou
     front.commit(TickContent(heartbeats=(Heartbeat("f", 20),))).result(HANG_S)
     subscriber = running.subscriber("p")
     assert subscriber.wait_until(5, timeout_s=HANG_S)
-    assert not subscriber.wait_until(6, timeout_s=0.5)  # nobody has consumed it
+    assert not subscriber.wait_until(6, timeout_s=0.5)  # expires: nobody has consumed it
 
 
 class Life:

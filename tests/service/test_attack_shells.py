@@ -162,7 +162,7 @@ async def test_a_relay_that_asks_whether_a_pipeline_is_the_same_goes_by_the_one_
                 generation = relay.generation("two")
             await asyncio.sleep(0)
         said.may_answer.set()
-        await asyncio.wait((listening,), timeout=5)
+        await asyncio.wait((listening,))
     await relay.stop()
     await connection.close()
     await server.stop(None)

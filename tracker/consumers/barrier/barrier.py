@@ -135,7 +135,9 @@ class Barrier:
         segment_number(asked.spec, self.segment)
         taken_durably(asked, self._node.node_id, self._ledger, self._buffer)
         self._releaser.begin()
-        self._node.join()
+        joined = self._node.join()
+        # What another pipeline announces, that gets the name before anything was heard, releases nothing.
+        self._subscriber.goes_on_since(joined.generation)
 
     def __exit__(
         self,

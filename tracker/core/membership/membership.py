@@ -149,11 +149,7 @@ class Membership:
             case losses.LossDeclared():
                 self._declare(entry, home, number)
             case losses.LossHeard():
-                if self.loss is not None and self.loss.lost == entry.lost:
-                    self.loss.hear(entry, home, number)
-                elif self.loss is not None and number > self.adopted_at.get(home, 0):
-                    # Of a declaration before, by which its home may have gone on since, and this shard has not.
-                    self.loss.heard_before |= {home}
+                self._hear(entry, home, number)
             case losses.ShardLost():
                 if entry.shards is not None and self.settles(entry):
                     self._lose(entry.shards, home, number)
@@ -164,6 +160,13 @@ class Membership:
         if not {*entry.lost} <= {*(self.lost if before is None else before.lost)}:
             heard = before.heard_before | before.heard.keys() if before else frozenset()
             self.loss = Loss(entry, home, number, heard_before=frozenset(heard))
+
+    def _hear(self, entry: losses.LossHeard, home: int, number: int) -> None:
+        if self.loss is not None and self.loss.lost == entry.lost:
+            self.loss.hear(entry, home, number)
+        elif self.loss is not None and number > self.adopted_at.get(home, 0):
+            # Of a declaration before, by which its home may have gone on since, and this shard has not.
+            self.loss.heard_before |= {home}
 
     def _lose(self, left: losses.WithoutLost, home: int, number: int) -> None:
         assert self.loss is not None
