@@ -7,7 +7,7 @@ not durable yet counts in the checks and in nothing else, since a crash forgets 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -280,10 +280,10 @@ class HomePipeline:
             if node.granted(front) is None:
                 self.waiting[node.key.node_id, front] = None
 
-    def gone(self, key: NodeKey, waited_for: Callable[[], Set[str]]) -> HomeNode | None:
+    def gone(self, key: NodeKey, may_come: Callable[[str], bool]) -> HomeNode | None:
         """The node of a key that was evicted or retired is remembered, among the last ones; returns it,
-        or None if the key is not the node's last one. waited_for: the ids of those that may come back, since their places are
-        vacant. They are never forgotten: they would count their last batches once more."""
+        or None if the key is not the node's last one. may_come: whether a place of a node is vacant. Such are never forgotten: they
+        would count their last batches once more."""
         node = self.nodes.get(key.node_id)
         if node is None or node.key != key:
             return None
@@ -292,11 +292,10 @@ class HomePipeline:
         node.evicted = True
         node.fronts, node.grants = {}, {}
         remembered = [
-            i for i, n in self.nodes.items() if n.evicted and (n.holds_given_up or not n.held)
+            i
+            for i, n in self.nodes.items()
+            if n.evicted and (n.holds_given_up or not n.held) and not may_come(i)
         ]
-        if len(remembered) > KEPT_GONE_NODES:
-            may_come = waited_for()
-            remembered = [i for i in remembered if i not in may_come]
         for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
             del self.nodes[node_id]
             self.drop_staged(node_id, unless=lambda _: False)

@@ -240,7 +240,7 @@ class LogApplier:
                 home.nodes[entry.key.node_id] = node
             case KeyClosed():
                 if entry.evicted:
-                    gone = home.gone(entry.key, pipeline.shard.vacancies.nodes)
+                    gone = home.gone(entry.key, pipeline.shard.vacancies.knows)
                     if gone is not None:
                         gone.retired = entry.retired
                         if gone.session is not None:

@@ -9,6 +9,7 @@ the pipeline anew. Every shard knows all of them, from the homes' logs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,6 +31,12 @@ class Vacancies:
 
     _places: dict[FrontName, Vacancy] = d.survives(_PLACES)
     _left: dict[int, int] = d.survives({"left": d.ITEMS})
+    _of: Counter[str] = d.follows("`_places`", Counter)
+    """How many of them are a node's, by its id."""
+
+    def derive(self) -> None:
+        """Works out whose the places are."""
+        self._of = Counter(node_id for node_id, _ in self._places)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -53,18 +60,21 @@ class Vacancies:
 
     def knows(self, node_id: str) -> bool:
         """Whether a place is vacant that a front of this node had."""
-        return any(of == node_id for of, _ in self._places)
+        return node_id in self._of
 
-    def nodes(self) -> set[str]:
-        """The ids of the nodes of which a place is vacant."""
-        return {node_id for node_id, _ in self._places}
+    def _give_up(self, front: FrontName) -> None:
+        if self._places.pop(front, None) is not None:
+            self._of[front[0]] -= 1
+            if not self._of[front[0]]:
+                del self._of[front[0]]
 
     def evicted(self, front: FrontName, segment: int) -> None:
         """A front was evicted. One by which a hold was to begin is none that anybody waits for."""
         if front[1].startswith(HOLD_FRONT):
             return
-        self._places.pop(front, None)
+        self._give_up(front)
         self._places[front] = Vacancy(*front, segment)
+        self._of[front[0]] += 1
 
     def unfed(self) -> set[int]:
         """The segments that wait for their first front."""
@@ -78,22 +88,22 @@ class Vacancies:
         """A segment waits for no first front any more: one has come, or what feeds it waits for none."""
         for place in self.of(segment) if self._places else ():
             if not place.node_id:
-                del self._places["", place.front]
+                self._give_up(("", place.front))
 
     def removed(self, segment: int) -> None:
         """A segment takes nothing more: nobody is waited for there."""
         for place in self.of(segment):
-            del self._places[place.node_id, place.front]
+            self._give_up((place.node_id, place.front))
 
     def joined(self, front: FrontName, segment: int) -> None:
         """A front has come, or has come back."""
-        self._places.pop(front, None)
+        self._give_up(front)
         self.fed(segment)
 
     def retired(self, node_id: str) -> None:
         """It is an operator's word that the fronts of a node have left."""
         for front in [front for front in self._places if front[0] == node_id]:
-            del self._places[front]
+            self._give_up(front)
 
     def left_in_order(self, segment: int, promised: int | None) -> None:
         """A front has left a segment behind a promise, if it has made one."""
