@@ -222,3 +222,33 @@ def test_what_one_says_by_a_declaration_that_another_one_never_hears_of_holds_up
         cluster.pass_time(1_000)
     assert cluster.answers("all")
     finish_anew(cluster, 4)
+
+
+@pytest.mark.xfail(raises=AssertionError, strict=True, reason="known, and not mended yet")
+def test_what_is_answered_is_known_to_one_that_has_confirmed_it_and_is_left_alone() -> None:
+    """It has not gone on without shard 3, and passes over what shard 4 has logged since, by which others are answered."""
+    running = Running(5, lost=3)
+    cluster = running.cluster
+    running.create(0, 1, 2, 3)
+    cluster.held = {(4, 2)}
+    lose(cluster, 3)
+    cluster.handle(0, DeclareLost("asked", (3,), True, 1_000))
+    cluster.settle()
+    cluster.pass_time(1_000)
+    spec = replace(SPEC, name=next(names_of(cluster, 4)))
+    cluster.handle(4, RegisterPipeline("registers", spec))
+    cluster.settle()
+    assert not cluster.answers("registers")
+    lose(cluster, 0)
+    cluster.handle(1, DeclareLost("again", (0,), True, 1_000))
+    cluster.commit(1)
+    cluster.deliver(1, 2)
+    cluster.commit(2)
+    cluster.held = {(1, 2)}
+    for _ in range(3):
+        cluster.pass_time(cluster.config.retransmit_ms + 1)
+    told = cluster.answers("registers")
+    lose(cluster, 1, 4)
+    cluster.held.clear()
+    declare(cluster, 0, 1, 3, 4)
+    assert not told or spec.name in inside.pipelines(cluster.processes[2])
