@@ -224,7 +224,6 @@ def test_what_one_says_by_a_declaration_that_another_one_never_hears_of_holds_up
     finish_anew(cluster, 4)
 
 
-@pytest.mark.xfail(raises=AssertionError, strict=True, reason="known, and not mended yet")
 def test_what_is_answered_is_known_to_one_that_has_confirmed_it_and_is_left_alone() -> None:
     """It has not gone on without shard 3, and passes over what shard 4 has logged since, by which others are answered."""
     running = Running(5, lost=3)

@@ -81,9 +81,8 @@ class Losing:
                 RefusalCode.INVALID,
                 f"shard {self._shards.own} cannot be lost: it answers; ask a shard that is left",
             )
-        expected = (
-            self._shards.expected()
-        )  # without one that has logged its last, and by what is declared, durably or not
+        # Without one that has logged its last, and by what is declared, durably or not.
+        expected = self._shards.expected()
         declared = {*expected.lost, *(expected.loss.lost if expected.loss else ())}
         lost = tuple(sorted(declared | asked))
         leader = expected.leader_without(lost)
