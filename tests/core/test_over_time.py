@@ -1,4 +1,4 @@
-"""What attacker at6 has found: nodes and fronts over time, crossed with everything else, with no shard lost."""
+"""Nodes and fronts over time, crossed with changes, deletions, evictions and shards that join: the one knows of the other."""
 
 from __future__ import annotations
 
