@@ -251,3 +251,28 @@ def test_what_is_answered_is_known_to_one_that_has_confirmed_it_and_is_left_alon
     cluster.held.clear()
     declare(cluster, 0, 1, 3, 4)
     assert not told or spec.name in inside.pipelines(cluster.processes[2])
+
+
+def test_the_leader_leaves_when_others_have_gone_on_and_another_one_is_lost() -> None:
+    """Shard 4 waits for what shard 2 knew, which is lost by then, and for the leader's last entry: the next declaration is another
+    one's, who leads since that one has left."""
+    cluster = Cluster(5, config=ProcessConfig(rescale_margin_ms=40))
+    running = Running(5, lost=3, cluster=cluster)
+    running.create(0, 1, 2, 3)
+    cluster.handle(0, RescaleShards("leaves", 4, True, (0,)))
+    cluster.settle(lambda: bool(cluster.logged(SequencerMoved)))
+    cluster.held = {(2, 4)}
+    lose(cluster, 3)
+    cluster.handle(0, DeclareLost("first", (3,), True, 1_000))
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert 0 in cluster.processes[1].membership.former and 0 not in cluster.gone
+    assert cluster.processes[4].membership.loss is not None
+    lose(cluster, 2)
+    cluster.held.clear()
+    cluster.handle(1, DeclareLost("again", (2,), True, 1_000))
+    for _ in range(3):
+        cluster.pass_time(1_000)
+    assert cluster.answers("again") and cluster.gone == {0}
+    cluster.crash(0)
+    finish_anew(cluster, 4)
