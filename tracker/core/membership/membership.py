@@ -174,8 +174,8 @@ class Membership:
         self.lost |= {
             shard: self.lost.get(shard, self.loss.declared.at_ms) for shard in sorted(gone)
         }
-        for shard, number in left.former:
-            self.former[shard] = max(number, self.former.get(shard, 0))
+        for shard, last in left.former:
+            self.former[shard] = max(last, self.former.get(shard, 0))
         for shard in gone:
             self.former.pop(shard, None)
         for shard in self.former.keys() | gone:
