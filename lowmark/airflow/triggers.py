@@ -110,8 +110,9 @@ class PeriodTrigger(BaseEventTrigger):
                 min_time = await subscriber.min_time(self.segment)
                 if min_time < plan.needed(position):
                     continue
-                newest = await asyncio.to_thread(plan.newest, target, min_time)
-                report = Report(plan, newest, subscriber.heard_generation)
+                generation = subscriber.heard_generation
+                newest = await asyncio.to_thread(plan.newest, target, min_time, generation)
+                report = Report(plan, newest, generation)
                 yield TriggerEvent(report.payload())
                 position = newest.to_slot
         await asyncio.Event().wait()  # one that has ended is started again, and would report again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.client.support import done, joined_front, promise, use_again
 from tests.waits import HANG_S
 from tracker.client import NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
+from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.runs import Runs
 from tracker.core.model import RefusalCode
@@ -93,3 +95,26 @@ def test_what_was_done_to_the_end_is_not_the_end_of_the_other(
     use_again(running)
     with pytest.raises(RefusedError, match="another one has its name"):
         take(running, tmp_path / "record", note=True)
+
+
+def test_the_last_period_is_not_cut_by_the_history_of_the_other(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline is deleted when it was heard to be complete, and before it is asked where its data ended."""
+    done(node.leave_front("front"))
+    passed, asked = Plan.passed, list[Any]()
+
+    def late(*given: Any) -> bool:
+        if not asked:
+            use_again(running)
+            reach(running, joined_front(running.node("two", "n")), REACHED)
+        asked.append(given)
+        return passed(*given)
+
+    monkeypatch.setattr(Plan, "passed", late)
+    with (
+        Periods(running.target, "two", "second", "100ms", tmp_path / "record") as periods,
+        pytest.raises(RefusedError, match="another one has its name"),
+    ):
+        next(periods.completed())
+    assert asked

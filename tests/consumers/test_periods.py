@@ -22,12 +22,15 @@ from tracker.cli.periods import LISTED_PERIODS
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
+from tracker.consumers.periods import due
 from tracker.consumers.periods.cut import Cut, Period
+from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.folders import PartitionMark
 from tracker.consumers.periods.follow import Periods
+from tracker.core.cut.history import Reached
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
-from tracker.errors import StateError
+from tracker.errors import StateError, UnavailableError
 
 HOUR = 3_600
 START = int(datetime(2026, 3, 2, 9, 30, tzinfo=UTC).timestamp())
@@ -304,3 +307,33 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
         "2026-03-02T10:00:00+00:00",
         "2026-03-02T11:00:00+00:00",
     )
+
+
+def test_a_process_that_has_not_heard_that_the_pipeline_is_complete_does_not_say_where_its_data_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one that announced it has died since, and the other hears of it a moment later. By its word there were periods
+    without end."""
+    plan = Plan("two", "first", HOURS, TEN)
+    first, end = TEN + HOUR, TEN + 2 * HOUR
+    behind = [True, True, False, True]
+
+    def asked(_: object, __: str, slots: list[int], *___: object, **____: object) -> list[Reached]:
+        if behind and behind.pop():
+            return [Reached(slot, slot <= first, None, slot) for slot in slots]
+        return [Reached(slot, True, 1, end if slot <= end else FOREVER) for slot in slots]
+
+    monkeypatch.setattr(due, "history", asked)
+    found = plan.due(TEN, FOREVER, lambda slot: plan.passed("nobody", slot), most=10)
+    assert [each.to_slot for each in found.periods] == [first, end, FOREVER]
+    behind += [True] * 30
+    assert plan.newest("nobody", FOREVER).from_slot == end
+
+
+def test_where_no_process_has_heard_of_it_that_is_an_error_and_no_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(due, "LOOK_TIMEOUT_S", 0.1)  # expires: nobody ever answers here
+    monkeypatch.setattr(due, "history", lambda *_, **__: [Reached(TEN, False, None, TEN)])
+    with pytest.raises(UnavailableError, match="announced to be complete"):
+        Plan("two", "first", HOURS, TEN).passed("nobody", TEN + HOUR)

@@ -29,7 +29,7 @@ class Asked(Plan):
 
     seen: int
 
-    def passed(self, target: object, slot: int) -> bool:
+    def passed(self, target: object, slot: int, generation: int | None = None) -> bool:
         return slot <= self.seen
 
 

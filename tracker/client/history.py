@@ -23,6 +23,8 @@ def history(
     pipeline: str,
     slots: Sequence[int | datetime],
     segment: str | None = None,
+    *,
+    heard_generation: int | None = None,
 ) -> list[Reached]:
     """When min time, of a segment or of the whole pipeline, reached each slot, or had all before a moment behind it:
     the earliest moment at which any process of the tracker announced it. A process that is away does not count.
@@ -30,13 +32,15 @@ def history(
     Moments are exact for full minutes of the last two days and full hours of the last year (for slots of
     a minute and more, or of no clock: for each slot, and every so many of them), and else those of the
     next announcement that is remembered, by which the slot was reached: `exact` tells. At most 10,000 slots; raises RefusedError, UnavailableError.
+
+    heard_generation: of the pipeline that is meant. Raises RefusedError where that was deleted, and another one has its name.
     """
     if not slots:
         return []
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         asked = _slot_untils(admin, pipeline, slots)
         request = progress_pb.GetHistoryRequest(
-            pipeline=pipeline, segment=segment or "", slots=asked
+            pipeline=pipeline, segment=segment or "", slots=asked, heard_generation=heard_generation
         )
         told = _asked(admin, request)
     return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]

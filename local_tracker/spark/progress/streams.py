@@ -187,7 +187,7 @@ class CompletedStream(Stream):
         plan = self._plan = plan.renewed(self._target)
         if min_time < plan.needed(position):
             return known
-        newest = plan.newest(self._target, min_time)
+        newest = plan.newest(self._target, min_time, self._subscriber.heard_generation)
         if newest.to_slot == FOREVER:
             last = max(position, newest.from_slot)
             return self._record(FOREVER, {"last": last})

@@ -305,10 +305,13 @@ class GetHistoryRequest(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    HEARD_GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     segment: _builtins.str
     """Name of a segment; empty means the whole pipeline."""
+    heard_generation: _builtins.int
+    """As of a subscription."""
     @_builtins.property
     def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Each is answered by itself, in this order; none are all of which an announcement is remembered, from the lowest
@@ -321,12 +324,15 @@ class GetHistoryRequest(_message.Message):
         pipeline: _builtins.str = ...,
         segment: _builtins.str = ...,
         slots: _abc.Iterable[_builtins.int] | None = ...,
+        heard_generation: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "heard_generation", b"heard_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "segment", b"segment", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation", "heard_generation", b"heard_generation", "pipeline", b"pipeline", "segment", b"segment", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__heard_generation: _TypeAlias = _typing.Literal["heard_generation"]  # noqa: Y015
+    _WhichOneofArgType__heard_generation: _TypeAlias = _typing.Literal["_heard_generation", b"_heard_generation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heard_generation) -> _WhichOneofReturnType__heard_generation | None: ...
 
 Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
 

@@ -12,18 +12,21 @@ what takes them knows their keys.
 from __future__ import annotations
 
 import sys
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tracker.client.admin import Admin
+from tracker.client.connection import Backoff
 from tracker.client.history import history, moment
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.position import Recorded
 from tracker.core.model.slots import FOREVER
+from tracker.errors import UnavailableError
 
 LOOK_TIMEOUT_S = 15.0
 """How long one look waits for any process of the tracker."""
@@ -125,15 +128,18 @@ class Plan:
             position = end
         return Due(found, position)
 
-    def newest(self, target: str | Sequence[str], min_time: int) -> Period:
-        """The last period that is complete by a min time, by which the first one is. Raises as `look`."""
+    def newest(
+        self, target: str | Sequence[str], min_time: int, generation: int | None = None
+    ) -> Period:
+        """The last period that is complete by a min time, by which the first one is. generation: in which that was heard.
+        Raises as `look`."""
         if min_time != FOREVER:
             count = (min_time - self.needed(self.begin)) // self.cut.slots
             return self.period(self.begin + count * self.cut.slots)
         begins = range(self.begin, FOREVER, self.cut.slots)
         passed = bisect_left(
             begins, True, 0, min((FOREVER - self.begin) // self.cut.slots, sys.maxsize),
-            key=lambda begin: not self.passed(target, self.needed(begin)),
+            key=lambda begin: not self.passed(target, self.needed(begin), generation),
         )  # fmt: skip
         return self.period(begins[passed], FOREVER)
 
@@ -146,7 +152,9 @@ class Plan:
             min_time = subscriber.min_time(self.segment, LOOK_TIMEOUT_S)
             generation = subscriber.heard_generation
         position = self.begin if recorded is None else recorded.next
-        found = self.due(position, min_time, lambda slot: self.passed(target, slot), most)
+        found = self.due(
+            position, min_time, lambda slot: self.passed(target, slot, generation), most
+        )
         return replace(found, generation=generation)
 
     def check_same(self, target: str | Sequence[str], generation: int) -> None:
@@ -156,16 +164,33 @@ class Plan:
             subscriber.goes_on_since(generation)
             subscriber.min_time(timeout_s=LOOK_TIMEOUT_S)
 
-    def passed(self, target: str | Sequence[str], slot: int) -> bool:
-        """Of a complete segment: whether min time was at a slot before. The history knows, by the min time of
-        the announcement that passed it."""
-        return history(target, self.pipeline, [slot], self.segment)[0].min_time != FOREVER
+    def passed(self, target: str | Sequence[str], slot: int, generation: int | None = None) -> bool:
+        """Of a segment that was heard, in a generation, to be complete: whether min time was at a slot before. The history
+        knows, by the min time of the announcement that passed it. A process that has not announced that says nothing.
+        Raises RefusedError where another pipeline has the name; UnavailableError where none has said in LOOK_TIMEOUT_S."""
+        until_s, backoff = time.monotonic() + LOOK_TIMEOUT_S, Backoff()
+        while True:
+            (reached,) = history(
+                target, self.pipeline, [slot], self.segment, heard_generation=generation
+            )
+            if reached.reached:
+                return reached.min_time != FOREVER
+            if time.monotonic() >= until_s:
+                raise UnavailableError(
+                    f"pipeline {self.pipeline!r} was announced to be complete, and no process that answers has heard of "
+                    f"that within {LOOK_TIMEOUT_S:g} s; ask again"
+                )
+            time.sleep(backoff.pause_s())
 
-    def announced(self, target: str | Sequence[str], period: Period) -> datetime | None:
-        """When the min time was announced by which a period is complete; None if nobody remembers."""
+    def announced(
+        self, target: str | Sequence[str], period: Period, generation: int | None = None
+    ) -> datetime | None:
+        """When the min time was announced by which a period is complete; None if nobody remembers. generation: as of
+        `passed`."""
         (reached,) = history(
-            target, self.pipeline, [self.cut.completes(period.to_slot)], self.segment
-        )
+            target, self.pipeline, [self.cut.completes(period.to_slot)], self.segment,
+            heard_generation=generation,
+        )  # fmt: skip
         return moment(reached.at_ms) if reached.at_ms else None
 
 

@@ -57,7 +57,7 @@ class Periods(Closing):
         after which the period is still the next one."""
         count = 0
         for period in self.completed(timeout_s):
-            at = self._plan.announced(self._target, period)
+            at = self._plan.announced(self._target, period, self._subscriber.heard_generation)
             for action in actions:
                 do_once(action, period, at)
             self.done(period)
@@ -90,7 +90,7 @@ class Periods(Closing):
         self._position.done(f"period {period.key}", period.from_slot, period.to_slot)
 
     def _passed(self, slot: int) -> bool:
-        return self._plan.passed(self._target, slot)
+        return self._plan.passed(self._target, slot, self._subscriber.heard_generation)
 
     def _begin(self) -> int:
         return self._plan.begun(self._subscriber.min_time(self._plan.segment))

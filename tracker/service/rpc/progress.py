@@ -47,7 +47,12 @@ class Announced(Protocol):
     def generation(self, pipeline: str) -> int: ...
 
 
-Asked = progress_pb.Subscription | progress_pb.GetMinTimeRequest | progress_pb.WaitUntilRequest
+Asked = (
+    progress_pb.Subscription
+    | progress_pb.GetMinTimeRequest
+    | progress_pb.WaitUntilRequest
+    | progress_pb.GetHistoryRequest
+)
 """What names a pipeline, and in which generation it was heard of before, if it was."""
 
 
@@ -387,15 +392,16 @@ class ProgressServicer(Announcing):
     async def GetHistory(
         self, request: progress_pb.GetHistoryRequest, context: Context
     ) -> progress_pb.GetHistoryResponse:
-        process = self._engine.process
-        spec = process.spec(request.pipeline)
+        process, name = self._engine.process, request.pipeline
         if len(request.slots) > MAX_HISTORY_SLOTS:
             raise invalid(
-                f"pipeline {spec.name!r}: its history is asked for {len(request.slots)} slots, the "
+                f"pipeline {name!r}: its history is asked for {len(request.slots)} slots, the "
                 f"limit is {MAX_HISTORY_SLOTS}; ask for them in parts",
             )
-        segment = segment_number(spec, request.segment) if request.segment else -1
-        if process.has_told_ahead(spec.name):
+        if process.has_told_ahead(process.spec(name).name):
             await self._engine.written()
+        # Only now: another pipeline may have got the name.
+        spec = await self._look(request)
+        segment = segment_number(spec, request.segment) if request.segment else -1
         answer = process.history(spec.name, segment, request.slots)
         return progress_pb.GetHistoryResponse(reached=map(reached_to_pb, answer))
