@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -273,7 +274,7 @@ async def test_a_log_that_others_know_more_of_in_a_store_that_is_damaged_ends_it
 def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the answer is on its way: the store may have counted from the question on."""
     now_s = 100.0
-    monkeypatch.setattr("tracker.service.leasing.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("tracker.service.leasing.time.clock_gettime", lambda _: now_s)
 
     class SlowStore(MemoryStore):
         def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
@@ -398,3 +399,20 @@ async def test_a_process_does_not_start_for_another_number_of_shards(
     again = server(2)
     await again.start()
     await again.stop()
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="no clock goes on in a sleep here")
+def test_a_lease_ends_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it renews, it does not know that another process has owned the shard meanwhile."""
+    slept_s, clock = [0.0], time.clock_gettime
+
+    def after_the_sleep(which: int) -> float:
+        return clock(which) + (slept_s[0] if which == time.CLOCK_BOOTTIME else 0)
+
+    monkeypatch.setattr(time, "clock_gettime", after_the_sleep)
+    store = MemoryStore()
+    keeper = LeaseKeeper(store, store.acquire("a"), LONG_MS, lambda _: None)
+    keeper.renew()
+    assert keeper.held
+    slept_s[0] = LONG_MS / 1000
+    assert not keeper.held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.redis_server import STRICT, RedisServer
 from tests.waits import HANG_S, until
 from tracker.client.ports import free_ports
+from tracker.service.leasing import LeaseKeeper
 from tracker.store import (
     LogShortened,
     Store,
@@ -24,6 +25,7 @@ from tracker.store import (
 )
 
 Start = Callable[..., RedisServer]
+LEASE_MS = 60_000
 
 
 @pytest.fixture
@@ -167,6 +169,32 @@ def test_a_commit_waits_for_the_replicas_and_an_old_one_counts_only_when_they_ha
     commit_until_it_works(store, epoch, 2)
     with replica.client() as client:
         assert client.lrange("lowmark:{default:0}:log", 0, -1) == [b"one", b"two"]
+    store.close()
+
+
+def test_a_lease_counts_as_renewed_when_the_replicas_know_of_it(start: Start) -> None:
+    """Else a primary that is cut off renews it for a while, when its replica has failed over and another process owns the
+    shard by that: what the first one is asked it answers as if it were the owner."""
+    primary = start([*STRICT, "--min-replicas-to-write", "1"])
+    replica = start([*STRICT, "--replicaof", "127.0.0.1", str(primary.port)])
+    with primary.client() as client:
+        until(lambda: client.info("replication").get("min_slaves_good_slaves") == 1)
+        until(lambda: client.set("told", 1) and client.wait(1, 1000) == 1)  # expires: asked again
+    store = open_store(f"{primary.url}?replicas=1&timeout_ms=1000", 0)
+    keeper = LeaseKeeper(store, store.acquire("a", lease_ms=LEASE_MS), LEASE_MS, lambda _: None)
+    replica.pause()
+    with pytest.raises(StoreUnavailable, match="0 of the 1 replicas"):
+        keeper.renew()
+    assert not keeper.held
+    keeper.stop(release=True)  # that may be late without harm
+    replica.go_on()
+
+    def renews() -> bool:
+        with suppress(StoreUnavailable):
+            keeper.renew()
+        return keeper.held
+
+    until(renews)
     store.close()
 
 

@@ -17,6 +17,12 @@ RENEWALS_PER_LEASE = 4
 JOIN_S = 10.0
 PROMISES_INTERVAL_S = 1.0
 """How often the store is asked whether it still promises what it did when it was acquired."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps, where there is such a one: the store's clock, by which leases end, does."""
+
+
+def _now_s() -> float:
+    return time.clock_gettime(_CLOCK)
 
 
 class LeaseKeeper:
@@ -54,12 +60,12 @@ class LeaseKeeper:
     @property
     def left_s(self) -> float:
         """How long that is certain; 0 if it is not."""
-        return max(0.0, self._until - time.monotonic())
+        return max(0.0, self._until - _now_s())
 
     def renew(self) -> None:
         """Renews it now. Raises StoreError."""
         with self._renewing:
-            asked = time.monotonic()
+            asked = _now_s()
             self._store.renew(self._epoch, self._lease_ms)
             self._until = asked + self._lease_ms / 1000
 

@@ -113,9 +113,9 @@ class RedisStore:
 
     def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         more = [] if address is None else [address]
-        self._run(
-            scripts.RENEW, [self._meta], [epoch, lease_ms, self._known_last, *more], wait=False
-        )
+        # A lease that the next primary may not know is none: nobody could tell that it has run out there.
+        arguments = [epoch, lease_ms, self._known_last, *more]
+        self._run(scripts.RENEW, [self._meta], arguments, wait=lease_ms > 0)
         self._list()
 
     def release(self, epoch: int) -> None:
