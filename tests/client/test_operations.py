@@ -369,6 +369,24 @@ def test_an_archive_does_not_take_the_place_of_a_file(
     assert [info.spec.name for info in running.admin().pipelines()] == ["two"]
 
 
+def test_an_archive_of_what_is_deleted_outlives_the_attempt_whose_answer_is_lost(
+    running: EmbeddedTracker, front: NodeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt finds another pipeline of its name, and is refused: what the file has is nowhere else."""
+    delete, file = Admin.delete, tmp_path / "two.parquet"
+
+    def again(self: Admin, pipeline: str, generation: int, *, drop_open: bool = False) -> None:
+        delete(self, pipeline, generation, drop_open=drop_open)
+        until(lambda: registers(running, TWO_SEGMENTS))
+        delete(self, pipeline, generation, drop_open=drop_open)
+
+    monkeypatch.setattr(Admin, "delete", again)
+    words = "pipelines", "delete", "-p", "two", "--drop-open", "--archive", str(file), "--yes"
+    assert run(running, *words).exit_code == EXIT_REFUSED
+    assert pq.read_table(file).num_rows
+    assert [info.spec.name for info in running.admin().pipelines()] == ["two"]
+
+
 def registers(running: EmbeddedTracker, spec: PipelineSpec) -> bool:
     """Whether a pipeline is registered; not while a shard has not let go of one that was deleted."""
     try:

@@ -23,7 +23,7 @@ from tracker.cli.slots import slot_named
 from tracker.client import Admin, PipelineInfo
 from tracker.client.pipeline_file import begins_now, group_named, load_pipeline
 from tracker.core.model import PipelineSpec, RefusalCode
-from tracker.errors import Code, InvalidError, RefusedError
+from tracker.errors import Code, InvalidError, LowmarkError, RefusedError
 from tracker.view.explanations import cell_json, ranges_text
 from tracker.view.pipelines import time_and_slot_text
 
@@ -194,10 +194,20 @@ def delete(
         try:
             admin.delete(pipeline, info.state.generation, drop_open=drop_open)
         except RefusedError:
-            if archive is not None:
-                archive.unlink()  # of a pipeline that is still there
+            if archive is not None and _is_there(admin, info):
+                archive.unlink()
             raise
     show(context, {"pipeline": pipeline, "deleted": True}, f"{pipeline} is deleted{kept}")
+
+
+def _is_there(admin: Admin, info: PipelineInfo) -> bool:
+    """Whether a pipeline is certain to be there still, and not another one of its name: of an attempt whose answer was lost it
+    may have been deleted."""
+    try:
+        found = admin.pipeline(info.spec.name)
+    except LowmarkError:
+        return False
+    return found.state.generation == info.state.generation
 
 
 def _say_open(info: PipelineInfo) -> None:
