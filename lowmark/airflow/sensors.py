@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, Airfl
 
 from lowmark.airflow.hooks import LowmarkHook
 from lowmark.airflow.triggers import CompleteTrigger
-from tracker.client.waiting import SILENT_AFTER_S, Outcome
+from tracker.client.waiting import SILENT_AFTER_S, Outcome, generation_of
 
 
 class HeldError(AirflowException):
@@ -47,11 +47,11 @@ class CompleteSensor(BaseSensorOperator):
 
     def execute(self, context: Any) -> None:
         """Hands the wait to the triggerer. The trigger knows its deadline by the clock, so a triggerer that is started
-        again waits no longer than the first would have."""
+        again waits no longer than the first would have; and which pipeline is meant."""
         silent_after_s = None if self.silent_after is None else self.silent_after.total_seconds()
         trigger = CompleteTrigger(
             self.pipeline, self.segment, self.until, time.time() + self.timeout, silent_after_s,
-            self.lowmark_conn_id,
+            self.lowmark_conn_id, generation_of(LowmarkHook(self.lowmark_conn_id).target(), self.pipeline),
         )  # fmt: skip
         self.defer(trigger=trigger, method_name="execute_complete")
 

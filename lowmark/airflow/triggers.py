@@ -23,7 +23,8 @@ class CompleteTrigger(BaseTrigger):
     """Waits until everything before a moment is processed; fires once, with the outcome (`reached`, `timed out`,
     `held`, `refused`) and why.
 
-    until: an ISO moment; deadline_unix_s: when the wait has timed out, in seconds since 1970.
+    until: an ISO moment; deadline_unix_s: when the wait has timed out, in seconds since 1970. generation: of the pipeline that
+    is meant: a triggerer that is started again waits for no other one of its name, which is `refused`.
     """
 
     def __init__(
@@ -34,18 +35,19 @@ class CompleteTrigger(BaseTrigger):
         deadline_unix_s: float,
         silent_after_s: float | None,
         lowmark_conn_id: str = LowmarkHook.default_conn_name,
+        generation: int | None = None,
     ) -> None:
         super().__init__()
         self.pipeline, self.segment, self.until = pipeline, segment, until
         self.deadline_unix_s, self.silent_after_s = deadline_unix_s, silent_after_s
-        self.lowmark_conn_id = lowmark_conn_id
+        self.lowmark_conn_id, self.generation = lowmark_conn_id, generation
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """As Airflow keeps it."""
         return "lowmark.airflow.triggers.CompleteTrigger", {
             "pipeline": self.pipeline, "segment": self.segment, "until": self.until,
             "deadline_unix_s": self.deadline_unix_s, "silent_after_s": self.silent_after_s,
-            "lowmark_conn_id": self.lowmark_conn_id,
+            "lowmark_conn_id": self.lowmark_conn_id, "generation": self.generation,
         }  # fmt: skip
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -58,6 +60,7 @@ class CompleteTrigger(BaseTrigger):
                 self.segment,
                 timeout_s=max(0.0, self.deadline_unix_s - time.time()),
                 silent_after_s=self.silent_after_s,
+                heard_generation=self.generation,
             )
         except (RefusedError, ValueError) as error:
             yield TriggerEvent({"outcome": "refused", "slot": None, "why": str(error)})

@@ -11,7 +11,7 @@ from tests.client.support import TWO_SEGMENTS, delete
 from tests.waits import HANG_S
 from tracker import EmbeddedTracker
 from tracker.client import Admin, RefusedError
-from tracker.client.waiting import wait_complete
+from tracker.client.waiting import Outcome, generation_of, wait_complete, wait_complete_async
 from tracker.core.model import RefusalCode
 
 SLOT = 100
@@ -50,3 +50,25 @@ def test_a_wait_that_looks_who_is_silent_between_its_calls_takes_no_other_pipeli
     with pytest.raises(RefusedError, match="another one has its name"):
         wait_complete(running.target, "two", SLOT, timeout_s=HANG_S)
     assert done
+
+
+async def test_a_wait_that_another_process_goes_on_with_takes_no_other_pipeline_for_its_own(
+    running: EmbeddedTracker,
+) -> None:
+    """Airflow's triggerer was started again after the pipeline was deleted."""
+    generation = generation_of(running.target, "two")
+    assert generation is not None
+    gets_another(running)
+    with pytest.raises(RefusedError, match="another one has its name"):
+        wait_complete(running.target, "two", SLOT, timeout_s=HANG_S, heard_generation=generation)
+    with pytest.raises(RefusedError, match="another one has its name"):
+        await wait_complete_async(
+            running.target, "two", SLOT, timeout_s=HANG_S, heard_generation=generation
+        )
+    assert (await wait_complete_async(running.target, "two", SLOT)).outcome is Outcome.REACHED
+
+
+def test_of_which_pipeline_nobody_can_say_anything_the_wait_says_what_is_wrong(
+    running: EmbeddedTracker,
+) -> None:
+    assert generation_of(running.target, "nothing") is None

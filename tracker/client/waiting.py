@@ -21,7 +21,7 @@ from tracker.core.cut.graph import SegmentGraph
 from tracker.core.insight.explain import HoldKind
 from tracker.core.model import FrontName, SilentFront
 from tracker.core.model.slots import add_delay
-from tracker.errors import UnavailableError
+from tracker.errors import RefusedError, UnavailableError
 
 SILENT_AFTER_S = 60.0
 """How long a front may say nothing before a wait for it is given up, unless the caller says so."""
@@ -56,16 +56,19 @@ def wait_complete(
     *,
     timeout_s: float | None = None,
     silent_after_s: float | None = SILENT_AFTER_S,
+    heard_generation: int | None = None,
 ) -> Waited:
     """Waits until min time, of a segment or of the whole pipeline, has reached a slot, or until
     everything labelled before a moment is complete.
 
     timeout_s: TIMED_OUT after so many seconds (None: no limit). silent_after_s: HELD once a front that
     it depends on, and that the pipeline does not evict, has said nothing for so long, or has not joined,
-    or not come back after its eviction, while this waited so long (None: waits on). Raises RefusedError
-    if the pipeline or segment is unknown.
+    or not come back after its eviction, while this waited so long (None: waits on). heard_generation: of the pipeline
+    that is meant, where a wait goes on that another process began. Raises RefusedError if the pipeline or segment is
+    unknown, and where another pipeline has the name.
     """
     with Subscriber(target, pipeline) as subscriber, Admin(target, LOOK_TIMEOUT_S) as admin:
+        subscriber.goes_on_since(heard_generation)
         slot = subscriber.slot_until(until)
 
         async def wait(seconds: float | None) -> bool:
@@ -78,6 +81,17 @@ def wait_complete(
         return finished(_wait_complete(watch, wait, look, timeout_s))
 
 
+def generation_of(target: str | Sequence[str], pipeline: str) -> int | None:
+    """In which generation a pipeline is, for a wait that another process goes on with; None where nobody can say now. What is
+    wrong with it the wait says."""
+    with Subscriber(target, pipeline) as subscriber:
+        try:
+            subscriber.min_time(timeout_s=LOOK_TIMEOUT_S)
+        except (RefusedError, UnavailableError):
+            return None
+        return subscriber.heard_generation
+
+
 async def wait_complete_async(
     target: str | Sequence[str],
     pipeline: str,
@@ -86,11 +100,13 @@ async def wait_complete_async(
     *,
     timeout_s: float | None = None,
     silent_after_s: float | None = SILENT_AFTER_S,
+    heard_generation: int | None = None,
 ) -> Waited:
     """As `wait_complete`, for asyncio: who is silent is asked in a thread."""
     admin = Admin(target, LOOK_TIMEOUT_S)
     try:
         async with AsyncSubscriber(target, pipeline) as subscriber:
+            subscriber.goes_on_since(heard_generation)
             slot = await subscriber.slot_until(until)
 
             async def wait(seconds: float | None) -> bool:
