@@ -168,6 +168,23 @@ def test_who_is_back_since_it_was_shown_stays(
     assert states(running)["query"] == "live" and states(running)["holder"] == "retired"
 
 
+def test_of_who_has_joined_again_since_it_was_shown_nothing_is_let_go_of(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be closed, too, and what it has in its state counted as done."""
+    back: list[NodeClient] = []
+
+    def comes_back(question: str) -> None:
+        back.append(running.node("two", "holder", "local-tracker"))
+        back[0].join(HANG_S)
+
+    monkeypatch.setattr("tracker.cli.retire.ask", comes_back)
+    result = run(running, "nodes", "retire", "holder", "-p", "two", "--release-holds")
+    assert result.exit_code == EXIT_REFUSED and "it has joined again since" in result.stderr
+    assert states(running)["holder"] == "live" and rows(running)["holder"]["holds"] == 1
+    back[0].flush(HANG_S)  # raises, if it was closed
+
+
 def test_nobody_is_retired_by_age_while_a_shard_is_away(
     running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,6 +208,7 @@ def _carry_out(context: typer.Context, admin: Admin, plan: _Plan) -> Retirement:
             released: dict[str, tuple[str, int]] = {}
             key = node.known.key
             if wanted.release_holds and node.known.hold_count:
+                _check_as_shown(admin, plan, node)
                 released, key = _release(context, pipeline, node)
             admin.retire(
                 pipeline,
@@ -236,6 +237,19 @@ def _carry_out(context: typer.Context, admin: Admin, plan: _Plan) -> Retirement:
         [cell for cell in lost if (cell.segment, cell.slot) in open_still],
         [node for node in plan.nodes if node not in nodes],
     )
+
+
+def _check_as_shown(admin: Admin, plan: _Plan, node: NodeInfo) -> None:
+    """Ends the command where a node has joined again since it was shown: who lets go in its place would close it, and give up
+    what it has come to hold."""
+    found = admin.nodes(plan.spec.name)
+    if found.generation != plan.found.generation or (
+        found.newest_key(node.node_id) != node.known.key
+    ):
+        fail(
+            f"node {node.node_id!r} is not as it was shown: it has joined again since, or its pipeline was restarted, or its home "
+            "does not answer; nothing is done to it, look at it again with lowmark nodes list"
+        )
 
 
 def _release(
