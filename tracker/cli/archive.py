@@ -65,7 +65,7 @@ def _rows(admin: Admin, explanation: Explanation) -> Iterator[_Row]:
             "what": "segment", **_at(segment.min_time, spec), "segment": segment.segment,
             "items": segment.open_items,
         }  # fmt: skip
-        yield from _announced(admin, spec, segment.segment)
+        yield from _announced(admin, explanation, segment.segment)
     for cell in cells_of(explanation):
         yield {
             "what": "open", "segment": spec.segments[cell.segment], **_at(cell.slot, spec), "items": cell.items,
@@ -90,10 +90,11 @@ def _rows(admin: Admin, explanation: Explanation) -> Iterator[_Row]:
         yield {"what": "left_out", "items": more, "detail": "nodes"}
 
 
-def _announced(admin: Admin, spec: PipelineSpec, segment: str) -> Iterator[_Row]:
+def _announced(admin: Admin, explanation: Explanation, segment: str) -> Iterator[_Row]:
     """When which min time was announced first by any process, as far as that is remembered."""
+    spec, generation = explanation.spec, explanation.state.generation
     first: dict[int, int | None] = {}
-    for heard in remembered(admin, spec.name, segment):
+    for heard in remembered(admin, spec.name, segment, heard_generation=generation):
         for each in heard:
             known = first.get(each.min_time)
             first[each.min_time] = each.at_ms if known is None else min(known, each.at_ms or known)

@@ -46,10 +46,15 @@ def history(
     return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]
 
 
-def remembered(admin: Admin, pipeline: str, segment: str = "") -> list[list[Reached]]:
+def remembered(
+    admin: Admin, pipeline: str, segment: str = "", *, heard_generation: int | None = None
+) -> list[list[Reached]]:
     """Of each process that answers the announcements of a segment, or of the whole pipeline, that it remembers, by slot.
-    Raises RefusedError; UnavailableError where none answers."""
-    return _asked(admin, progress_pb.GetHistoryRequest(pipeline=pipeline, segment=segment))
+    heard_generation: as of `history`. Raises RefusedError; UnavailableError where none answers."""
+    request = progress_pb.GetHistoryRequest(
+        pipeline=pipeline, segment=segment, heard_generation=heard_generation
+    )
+    return _asked(admin, request)
 
 
 def _asked(admin: Admin, request: progress_pb.GetHistoryRequest) -> list[list[Reached]]:

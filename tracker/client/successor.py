@@ -68,7 +68,7 @@ def _wait_complete(admin: Admin, info: PipelineInfo, timeout_s: float) -> int:
     while True:
         state = info.state
         if state.complete:
-            return max(newest, _last_announced(admin, info.spec))
+            return max(newest, _last_announced(admin, info.spec, state.generation))
         newest = max(newest, state.min_time)
         there = _open(info)
         if info.spec.open and state.begun and not there:
@@ -96,11 +96,12 @@ def _open(info: PipelineInfo) -> list[str]:
     return there if info.state.begun else [*there, "its fronts have not joined"]
 
 
-def _last_announced(admin: Admin, spec: PipelineSpec) -> int:
+def _last_announced(admin: Admin, spec: PipelineSpec, generation: int | None = None) -> int:
     """The last min time that is remembered of a pipeline that is complete."""
     from tracker.client.history import remembered  # which asks through an Admin
 
-    told = [each.min_time for heard in remembered(admin, spec.name) for each in heard]
+    heard = remembered(admin, spec.name, heard_generation=generation)
+    told = [each.min_time for of_one in heard for each in of_one]
     return max((slot for slot in told if slot != FOREVER), default=spec.start_slot)
 
 
