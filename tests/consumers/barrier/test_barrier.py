@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tracker.consumers.barrier.sink import Position
 from tracker.consumers.barrier.sqlite import SqliteSink, ordered_rows
 from tracker.consumers.barrier.taking import Taker
 from tracker.consumers.reorder import Released, ReorderBuffer
-from tracker.core.model import RefusalCode
+from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.units import unit_name
 from tracker.errors import Code, LateError, RefusedError, StateError, UnavailableError
 
@@ -387,10 +388,27 @@ def test_a_pipeline_that_was_deleted_and_registered_again_is_told_again_as_well(
     assert out(tmp_path) == [(5, "a")]
 
 
-def _registered(admin: Admin) -> bool:
+def test_what_waits_for_a_pipeline_that_was_deleted_is_not_complete_in_another_one_of_its_name(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    """A row waits that others may yet come before; the pipeline is deleted, and the next one begins behind it."""
+    feeder.file("a.json", 5, [row(8, "waits")])
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        until(lambda: one.run(0.02) or one.counts.units == 1)
+    with Admin(running.target) as admin:
+        admin.delete(SPEC.name, 0, drop_open=True)
+        until(lambda: _registered(admin, replace(SPEC, start_slot=100)))
+        for _ in range(2):
+            with pytest.raises(RefusedError, match="another one has its name"):
+                barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state").__enter__()
+        assert not admin.nodes(SPEC.name).nodes, "it has not joined"
+    assert out(tmp_path) == []
+
+
+def _registered(admin: Admin, spec: PipelineSpec = SPEC) -> bool:
     """The name is free when no shard can log anything of the pipeline any more."""
     try:
-        admin.register(SPEC)
+        admin.register(spec)
     except RefusedError as error:
         assert error.refusal.code is RefusalCode.NOT_READY
         return False

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from tracker.client.known import known_at
 from tracker.client.node import NodeClient, segment_number
 from tracker.client.subscriber import Subscriber
 from tracker.consumers.barrier.ledger import LateRow, Ledger
@@ -97,9 +98,8 @@ class Barrier:
         self._late_beside = options.late_beside
         self._room = options.max_rows, options.max_bytes
         self._directory = Path(directory)
-        self._node = NodeClient(
-            target, pipeline, f"{NODE_PREFIX}{name}", known=self._directory / "known"
-        )
+        self._known = known_at(self._directory / "known")
+        self._node = NodeClient(target, pipeline, f"{NODE_PREFIX}{name}", known=self._known)
         self._subscriber = Subscriber(target, pipeline, [segment])
         self._news = threading.Event()
         self._min_time = LOWEST_SLOT
@@ -131,13 +131,23 @@ class Barrier:
     def _join(self) -> None:
         """Becomes the barrier of its name, in the sink and at the tracker. Whoever is refused by one of them has
         ended nobody: both are asked before the sink is taken, which refuses before it is, and the join comes last."""
+        is_known = self._known.read().incarnation > 0
+        self._check_same(is_known)
         asked = self._node.check_join()
         segment_number(asked.spec, self.segment)
         taken_durably(asked, self._node.node_id, self._ledger, self._buffer)
         self._releaser.begin()
         joined = self._node.join()
+        self._check_same(is_known)  # which it may have become just now
         # What another pipeline announces, that gets the name before anything was heard, releases nothing.
         self._subscriber.goes_on_since(joined.generation)
+
+    def _check_same(self, is_known: bool) -> None:
+        """Raises RefusedError where the pipeline was deleted of which rows wait, and another one has its name: by what that
+        announces they are not complete. is_known: whether anything is recorded of the node; who removes that lets go of it."""
+        if is_known and self._ledger.generation is not None:
+            self._subscriber.goes_on_since(self._ledger.generation)
+            self._subscriber.min_time()
 
     def __exit__(
         self,

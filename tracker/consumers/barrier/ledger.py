@@ -89,14 +89,20 @@ class Ledger:
                     f"{whose[1]!r}, not of {barrier!r} of {segment!r} of {pipeline!r}; give this one its own"
                 )
 
+    @property
+    def generation(self) -> int | None:
+        """Of the pipeline, in which this goes on; None before the first, and of a release that did not write it down."""
+        with self._buffer.transaction() as database:
+            found = database.execute(
+                "SELECT count FROM counts WHERE name = 'generation'"
+            ).fetchone()
+        return None if found is None else int(found[0])
+
     def begin_generation(self, generation: int, from_slot: int, durable: int) -> None:
         """The pipeline is in this generation, which begins at a slot. What was taken in an earlier one is created
         again from there on: it is looked for anew. durable: how many units the tracker has as taken in this one."""
         with self._buffer.transaction() as database:
-            self._from_slot = from_slot
-            (known,) = database.execute(
-                "SELECT MAX(count) FROM counts WHERE name = 'generation'"
-            ).fetchone()
+            self._from_slot, known = from_slot, self.generation
             if known == generation:
                 return
             database.execute(
