@@ -16,11 +16,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
+from acker.v1 import types_pb2 as types_pb
 from tests.waits import HANG_S, until_async
 from tracker.client.ports import free_ports
 from tracker.client.refusals import refusal_of
 from tracker.core import log as m
-from tracker.core.model import RefusalCode, Refused
+from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.process import LogLost
 from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
@@ -416,3 +417,63 @@ def test_a_lease_ends_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) 
     assert keeper.held
     slept_s[0] = LONG_MS / 1000
     assert not keeper.held
+
+
+async def alone(store: MemoryStore) -> TrackerServer:
+    """The only process of a tracker, with a pipeline."""
+    addresses = (f"127.0.0.1:{free_ports(1)[0]}",)
+    server = TrackerServer(ServerConfig(0, addresses, lease_ms=200, grace_s=0.1), store)
+    await server.start()
+    spec = PipelineSpec("p", ("s",), front_count=1)
+    await server.engine.ask(m.RegisterPipeline(object(), spec))
+    return server
+
+
+async def lease_is_over(server: TrackerServer, store: CutOffStore) -> None:
+    """It cannot renew it, and ends."""
+    store.away.set()
+    await until_async(lambda: server.engine.lease_left_s == 0)
+
+
+async def test_that_records_are_gone_is_said_by_nobody_who_may_have_been_replaced() -> None:
+    """The next owner has acknowledged what the node knows of: it would end for good."""
+    store = CutOffStore()
+    server = await alone(store)
+    knows_more = node_pb.JoinNodeRequest(
+        pipeline="p", node_id="n", kind="front", known_incarnation=9, known_ticks=5, joining="j"
+    )
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub: Any = node_grpc.NodeServiceStub(channel)
+        for code in (RefusalCode.LOST, RefusalCode.NOT_READY):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await stub.JoinNode(knows_more, timeout=HANG_S)
+            refused = refusal_of(failed.value)
+            assert refused is not None and refused.refusal.code is code, refused
+            await lease_is_over(server, store)
+    store.away.clear()
+    await server.stop()
+
+
+async def test_a_lease_may_end_while_nodes_wait_to_be_taken_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = CutOffStore()
+    server = await alone(store)
+
+    async def taken_up() -> None:
+        await lease_is_over(server, store)
+
+    monkeypatch.setattr(server.engine, "taken_up", taken_up)
+    attach = node_pb.CommitTicksRequest(
+        attach=node_pb.Attach(pipeline="p", key=types_pb.NodeKey(node_id="n", incarnation=1))
+    )
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub: Any = node_grpc.NodeServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            async for _ in stub.CommitTicks(iter([attach]), timeout=HANG_S):
+                pass
+    refused = refusal_of(failed.value)
+    assert refused is not None and refused.refusal.code is RefusalCode.NOT_READY, refused
+    assert "may have another owner" in refused.refusal.message
+    store.away.clear()
+    await server.stop()

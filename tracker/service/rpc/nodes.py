@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from acker.v1 import node_service_pb2 as node_pb
 from tracker.core import log as m
@@ -237,14 +238,23 @@ class NodeServicer:
             object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only,
             r.known_incarnation, r.known_ticks, r.known_generation, r.joining,
         )  # fmt: skip
-        return joined_to_pb(await self._engine.ask(event))
+        return joined_to_pb(await self._ask(event))
+
+    async def _ask(self, event: m.Event) -> Any:
+        """As `Engine.ask`; but that what a node knows of is gone, only the owner knows. Raises Refused."""
+        try:
+            return await self._engine.ask(event)
+        except Refused as refused:
+            if refused.refusal.code is RefusalCode.LOST:
+                self._engine.check_lease()
+            raise
 
     async def LeaveNode(
         self, request: node_pb.LeaveNodeRequest, context: Context
     ) -> node_pb.LeaveNodeResponse:
         key = key_from_pb(request.key)
         generation = request.generation if request.HasField("generation") else None
-        await self._engine.ask(m.LeaveNode(object(), request.pipeline, key, generation))
+        await self._ask(m.LeaveNode(object(), request.pipeline, key, generation))
         return node_pb.LeaveNodeResponse()
 
     async def CommitTicks(
@@ -319,7 +329,6 @@ class NodeServicer:
             elif what == "status" and stream.spec is not None:
                 loop.call_soon(self._take_status, request.status, stream)
             elif what == "attach" and stream.spec is None:
-                engine.check_lease()
                 name = engine.process.spec(request.attach.pipeline).name
                 stream.counts = engine.stats.pipelines[name]
                 rate = self._quotas.ticks_of(name)
@@ -327,6 +336,7 @@ class NodeServicer:
                 home = engine.process.routing.home(name, key.node_id)
                 if home == engine.process.shard:
                     await engine.taken_up()
+                engine.check_lease()  # which may have ended meanwhile
                 stream.spec = engine.process.spec(name)  # from here on it hears of changes
                 engine.add_session(stream, stream)
                 said = request.attach.HasField("generation")
@@ -390,7 +400,7 @@ class NodeServicer:
     ) -> node_pb.StageContributionsResponse:
         contributions = tuple(contribution_from_pb(c) for c in request.contributions)
         await self._engine.room()
-        await self._engine.ask(
+        await self._ask(
             m.StageContributions(object(), request.pipeline, request.node_id, contributions)
         )
         return node_pb.StageContributionsResponse()
