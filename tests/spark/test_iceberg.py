@@ -175,6 +175,17 @@ def test_an_expired_snapshot_is_named(log: Log) -> None:
         log.reader().taken(offset(11), offset(12, 1))
 
 
+def test_of_a_table_that_was_empty_it_is_not_passed_over_what_is_expired(log: Log) -> None:
+    """What the query's first batch read of it would never be consumed, and nobody would say so."""
+    log.add(11, 1, batch=0).add(12, 1, batch=1).add(13, 1, batch=2)
+    del log.snapshots[0]
+    with pytest.raises(FilesError, match=r"was empty when .* snapshots have been expired"):
+        log.reader().taken(START, offset(13, 1))
+    # One that began with the oldest that there was has read no more.
+    assert log.reader().taken(None, offset(13, 1)) == Taken(units(12, 13))
+    assert log.reader(range(12 + 1)).taken(START, offset(13, 1)) == Taken(units(13))
+
+
 def test_a_table_that_was_rolled_back_is_refused(log: Log) -> None:
     log.add(11, 1, batch=0).add(12, 1, batch=1).add(13, 1, batch=2, parent=11)
     with pytest.raises(TableRefused, match=r"snapshot 12, .* the table was rolled back"):

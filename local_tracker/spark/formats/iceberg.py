@@ -211,19 +211,26 @@ class IcebergReader:
     def _between(self, start: IcebergOffset | None, end: IcebergOffset) -> list[Snapshot]:
         """The tracked snapshots from that of `start` to that of `end`, the oldest first."""
         chain: list[Snapshot] = []
-        is_tracked = True
+        is_tracked, oldest = True, None
         for snapshot in self._table.ancestors(end.snapshot):
             is_tracked = is_tracked and snapshot.id not in self._untracked_up_to
             if is_tracked and snapshot.id not in self._untracked:
                 chain.append(snapshot)
             if start is not None and snapshot.id == start.snapshot:
                 return chain[::-1]
-        if start is None or start.snapshot == _NO_SNAPSHOT:
+            oldest = snapshot
+        is_whole = not is_tracked or oldest is None or oldest.parent is None
+        if start is None or (start.snapshot == _NO_SNAPSHOT and is_whole):
             return chain[::-1]
         what = (
             f"table {self._table.location}: snapshot {start.snapshot}, up to which the query had read, is not "
             f"among those before {end.snapshot}"
         )
+        if start.snapshot == _NO_SNAPSHOT:
+            what = (
+                f"table {self._table.location} was empty when the query began, and of those before "
+                f"{end.snapshot} the first are gone"
+            )
         if start.snapshot in self._table.snapshots:
             raise TableRefused(
                 f"{what}: the table was rolled back; start over with an empty checkpoint and another node id"
