@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -313,6 +313,41 @@ def test_the_labels_of_a_topic_may_be_in_a_store(kafka: Kafka) -> None:
         kafka.start("a/front")
         read = kafka.reader().slots("orders/0", 0, 5)
         assert [piece[:2] for piece in read] == [(0, 3), (3, 5)]
+        kafka.close()
+        kafka.fronts.clear()
+
+
+# --- what is complete, and let go of ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_store", [False, True], ids=["file", "store"])
+def test_a_reader_passes_what_nobody_waited_for_and_is_let_go_of(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, in_store: bool
+) -> None:
+    """What the front had labelled before it was evicted held nothing, so min time has passed it before its reader came
+    there: it is not to be counted, nor may the reader stand before it for good."""
+    monkeypatch.setattr("fronts.ranges._min_time", lambda target, pipeline: kafka.now_ns // 10)
+    monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 5)
+    with s3_bucket() if in_store else nullcontext(kafka.topics) as place:
+        kafka.topics = f"{place}/topics"
+        kafka.topic.now = {0: 0, 1: 3}
+        front = kafka.start(prune_above_bytes=100)
+        for number in range(1, 20):
+            kafka.now_ns, kafka.topic.now = number * 10, {0: number, 1: 3}
+            front.look()
+        reader = kafka.reader()
+        pieces = list(reader.slots("orders/0", 0, 19))
+        assert pieces[0][0] == 0 and pieces[0][2] is None
+        assert all(slot == end for _, end, slot in pieces[1:])
+        assert len(pieces) < 15
+        # Of a partition that was quiet the last may be kept.
+        assert {(piece[1], piece[2]) for piece in reader.slots("orders/1", 0, 3)} <= {
+            (3, None),
+            (3, 1),
+        }
+        kafka.topic.now = {0: 20, 1: 4}
+        front.look()
+        assert list(kafka.reader().slots("orders/1", 2, 4))[-1] == (3, 4, 19)
         kafka.close()
         kafka.fronts.clear()
 

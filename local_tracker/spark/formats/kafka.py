@@ -188,6 +188,11 @@ class _Journals(_Noted):
         found = (journal.published.get(partition) for journal in self._journals.values())
         return [pieces for pieces in found if pieces is not None]
 
+    def begin(self, partition: str) -> int:
+        """A journal lets go of what is complete in the whole pipeline; who comes there later was not waited for."""
+        begins = (journal.begin(partition) for journal in self._journals.values())
+        return min((begin for begin in begins if begin is not None), default=0)
+
 
 class _Manifests(_Noted):
     """The manifests of the query that writes a topic."""

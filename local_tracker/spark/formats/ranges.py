@@ -248,9 +248,16 @@ class PublishedPieces:
 
 
 class Journal(ABC):
-    """What a front's journal holds, by partition."""
+    """What a front's journal holds, by partition. ends: up to where it held a partition when it let go of batches."""
 
     published: dict[str, PublishedPieces]
+    ends: dict[str, int]
+
+    def begin(self, partition: str) -> int | None:
+        """From where on it holds a partition: it lets go of what is complete, the oldest first. None if it knows
+        nothing of it."""
+        held = self.published.get(partition)
+        return self.ends.get(partition) if held is None else held.begins[0]
 
     @abstractmethod
     def read_on(self) -> None:
@@ -266,7 +273,7 @@ class StoredJournal(Journal):
     """A log in a store: a look costs a listing, and each new batch is read once."""
 
     def __init__(self, files: Files, where: str) -> None:
-        self.published = {}
+        self.published, self.ends = {}, {}
         self._where, self._chain, self._read = where, Chain(files, where), 0
 
     def read_on(self) -> None:
@@ -280,6 +287,7 @@ class StoredJournal(Journal):
         for record in records:
             if record.value is not None and "line" in record.value:
                 _publish(self.published, str(record.value["line"]), self._where)
+            self.ends |= (record.value or {}).get("ends", {})
             self._read = record.number
 
 
@@ -288,7 +296,7 @@ class JournalFile(Journal):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.published = {}
+        self.published, self.ends = {}, {}
         self._inode: int | None = None
         self._read_bytes = 0
 
