@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from local_tracker.spark.query import logs
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
-from tracker.files import Files, FilesError, Stores
+from tracker.files import End, Files, FilesError, LocalFiles, Stores
 
 QUERY = "273fdfcb-d16a-40ef-b9f7-d1b725e4e0b2"
 
@@ -169,6 +170,48 @@ def test_what_was_purged_is_not_guessed(checkpoint: Checkpoint) -> None:
 
 def test_a_batch_without_sink_entry_created_nothing(checkpoint: Checkpoint) -> None:
     assert checkpoint.sink_log.created(0) == ()
+
+
+class LaggingFiles(LocalFiles):
+    """As a store's, of which what ends with `unseen` is found at the third look."""
+
+    MAY_LAG: ClassVar[bool] = True
+
+    def __init__(self, unseen: str) -> None:
+        super().__init__(pauses_s=())
+        self.unseen, self.looks = unseen, 0
+
+    def _size(self, path: str) -> int:
+        self._look(path)
+        return super()._size(path)
+
+    def _read_end(self, path: str, most_bytes: int) -> End:
+        self._look(path)
+        return super()._read_end(path, most_bytes)
+
+    def _look(self, path: str) -> None:
+        if path.endswith(self.unseen):
+            self.looks += 1
+            if self.looks < 3:
+                raise FileNotFoundError(path)
+
+
+@pytest.mark.parametrize("batch", [8, 9], ids=["entry", "compaction"])
+def test_what_a_batch_wrote_is_not_taken_for_nothing_where_a_store_lags(
+    checkpoint: Checkpoint, batch: int
+) -> None:
+    """One without input, say, which emits windows: nothing else says that it has written."""
+    for number in range(batch + 1):
+        checkpoint.plan(number)
+        checkpoint.commit(number, 1)
+    entry = "_spark_metadata/9.compact" if batch == 9 else "_spark_metadata/8"
+    log = checkpoint.sink_log
+    log._files = LaggingFiles(entry)  # noqa: SLF001 - a store that lags
+    assert log.created(batch) == (f"file:///out/b{batch}-0.parquet",)
+    log = checkpoint.sink_log
+    log._files = LaggingFiles(entry)  # noqa: SLF001 - a store that lags
+    assert log.has(batch)
+    assert not log.has(batch + 1)
 
 
 def test_sources_may_be_silent_named_or_no_files(checkpoint: Checkpoint) -> None:

@@ -151,6 +151,16 @@ class Files(ABC):
                 continue
         return None
 
+    def seen(self, look: Callable[[], _T | None]) -> _T | None:
+        """What a look at files finds that must be there, as far as is known; None if it is not found. A store that lags
+        is looked at again."""
+        for attempt in range(ATTEMPTS if self.MAY_LAG else 1):
+            if attempt:
+                self._pause(attempt)
+            if (found := look()) is not None:
+                return found
+        return None
+
     def read_end(self, path: str, most_bytes: int) -> End | None:
         """The last `most_bytes` of a file, or all of it if it is shorter; None if it does not exist."""
         try:

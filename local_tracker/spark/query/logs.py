@@ -351,10 +351,8 @@ class SinkLog:
         """
         if self._last_read is not None and self._last_read[0] == batch:
             return self._last_read[1]
-        path = f"{self.directory}/{batch}"
-        added = self._added(path, frozenset)
-        if added is None:
-            added = self._added(path + _COMPACT, lambda: self._listed_before(batch))
+        # One for each batch: where it is not found, a store may lag.
+        added = self._files.seen(lambda: self._entry(batch))
         if added is not None:
             self._last_read = batch, tuple(added[::-1])
             return self._last_read[1]
@@ -373,7 +371,12 @@ class SinkLog:
         if self._last_read is not None and self._last_read[0] == batch:
             return True
         path = f"{self.directory}/{batch}"
-        return any(self._files.size(name) is not None for name in (path, path + _COMPACT))
+
+        def find() -> int | None:
+            sizes = (self._files.size(name) for name in (path, path + _COMPACT))
+            return next((size for size in sizes if size is not None), None)
+
+        return self._files.seen(find) is not None
 
     def batches(self) -> list[int]:
         """The batches that have an entry, as far as they are still logged, in order."""
@@ -406,6 +409,14 @@ class SinkLog:
         for number in range(whole + 1, batch + 1):
             found += self._listed(f"{self.directory}/{number}")[::-1]
         return tuple(found)
+
+    def _entry(self, batch: int) -> list[str] | None:
+        """The files that a batch's entry adds, last first; None if it does not exist."""
+        path = f"{self.directory}/{batch}"
+        added = self._added(path, frozenset)
+        if added is None:
+            added = self._added(path + _COMPACT, lambda: self._listed_before(batch))
+        return added
 
     def _listed_before(self, batch: int) -> frozenset[str]:
         """Names at which reading a batch's compaction backwards may stop: those of the entries since
