@@ -290,6 +290,9 @@ class Follower:
                     self._check_behind()
                     if self._stopping.is_set():
                         return
+                if ended and self._answered(self._is_behind):
+                    self._stopping.wait(first_s)
+                    continue
                 if ended:
                     self._read_all = True
                     return
@@ -346,6 +349,13 @@ class Follower:
                 f"{self._checkpoint.root}/commits/{unseen[0]} is not seen yet, though {over[-1]} is"
             )
         return over
+
+    def _is_behind(self) -> bool:
+        """Whether the batch behind the last one that was read is over, and a listing does not show it yet."""
+        files, batch = self._checkpoint.files, self._last_read + 1
+        if not files.MAY_LAG or files.size(f"{self._checkpoint.root}/offsets/{batch}") is None:
+            return False
+        return bool(files.seen(lambda: self._checkpoint.is_committed(batch) or None))
 
     def _check_behind(self) -> None:
         behind = self._records.qsize()
