@@ -162,6 +162,21 @@ def test_what_the_next_batch_has_written_already_has_no_later_slot_than_its_own(
     assert created(run.tick(0)) == [(OUT, 30, range_value(P0, 0, 5), 5)]
 
 
+@pytest.mark.parametrize(("others", "least"), [((), 50), ((45,), 45), ((70,), 50)])
+def test_what_the_next_batch_has_read_too_late_makes_nothing_late_that_is_in_time(
+    query: Query, others: tuple[int, ...], least: int
+) -> None:
+    """It read what an evicted front had published. By the slot of that the tick of this one would be refused, and its
+    manifest is not written anew."""
+    query.slots = {0: 50, 1: 30, **{2 + n: slot for n, slot in enumerate(others)}}
+    query.min_times[IN] = query.min_times[OUT] = 40
+    run = query.run()
+    query.over(0, 1, 3)
+    query.plan(1, len(query.slots))
+    query.write(2)
+    assert created(run.tick(0)) == [(OUT, least, range_value(P0, 0, 5), 5)]
+
+
 def test_the_ends_are_those_of_when_the_batch_was_over_not_of_its_tick(query: Query) -> None:
     query.slots = {0: 50, 1: 30}
     run = query.run()

@@ -330,7 +330,7 @@ class QueryTicks:
             return Cells.empty()
         labels = BatchLabels(
             record.batch, self._query_id, record.had_input, slots, self.checkpoint.planned,
-            lambda batch: self._least_slots(batch, stopping), self._slots_of_the_moment,
+            lambda batch: self._later_slots(batch, slots, stopping), self._slots_of_the_moment,
         )  # fmt: skip
         return Cells.concatenate(
             [records.cells(labels, record.seen.get(records)) for records in written]
@@ -357,6 +357,20 @@ class QueryTicks:
     def _least_slots(self, batch: int, stopping: threading.Event) -> dict[int, int]:
         """As `least_slots`, of a batch that is planned."""
         return self.least_slots(self._read_taken(self.checkpoint.offsets(batch)), stopping)
+
+    def _later_slots(
+        self, batch: int, slots: Mapping[int, int], stopping: threading.Event
+    ) -> dict[int, int]:
+        """As much of one that is planned behind a batch which creates under `slots`, but for what it reads too late: by
+        that, what comes in time would be refused, and so would the query for good."""
+        record = self._read_taken(self.checkpoint.offsets(batch))
+        labels: Iterable[Unit] = self._input(record, stopping).labels
+        later = label_slots(labels, self._routes.delays, self._spec.times)
+        if any(slot < slots.get(segment, FOREVER) for segment, slot in later.items()):
+            now = self._min_times()
+            labels = [unit for unit in labels if unit.slot >= now[unit.segment]]
+            later = label_slots(labels, self._routes.delays, self._spec.times)
+        return later
 
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
         """The least slot that a batch may create in, by segment, from what it consumed; waits, and
