@@ -7,13 +7,17 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import tracker
 from local_tracker.spark.formats.interface import QueryReads
+from local_tracker.spark.jvm import PlannedQuery
 from local_tracker.spark.query.logs import CheckpointLog
 from local_tracker.spark.query.plans import Routes
+from local_tracker.spark.query.starting import StartingQuery
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session.attached import AttachedQuery
 from local_tracker.spark.state.bounds import LogBounds
@@ -31,7 +35,7 @@ from local_tracker.spark.state.rules import (
     WindowTime,
 )
 from tests.cluster.tracker import lowmark
-from tests.spark.written_logs import Logs, source_file
+from tests.spark.written_logs import QUERY, Logs, source_file
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
@@ -48,6 +52,7 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.errors import FilesError, TrackingError
+from tracker.files import STORES
 from tracker.service.rpc.nodes import MAX_RESOLVE_WAIT_MS
 
 COUNT, REPORT, AUDIT = range(3)
@@ -475,3 +480,31 @@ def test_the_command_that_follows_takes_the_same(world: World) -> None:
     told = lowmark(*follow, "state=delay=5s,span=10s,ahead=1m")
     assert told.returncode == 0, told.stderr
     assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1}
+
+
+def test_an_earlier_run_in_the_session_has_ended_when_it_is_looked_what_is_in_the_sink(
+    world: World,
+) -> None:
+    """Spark ends it when the query is started again. What it brings into the sink until then is found there, and not
+    evaluated again; had it been looked before, nobody would know that its rows are in the state."""
+    world.batch(1, next_ms=T0_MS)
+    ended: list[str] = []
+
+    def stop() -> None:
+        ended.append(QUERY)
+        world.batch(2, next_ms=T0_MS, written=1)
+        (world.logs.checkpoint / "commits/1").unlink()
+
+    other = SimpleNamespace(id="other", name=None, stop=lambda: ended.append("other"))
+    active = [other, SimpleNamespace(id=QUERY, name=None, stop=stop)]
+    session: Any = SimpleNamespace(streams=SimpleNamespace(active=active))
+    plan = StatePlan.given(STATE)
+    planned = PlannedQuery(
+        session, (), "parquet", str(world.logs.sink), None, str(world.logs.checkpoint), False, None,
+        state=plan,
+    )  # fmt: skip
+    starting = StartingQuery(world.running.target, world.name, "again", planned, False, STORES)
+    starting.join()
+    assert ended == [QUERY]
+    assert starting.planned_before == 1
+    starting.node.close()

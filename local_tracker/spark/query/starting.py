@@ -144,15 +144,23 @@ class StartingQuery:
                     f"another query has begun the checkpoint {root} at this moment; start this one on a "
                     f"checkpoint of its own, or again"
                 )
+        joined = self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
         state = self._planned.state
         if checkpoint and state is not None and state.emits_later:
+            self._end_earlier_run()
             self.planned_before = max(checkpoint.planned(), default=-1)
-        joined = self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
         if self._reads is not None:
             self._reads.note()
         if sink is not None:
             sink.begin()
         return joined
+
+    def _end_earlier_run(self) -> None:
+        """As Spark does when the query is started. By then it has been looked which batch of that its sink has: one that
+        got there behind the look, and before the end, would be in the state, unknown to any watermark."""
+        for other in self._planned.session.streams.active:
+            if str(other.id) == self.id:
+                other.stop()
 
 
 def check_admission(
