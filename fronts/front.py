@@ -103,6 +103,8 @@ tracker has, the batches beyond that, in the order of their numbers."""
 class Node(Protocol):
     """What a front needs of `tracker.client.NodeClient`."""
 
+    never_left: bool
+
     def join(self, timeout_s: float, *, owner: str = "") -> Joined: ...
     def check_join(self, timeout_s: float, *, owner: str = "") -> Joined: ...
     def segment(self, name: str) -> int: ...
@@ -237,13 +239,13 @@ class Front(Starting):
         timeout_s: float = JOIN_TIMEOUT_S,
         *,
         left_after: int = -1,
-        left_in: int = 0,
+        left_in: int = -1,
     ) -> Self:
         """Joins, waits until every shard has granted the front, and begins to promise.
 
         published: the batches published by earlier runs, as `batch_of` makes them, or how to find
         them; those that the tracker has may be left out, and those up to `left_after`, as `leave` has
-        reported it, in the generation `left_in`. Where the pipeline was restarted the tracker has none:
+        reported it, in the generation `left_in` (-1: it never has). Where the pipeline was restarted the tracker has none:
         what was published from slot `replay_from` on is committed anew. Raises RefusedError,
         UnavailableError, and StateError if they contradict what the tracker has, or it was started before.
         """
@@ -259,6 +261,7 @@ class Front(Starting):
         left_in: int,
     ) -> None:
         try:
+            self._node.never_left = left_in < 0
             joined = self._node.join(timeout_s, owner=self._owner)
             self._has_joined = True
             number = self._node.segment(self.segment)

@@ -48,7 +48,7 @@ class Hold(ABC):
 
     @abstractmethod
     def left_after(self) -> tuple[int, int]:
-        """The number of the last batch when the front left, and the pipeline's generation then; -1 and 0
+        """The number of the last batch when the front left, and the pipeline's generation then; -1 and -1
         if it has not left."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class LockFile(Hold):
         """A note that was not written whole counts as none: then the front had not left yet."""
         assert self._fd is not None
         found = _WHOLE_RECORD.fullmatch(os.pread(self._fd, _MAX_RECORD_BYTES, 0))
-        return (int(found[1]), int(found[2])) if found else (-1, 0)
+        return (int(found[1]), int(found[2])) if found else (-1, -1)
 
     def note_leave(self, generation: int, batch: int) -> None:
         """Of one width always: an older note is never half gone."""
@@ -130,7 +130,7 @@ class StoredLog(Hold):
             assert record.value is not None
             if "left" in record.value:
                 return int(record.value["left"]), int(record.value["generation"])
-        return -1, 0
+        return -1, -1
 
     def note_leave(self, generation: int, batch: int) -> None:
         self._chain.append({"left": batch, "generation": generation})

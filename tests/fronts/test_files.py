@@ -332,3 +332,18 @@ def test_names_are_percent_encoded(tmp_path: Path) -> None:
         labelled = parse_file_name(file.path.name)
         assert labelled is not None and labelled.front == "n/a/b é"
         assert front.published() == [file]
+
+
+def test_it_says_whether_it_has_left_in_order(tmp_path: Path) -> None:
+    """Who has not, and is known to the tracker no more, must not commit anew what was committed."""
+    tracker = FakeTracker()
+
+    def started() -> FileFront:
+        options = FrontOptions(node=tracker.connect())
+        return FileFront("unused:1", "p", "f", "in", tmp_path, format="json", options=options)
+
+    for leaves, said in ((False, True), (True, True), (False, False)):
+        with started() as front:
+            assert tracker.node is not None and tracker.node.never_left is said
+            if leaves:
+                front.leave()

@@ -107,6 +107,7 @@ class StartingQuery:
             target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
             known=known_at(known_beside(record, pipeline, node_id), stores) if record else None,
         )  # fmt: skip
+        self.node.never_left = True  # a query never does: it may be started again
 
     def ask(self) -> Joined:
         """What the node would get if it joined; nothing is begun. Raises TrackingError where Spark

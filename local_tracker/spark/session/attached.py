@@ -100,6 +100,7 @@ class AttachedQuery(Followed):
         )
         known = known_beside(self._checkpoint.root, pipeline, node_id)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.QUERY, known=known)
+        self._node.never_left = True
         self._admin = Admin(target)
 
     def _check_retained(self, last_batches: Sequence[Batch]) -> None:

@@ -35,6 +35,7 @@ class JoinNodeRequest(_message.Message):
     KNOWN_TICKS_FIELD_NUMBER: _builtins.int
     KNOWN_GENERATION_FIELD_NUMBER: _builtins.int
     JOINING_FIELD_NUMBER: _builtins.int
+    NEVER_LEFT_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
@@ -67,6 +68,10 @@ class JoinNodeRequest(_message.Message):
     """A name of this joining, made up anew for each, by which a home knows the attempts of one: those that come after the one that was
     answered get the same key, or none. At most 64 characters; empty: each attempt gets a key of its own.
     """
+    never_left: _builtins.bool
+    """The node has not left in order since it got that incarnation, by its own record. A home forgets who was evicted or retired, and
+    its batches, when many others were since: it refuses such a node with code lost, since what that commits again would count twice.
+    """
     def __init__(
         self,
         *,
@@ -80,10 +85,11 @@ class JoinNodeRequest(_message.Message):
         known_ticks: _builtins.int = ...,
         known_generation: _builtins.int = ...,
         joining: _builtins.str = ...,
+        never_left: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "joining", b"joining", "kind", b"kind", "known_generation", b"known_generation", "known_incarnation", b"known_incarnation", "known_ticks", b"known_ticks", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "joining", b"joining", "kind", b"kind", "known_generation", b"known_generation", "known_incarnation", b"known_incarnation", "known_ticks", b"known_ticks", "never_left", b"never_left", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -184,6 +184,8 @@ class Nodes:
             pipeline.home.check_known(
                 event.node_id, event.known_incarnation, event.known_ticks, self.next_incarnation - 1
             )
+            if event.never_left and event.known_incarnation:
+                pipeline.home.check_not_forgotten(event.node_id)
 
     def _check_room(self, event: JoinNode) -> None:
         """Raises Refused(FULL) where the nodes at home here, of all pipelines, are as many as may be."""

@@ -46,7 +46,7 @@ KEPT_FINGERPRINTS = 128
 """Batches of a scope whose fingerprints a home remembers; an older batch is refused."""
 MAX_CELLS_PER_WRITE_OFF = 65_536
 KEPT_GONE_NODES = 1_000
-"""Evicted and retired nodes of a pipeline whose batches a home remembers, beside those whose places are vacant; those gone
+"""Evicted and retired nodes of a pipeline whose batches a home remembers, at least, beside those whose places are vacant; those gone
 longest are forgotten, as those are that left by themselves."""
 KEPT_SCOPES = 8
 """Scopes of a node, those used last, of which a home remembers so many batches; of the others it remembers
@@ -247,6 +247,8 @@ class HomePipeline:
     nodes: dict[str, HomeNode] = d.survives(_NODES, dict, own=True)
     newest: dict[str, NodeKey] = d.follows("`nodes`", dict, ahead=True)
     """The newest key given to an id, durable or not: only its ticks are accepted."""
+    gone_ids: dict[str, None] = d.follows("`nodes`", dict)
+    """Of those that were evicted or retired, those that are gone longest first."""
     staged: dict[str, dict[tuple[object, ...], StagedContribution]] = d.survives(
         _STAGED, dict, own=True
     )
@@ -264,6 +266,7 @@ class HomePipeline:
 
     def derive(self) -> None:
         """Works out what follows from what is durable."""
+        self.gone_ids = {node_id: None for node_id, node in self.nodes.items() if node.evicted}
         self.staged_count = sum(map(len, self.staged.values()))
         self.staged_cells = sum(_cells_of(kept.values()) for kept in self.staged.values())
 
@@ -287,19 +290,38 @@ class HomePipeline:
         node = self.nodes.get(key.node_id)
         if node is None or node.key != key:
             return None
-        del self.nodes[key.node_id]
-        self.nodes[key.node_id] = node
         node.evicted = True
         node.fronts, node.grants = {}, {}
-        remembered = [
-            i
-            for i, n in self.nodes.items()
-            if n.evicted and (n.holds_given_up or not n.held) and not may_come(i)
-        ]
-        for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
-            del self.nodes[node_id]
-            self.drop_staged(node_id, unless=lambda _: False)
+        self.take(node)
+        # Those that may be forgotten are looked for now and then, so that many evictions cost no more than each alone.
+        often = max(1, len(self.gone_ids) // 64)
+        if len(self.gone_ids) > KEPT_GONE_NODES and len(self.gone_ids) % often == 0:
+            self._forget(often, may_come)
         return node
+
+    def _forget(self, most: int, may_come: Callable[[str], bool]) -> None:
+        """Nodes that are gone are forgotten, those first that are gone longest, where so many more than are to be remembered are."""
+        nodes = ((node_id, self.nodes[node_id]) for node_id in self.gone_ids)
+        remembered = [
+            i for i, n in nodes if (n.holds_given_up or not n.held) and not may_come(i)
+        ]
+        if len(remembered) < KEPT_GONE_NODES + most:
+            return
+        for node_id in remembered[: len(remembered) - KEPT_GONE_NODES]:
+            self.let_go(node_id)
+            self.drop_staged(node_id, unless=lambda _: False)
+
+    def take(self, node: HomeNode) -> None:
+        """A node is known here, as the last one."""
+        self.let_go(node.key.node_id)
+        self.nodes[node.key.node_id] = node
+        if node.evicted:
+            self.gone_ids[node.key.node_id] = None
+
+    def let_go(self, node_id: str) -> None:
+        """A node is not known here any more."""
+        self.nodes.pop(node_id, None)
+        self.gone_ids.pop(node_id, None)
 
     def has_left(self, node_id: str) -> bool:
         """Whether no node of an id is here, nor was closed by others: one that has left is known until its
@@ -343,6 +365,17 @@ class HomePipeline:
             f"node {node_id!r} was acknowledged {missing}, and this tracker has {known}: acknowledged "
             "records are gone from the store; restore a copy that has them",
         )
+
+    def check_not_forgotten(self, node_id: str) -> None:
+        """Raises Refused where a node that has joined, and has not left, is not known: it was evicted or retired, and forgotten with
+        its batches. What it commits again would count twice."""
+        if node_id not in self.nodes and node_id not in self.newest:
+            raise self._refuse(
+                RefusalCode.LOST,
+                f"node {node_id!r} was acknowledged ticks, and is forgotten with its batches: it was evicted or retired, and more than "
+                f"{KEPT_GONE_NODES} others since; what it commits again would count twice. Start it under another node id, with a "
+                "record of its own, or restart the pipeline",
+            )
 
     def check_write_off(self, cells: Cells) -> None:
         """Raises Refused if an operator's write-off names what cannot be."""

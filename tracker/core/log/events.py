@@ -43,7 +43,8 @@ class JoinNode:
     key of the id (of incarnation 0 where there is none). known_incarnation, known_ticks: what the node's
     own record says of it, 0 if it has none; a home that knows less has lost it, and refuses. known_generation: in which
     generation of the pipeline that was; in a later one none of it counts. joining: a name that all attempts of one joining
-    share, and no other; empty if it has none."""
+    share, and no other; empty if it has none. never_left: by its own record it has not left in order since it got
+    `known_incarnation`; a home that does not know it has forgotten it with its batches, and refuses."""
 
     request: Hashable
     pipeline: str
@@ -56,6 +57,7 @@ class JoinNode:
     known_ticks: int = 0
     known_generation: int = 0
     joining: str = ""
+    never_left: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ class LogApplier:
                     self._nodes.closed(number, entry.pipeline, older.key)
                     if older.session is not None:
                         self._sessions.end(older, self._nodes.fenced(entry.pipeline, entry.key))
-                home.nodes[entry.key.node_id] = node
+                home.take(node)
             case KeyClosed():
                 if entry.evicted:
                     gone = home.gone(entry.key, pipeline.shard.vacancies.knows)
@@ -255,7 +255,7 @@ class LogApplier:
                 node_left = home.nodes.get(entry.key.node_id)
                 if node_left is not None and node_left.key == entry.key:
                     if not node_left.evicted:
-                        del home.nodes[entry.key.node_id]
+                        home.let_go(entry.key.node_id)
                     if not node_left.evicted or node_left.retired:
                         home.drop_staged(entry.key.node_id, unless=lambda _: False)
 

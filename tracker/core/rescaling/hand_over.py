@@ -121,13 +121,13 @@ class HandOver:
         for saved in entry.nodes:
             node_id = saved.key.node_id
             if home == self._shards.own:
-                nodes.nodes.pop(node_id, None)
+                nodes.let_go(node_id)
                 nodes.newest.pop(node_id, None)
                 nodes.drop_staged(node_id, unless=lambda _: False)
                 continue
             node = restore_node(saved)
             node.heard(now_ns)
-            nodes.nodes[node_id] = node
+            nodes.take(node)
             nodes.take_up(node, claims.get(node_id, {}))
             if not node.evicted:
                 nodes.newest[node_id] = node.key

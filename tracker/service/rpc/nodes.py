@@ -237,6 +237,7 @@ class NodeServicer:
         event = m.JoinNode(
             object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only,
             r.known_incarnation, r.known_ticks, r.known_generation, r.joining,
+            r.never_left,
         )  # fmt: skip
         return joined_to_pb(await self._ask(event))
 

@@ -1,0 +1,94 @@
+"""Who was evicted or retired long ago is forgotten with its batches (rules 2, 9), and is told so when it comes back all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode, refused
+from tracker.core.home import home
+from tracker.core.home.home import HomeNode, HomePipeline
+from tracker.core.log import Joined, RetireNode
+from tracker.core.model import Batch, Cells, NodeKey, PipelineSpec, RefusalCode, SilentFront
+
+SPEC = PipelineSpec(
+    "p", ("in", "out"), (), fronts=(), open=True, silent_front=SilentFront.EVICT, evict_after_ms=1_000
+)  # fmt: skip
+STEP: dict[str, Any] = {"created": [(0, 500, 7)], "batch": Batch("a", 0, b"x")}
+
+
+def forgotten(cluster: Cluster, spec: PipelineSpec) -> HandNode:
+    """A front that was evicted, and forgotten since, of which an item is open."""
+    front = cluster.front(spec, "front", promise=100)
+    front.commit(**STEP)
+    cluster.pass_time(3_000)
+    assert cluster.pipeline(front.home).home.nodes["front"].evicted
+    at_home = [n for n in map(str, range(30)) if cluster.routing.home("p", n) == front.home][:3]
+    for gone in at_home:
+        cluster.node(spec, gone)
+        assert cluster.ask_home(gone, RetireNode, Cells.empty(), 1) is None
+    assert "front" not in cluster.pipeline(front.home).home.nodes
+    return front
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_who_comes_back_and_is_forgotten_is_told_so_and_commits_nothing_again(
+    monkeypatch: pytest.MonkeyPatch, shards: int, snapshot: bool
+) -> None:
+    """The pipeline is open, and keeps no place: what the front commits again would cancel what is open."""
+    monkeypatch.setattr(home, "KEPT_GONE_NODES", 2)
+    cluster = Cluster(shards)
+    cluster.register(SPEC)
+    front = forgotten(cluster, SPEC)
+    known = {"known_incarnation": front.key.incarnation, "known_ticks": 3}
+    cluster.restart_all(from_snapshots=snapshot)
+    cluster.settle()
+    for only_asks in (True, False):
+        again = cluster.join("front", never_left=True, check_only=only_asks, **known)
+        refused(again, RefusalCode.LOST, "is forgotten with its batches")
+    if shards == 1:
+        cluster.join_shard()
+        cluster.rescale(2)
+        again = cluster.join("front", never_left=True, **known)
+        refused(again, RefusalCode.LOST, "is forgotten with its batches")
+    # Who has left in order knows by itself what it has committed.
+    assert isinstance(cluster.join("front", **known), Joined)
+    assert isinstance(cluster.join("front", never_left=True, **known), Joined)
+
+
+def test_who_is_remembered_or_has_never_joined_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "KEPT_GONE_NODES", 4)
+    cluster = Cluster(1)
+    cluster.register(SPEC)
+    assert isinstance(cluster.join("new", never_left=True), Joined)
+    front = cluster.front(SPEC, "front", promise=100)
+    front.commit(**STEP)
+    cluster.pass_time(3_000)
+    again = cluster.join("front", never_left=True, known_incarnation=front.key.incarnation)
+    assert again.last_batches == (STEP["batch"],)
+
+
+def test_many_that_go_at_once_cost_no_more_than_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of them may come back at any time."""
+    monkeypatch.setattr(home, "KEPT_GONE_NODES", 100)
+    number, asked = 4_000, 0
+    here = HomePipeline(replace(SPEC, open=False))
+
+    def may_come(node_id: str) -> bool:
+        nonlocal asked
+        asked += 1
+        return int(node_id) % 2 == 1
+
+    keys = [NodeKey(str(n), n + 1) for n in range(number)]
+    for key in keys:
+        here.take(HomeNode(key, "front"))
+    for key in keys:
+        assert here.gone(key, may_come) is not None
+        assert len(here.nodes) == len({*here.nodes}) >= 100
+    left = [int(node_id) for node_id in here.nodes]
+    assert [n for n in left if n % 2] == [*range(1, number, 2)]
+    last = [n for n in left if not n % 2]
+    assert last == [*range(last[0], number, 2)] and 100 <= len(last) <= 100 + 2 * len(left) // 64
+    assert asked < 150 * number
