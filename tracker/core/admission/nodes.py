@@ -272,6 +272,15 @@ class Nodes:
                     f"segments that were removed, which are {spec.removed[:20]}; name the node that is gone",
                 )
 
+    def _check_settled(self, pipeline: str) -> None:
+        """Raises Refused(NOT_READY) while shards hand cells over: an entry by the new table would find none where they are to be."""
+        if not self._shards.membership.is_done:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {pipeline!r}: nothing can be written off at this moment: the shards have changed, and hand over what is open; "
+                "ask again",
+            )
+
     @staticmethod
     def _check_shown(pipeline: Pipeline, event: RetireNode) -> None:
         """Raises Refused(CONFLICT) where a node, or the pipeline, is not the one any more that an operator was shown: what comes
@@ -298,6 +307,8 @@ class Nodes:
         self._check_shown(pipeline, event)
         home = pipeline.home
         home.check_write_off(event.write_off)
+        if len(event.write_off):
+            self._check_settled(event.pipeline)
         if not event.node_id:
             self._check_removed(pipeline, event.write_off)
         key = home.newest.get(event.node_id)

@@ -257,6 +257,8 @@ class Registrar:
         if not differs(known, spec) or (event.spec == pipeline.registered and not event.change):
             if name in self._confirmations.registrations:
                 requests.append(event.request)
+            elif pipeline.change_awaits:  # every shard has it, and not all go by it
+                self._confirmations.registrations[name] = (0, [event.request])
             else:
                 self._effects.append(Answer(event.request, known))
             return

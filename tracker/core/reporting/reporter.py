@@ -252,6 +252,10 @@ class Reporter:
             pipeline.front_heard_ns[front.id] = now_ns
         for left in report.left:
             pipeline.front_heard_ns.pop(left, None)
+        if whole:  # whoever has come back does not say who left before
+            known = {each for view in pipeline.combiner.views.values() for each in view.fronts}
+            for gone in pipeline.front_heard_ns.keys() - known:
+                del pipeline.front_heard_ns[gone]
         self._pipelines.mark(report.pipeline)
 
     def want_report(self, shard: int, now_ns: int) -> None:
