@@ -42,7 +42,7 @@ def test_who_comes_back_and_is_forgotten_is_told_so_and_commits_nothing_again(
     cluster = Cluster(shards)
     cluster.register(SPEC)
     front = forgotten(cluster, SPEC)
-    known = {"known_incarnation": front.key.incarnation, "known_ticks": 3}
+    known: dict[str, Any] = {"known_incarnation": front.key.incarnation, "known_ticks": 3}
     cluster.restart_all(from_snapshots=snapshot)
     cluster.settle()
     for only_asks in (True, False):

@@ -302,9 +302,7 @@ class HomePipeline:
     def _forget(self, most: int, may_come: Callable[[str], bool]) -> None:
         """Nodes that are gone are forgotten, those first that are gone longest, where so many more than are to be remembered are."""
         nodes = ((node_id, self.nodes[node_id]) for node_id in self.gone_ids)
-        remembered = [
-            i for i, n in nodes if (n.holds_given_up or not n.held) and not may_come(i)
-        ]
+        remembered = [i for i, n in nodes if (n.holds_given_up or not n.held) and not may_come(i)]
         if len(remembered) < KEPT_GONE_NODES + most:
             return
         for node_id in remembered[: len(remembered) - KEPT_GONE_NODES]:
