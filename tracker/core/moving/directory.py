@@ -15,6 +15,7 @@ from tracker.core.log import GroupKnown, KnowGroup, Placed, PlacePipeline, Regis
 from tracker.core.log.journal import Journal
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model import durable as d
+from tracker.core.model.levels import MOVES
 from tracker.core.model.placements import (
     DIRECTORY_GROUP,
     MAX_GROUPS,
@@ -55,6 +56,7 @@ class Directory:
     def place(self, event: PlacePipeline) -> None:
         """Decides where a name belongs; raises Refused, changing nothing."""
         self._homes.need_registrar(event.pipeline, "placed by", moves=True)
+        self._homes.need_level(MOVES, f"where pipeline {event.pipeline!r} belongs")
         if not NOWHERE <= event.group < MAX_GROUPS or (event.expected is None and event.group < 0):
             raise Refused(
                 RefusalCode.INVALID,
@@ -119,6 +121,7 @@ class Directory:
         """Records what a group is, where that is new; raises Refused, changing nothing. Where it is reached, a group says of itself,
         and whether it is cordoned, people do: neither undoes what the other has said meanwhile."""
         group = event.group
+        self._homes.need_level(MOVES, f"group {group.group}")
         lengths = [len(address) for address in group.addresses]
         if (
             not 0 <= group.group < MAX_GROUPS

@@ -73,6 +73,17 @@ class Homes:
         if self._shards.membership.loss is not None:
             raise Refused.of(losing(whose, self._shards.membership.loss.lost))
 
+    def need_level(self, level: int, what: str) -> None:
+        """Before all record by a level, nothing is logged that needs it: others would wait for the level with all that stands behind
+        that, be it the step that raises it."""
+        known = self._shards.membership.level
+        if known < level:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"{what} has to wait: all record by feature level {known} here, and this needs level {level}; finish the upgrade of "
+                "this group first (lowmark shards --finish-upgrade)",
+            )
+
     def need_no_move(self, pipeline: str) -> None:
         """While a pipeline goes to another group, or comes from one, nothing of it is decided in either."""
         move = self._shards.membership.moving.get(pipeline)
