@@ -42,11 +42,24 @@ def drain(context: typer.Context, group: Group) -> None:
     It is cordoned first. Each goes to the group that has the fewest pipelines by then. What cannot move is named at the
     end, and stays; repeating the command goes on with that.
     """
-    moved: list[str] = []
-    stayed: dict[str, str] = {}
     with connect(context, MOVE_TIMEOUT_S) as admin:
         admin.cordon(group)
-        for name in _pipelines_of(admin, group):
+        moved, stayed = _emptied(admin, group)
+        for name, why in stayed.items():
+            say(f"{name} stays in group {group}: {why}", err=True)
+        document = {"group": group, "moved": moved, "stayed": stayed}
+        show(context, document, f"group {group}: {len(moved)} pipelines moved, {len(stayed)} stay")
+    if stayed:
+        raise typer.Exit(1)
+
+
+def _emptied(admin: Admin, group: int) -> tuple[list[str], dict[str, str]]:
+    """Moves all pipelines of a group away, until none is found that was not there before: one may have been about to be registered
+    there when the group was cordoned. Returns those that moved, and by name why others stay. Raises UnavailableError."""
+    moved: list[str] = []
+    stayed: dict[str, str] = {}
+    while names := _pipelines_of(admin, group) - {*moved} - stayed.keys():
+        for name in sorted(names):
             try:
                 target = _emptiest(admin, group)
                 admin.move(name, target)
@@ -55,12 +68,7 @@ def drain(context: typer.Context, group: Group) -> None:
                 continue
             moved.append(name)
             say(f"{name} is in group {target}", err=True)
-        for name, why in stayed.items():
-            say(f"{name} stays in group {group}: {why}", err=True)
-        document = {"group": group, "moved": moved, "stayed": stayed}
-        show(context, document, f"group {group}: {len(moved)} pipelines moved, {len(stayed)} stay")
-    if stayed:
-        raise typer.Exit(1)
+    return moved, stayed
 
 
 def move(
@@ -80,9 +88,9 @@ def move(
     show(context, {"pipeline": pipeline, "group": to}, f"{pipeline} is in group {to}")
 
 
-def _pipelines_of(admin: Admin, group: int) -> list[str]:
+def _pipelines_of(admin: Admin, group: int) -> set[str]:
     """The names of all that live in a group. Raises UnavailableError where it does not answer."""
-    names = [info.spec.name for info in admin.pipelines() if info.group == group]
+    names = {info.spec.name for info in admin.pipelines() if info.group == group}
     if group in admin.silent_groups:
         raise UnavailableError(
             f"group {group} is cordoned, and not drained: it does not say what lives there "
