@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from tests import inside
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, plain, refused
 from tests.core.test_losing import declare, lose
@@ -15,10 +16,12 @@ from tests.core.test_moving import running
 from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
+    EndMove,
     KnowGroup,
     LeaveNode,
     PlacePipeline,
     RegisterPipeline,
+    Restart,
     RestartPipeline,
 )
 from tracker.core.log.losses import GENERATIONS_PER_LOSS, ShardLost
@@ -519,3 +522,28 @@ def test_a_name_is_not_claimed_while_its_pipeline_comes() -> None:
     assert made.has("p") == [1] and there.placed("p") == known.version
     made.delete("p", 1)
     assert made.ask(Ask(0, Where("p"))) is None, "its name is given back"
+
+
+def test_nothing_is_kept_of_a_name_that_was_given_back_before_a_shard_had_heard_that_its_pipeline_went() -> (
+    None
+):
+    """So many such names would be as many as may be placed."""
+    made = Deployment(2, 1)
+    made.register(SPEC, 0)
+    here = made.groups[0]
+    lags = next(s for s in here.processes if s != here.sequencer)
+    made.begin_move("p", 0, 1)
+    drive = made.drive("p", 0)
+    made.until(drive, EndMove)
+    made.settle()
+    placed = made.ask(Ask(0, Where("p")))
+    assert isinstance(placed, Placement) and placed.group == 1
+    gone = made.groups[1].pipeline(0, "p")
+    delete = partial(DeletePipeline, drop_open=True, at_ms=0)
+    assert isinstance(made.groups[1].ask(0, delete, "p", gone.generation), Restart)
+    made.ask(Ask(0, PlacePipeline(None, "p", NOWHERE, placed.version, 1)))
+    assert here.processes[lags].placements["p"].group == NOWHERE
+    made.run(drive)
+    made.settle()
+    assert not any("p" in process.placements for process in here.processes.values())
+    assert not any("p" in inside.pipelines(process) for process in here.processes.values())

@@ -239,6 +239,12 @@ class Directory:
             return
         self._place(entry.placement)
 
+    def let_go(self, pipeline: str) -> None:
+        """Of a pipeline that has gone by now it need not be known any more that its name was given back."""
+        known = self.placements.get(pipeline)
+        if known is not None and known.group == NOWHERE and pipeline not in self._pipelines:
+            del self.placements[pipeline]
+
     def take(self, placed: Iterable[Placement]) -> None:
         """What those that are left know together, where others are lost: what is older here was decided by one of these."""
         for placement in placed:

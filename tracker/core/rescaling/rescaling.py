@@ -439,6 +439,7 @@ class Rescaling:
             self._losing.before(entry, now_ns)
         elif isinstance(entry, steps.MoveEnded):
             self._moves.before(entry, home, number, now_ns)
+            self._directory.let_go(entry.pipeline)
         match entry:
             case steps.ShardJoining() if entry.shard != self._shards.own:
                 held = self._replication.held_everywhere()
