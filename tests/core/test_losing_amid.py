@@ -10,7 +10,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster
-from tests.core.test_losing import SPEC, Running, appended, declare, finish_anew, lose
+from tests.core.test_losing import SPEC, Running, appended, at_home, declare, finish_anew, lose
 from tracker.core.log import DeclareLost, DeletePipeline, RegisterPipeline, RescaleShards
 from tracker.core.log.losses import LossReport
 from tracker.core.log.steps import SequencerMoved, ShardLeaving, ShardLeft
@@ -253,26 +253,81 @@ def test_what_is_answered_is_known_to_one_that_has_confirmed_it_and_is_left_alon
     assert not told or spec.name in inside.pipelines(cluster.processes[2])
 
 
-def test_the_leader_leaves_when_others_have_gone_on_and_another_one_is_lost() -> None:
-    """Shard 4 waits for what shard 2 knew, which is lost by then, and for the leader's last entry: the next declaration is another
-    one's, who leads since that one has left."""
+def chained(leaves: int, lost: int) -> Running:
+    """Shard `leaves` is to go when `lost` is declared lost; all but shard 4 go on, which waits for what shard 2 knew. That one is lost, too."""
     cluster = Cluster(5, config=ProcessConfig(rescale_margin_ms=40))
-    running = Running(5, lost=3, cluster=cluster)
+    running = Running(5, lost=lost, cluster=cluster)
     running.create(0, 1, 2, 3)
-    cluster.handle(0, RescaleShards("leaves", 4, True, (0,)))
-    cluster.settle(lambda: bool(cluster.logged(SequencerMoved)))
+    cluster.handle(0, RescaleShards("leaves", 4, True, (leaves,)))
+    begins = SequencerMoved if leaves == 0 else ShardLeaving
+    cluster.settle(lambda: bool(cluster.logged(begins)))
     cluster.held = {(2, 4)}
-    lose(cluster, 3)
-    cluster.handle(0, DeclareLost("first", (3,), True, 1_000))
+    lose(cluster, lost)
+    first = min(cluster.processes)
+    cluster.handle(first, DeclareLost("first", (lost,), True, 1_000))
     cluster.settle()
     cluster.pass_time(1_000)
-    assert 0 in cluster.processes[1].membership.former and 0 not in cluster.gone
-    assert cluster.processes[4].membership.loss is not None
+    gone_on = {s for s, p in cluster.processes.items() if p.membership.loss is None}
+    assert gone_on == cluster.processes.keys() - {4}
+    return running
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_nobody_leaves_before_all_have_heard_how_they_go_on(leaves: int) -> None:
+    """Shard 4 would pass over that it has left, and wait for what it knows by the next declaration, or for it to declare that."""
+    cluster = chained(leaves, lost=3).cluster
+    assert all(leaves in process.membership.members for process in cluster.processes.values())
     lose(cluster, 2)
     cluster.held.clear()
-    cluster.handle(1, DeclareLost("again", (2,), True, 1_000))
+    cluster.handle(0, DeclareLost("again", (2,), True, 1_000))
     for _ in range(3):
         cluster.pass_time(1_000)
-    assert cluster.answers("again") and cluster.gone == {0}
-    cluster.crash(0)
+    assert cluster.answers("again") and cluster.gone == {leaves}
+    cluster.crash(leaves)
     finish_anew(cluster, 4)
+
+
+def test_the_leader_is_lost_beside_one_that_is_to_leave_and_another_one_that_has_not_gone_on() -> (
+    None
+):
+    """Shard 1 would have left, so that shard 3 would lead; that one would still have asked shard 1 to."""
+    cluster = Cluster(5, config=ProcessConfig(rescale_margin_ms=40))
+    running = Running(5, lost=2, cluster=cluster)
+    running.create(0, 1, 2, 3)
+    cluster.handle(0, RescaleShards("leaves", 4, True, (1,)))
+    cluster.settle(lambda: bool(cluster.logged(ShardLeaving)))
+    cluster.held = {(0, 3)}
+    lose(cluster, 2)
+    cluster.handle(0, DeclareLost("first", (2,), True, 1_000))
+    cluster.commit(0)
+    cluster.deliver(0, 3)
+    cluster.settle()
+    cluster.pass_time(1_000)
+    gone_on = [p.membership.loss is None for p in cluster.processes.values()]
+    assert gone_on == [True, True, False, True]
+    lose(cluster, 0)
+    cluster.held.clear()
+    cluster.handle(1, DeclareLost("again", (0,), True, 1_000))
+    for _ in range(3):
+        cluster.pass_time(1_000)
+    assert cluster.answers("again") and cluster.gone == {1}
+    cluster.crash(1)
+    finish_anew(cluster, 4)
+
+
+def test_what_the_leader_logs_next_counts_though_one_with_a_longer_log_had_left_before() -> None:
+    running = Running(4, lost=2, cluster=Cluster(4, config=ProcessConfig(rescale_margin_ms=40)))
+    cluster = running.cluster
+    talks = cluster.node(SPEC, at_home(cluster, 3, "talks"), "front")
+    for slot in range(60):
+        talks.commit(created=[(0, slot, slot + 1)])
+    cluster.rescale(3, evacuate=True, without=(3,))
+    cluster.pass_time(1_000)
+    assert cluster.gone == {3}
+    cluster.crash(3)
+    lose(cluster, 2)
+    declare(cluster, 2)
+    assert inside.home_last(cluster.processes[0]) < cluster.processes[0].membership.former[3]
+    spec = replace(SPEC, name=next(names_of(cluster, 0)))
+    assert isinstance(cluster.register(spec), PipelineSpec)
+    assert all(spec.name in inside.pipelines(process) for process in cluster.processes.values())

@@ -132,8 +132,8 @@ class Process(Queries):
             config, effects,
         )  # fmt: skip
         rescaling = Rescaling(
-            journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
-            hand_over, losing, moves, directory, config, effects,
+            journal, shards, pipelines, cut, replication, reporter, homes, confirmations, nodes,
+            sessions, hand_over, losing, moves, directory, config, effects,
         )  # fmt: skip
         progress = Progress(replication, nodes)
         applier = LogApplier(

@@ -42,7 +42,7 @@ from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.moving.directory import Directory
 from tracker.core.moving.moves import Moves
-from tracker.core.pipeline.homes import losing
+from tracker.core.pipeline.homes import Homes, losing
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
@@ -61,6 +61,7 @@ class Rescaling:
     _cut: StableCut
     _replication: Replication
     _reporter: Reporter
+    _homes: Homes
     _confirmations: Confirmations
     _nodes: Nodes
     _sessions: Sessions
@@ -339,8 +340,8 @@ class Rescaling:
         """Logs the departure summaries, once nothing is left that this home has to answer for."""
         if self._journal.committed < self._handing_over_from or self._nodes.closed_keys:
             return
-        if self._confirmations.waits:
-            return
+        if self._confirmations.waits or not self._homes.all_heard():
+            return  # one that has not heard how all go on would pass over that it has left, and wait for it
         words = []
         for name, pipeline in self._pipelines.items():
             ledger = pipeline.shard.written_off
