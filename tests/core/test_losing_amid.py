@@ -11,8 +11,15 @@ import pytest
 from tests import inside
 from tests.core.driver import Cluster
 from tests.core.test_losing import SPEC, Running, appended, at_home, declare, finish_anew, lose
-from tracker.core.log import DeclareLost, DeletePipeline, RegisterPipeline, RescaleShards
-from tracker.core.log.losses import LossReport
+from tracker.core.log import (
+    DeclareLost,
+    DeletePipeline,
+    PeerConnected,
+    PeerDisconnected,
+    RegisterPipeline,
+    RescaleShards,
+)
+from tracker.core.log.losses import LossReport, ShardLost
 from tracker.core.log.steps import SequencerMoved, ShardLeaving, ShardLeft
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.pipeline import pipelines
@@ -331,3 +338,29 @@ def test_what_the_leader_logs_next_counts_though_one_with_a_longer_log_had_left_
     spec = replace(SPEC, name=next(names_of(cluster, 0)))
     assert isinstance(cluster.register(spec), PipelineSpec)
     assert all(spec.name in inside.pipelines(process) for process in cluster.processes.values())
+
+
+def test_the_last_word_of_one_that_left_comes_when_how_all_go_on_is_accepted_and_not_durable() -> None:
+    """That says that it has left: its log is waited for no more."""
+    cluster = Cluster(4, config=ProcessConfig(rescale_margin_ms=40))
+    Running(4, lost=2, cluster=cluster).create(0, 1)
+    leaves, late = 3, 1
+    cluster.handle(0, RescaleShards("leaves", 3, True, (leaves,)))
+    left = appended(cluster, leaves, ShardLeft)
+    cluster.settle(left)
+    cluster.held = {(leaves, late)}
+    cluster.settle()
+    lose(cluster, 2)
+    cluster.handle(0, DeclareLost("lost", (2,), True, 1_000))
+    cluster.settle(lambda: any(entry.shards for entry in cluster.logged(ShardLost)))
+    cluster.commit(0)
+    cluster.deliver(0, late)
+    assert leaves in inside.expected_membership(cluster.processes[late]).former
+    cluster.held.clear()
+    cluster.processes[leaves].handle(PeerDisconnected(late), cluster.now_ns)
+    cluster.handle(leaves, PeerConnected(late))
+    assert cluster.links[leaves, late]
+    cluster.deliver(leaves, late)
+    for _ in range(2):
+        cluster.pass_time(1_000)
+    assert cluster.answers("lost") and cluster.gone == {leaves}

@@ -67,6 +67,11 @@ class Shards:
             and self.own not in known.done.get(version, ())
         )
 
+    def has_gone(self, shard: int) -> bool:
+        """Whether a shard has left, by what has been accepted: by its own last entry, or by how all go on without others, behind which
+        nothing of its log is taken."""
+        return shard in self.expected().former
+
     def record_step(self, position: int, step: Entry, home: int, number: int) -> None:
         """A step was appended, by the record at this position. What moves nodes and cells changes nothing
         in the membership."""

@@ -71,6 +71,8 @@ class FrameCheck:
         link = self._replication.links.get(frame.shard)
         if link is None or frame.epoch < link.epoch or self._shards.is_lost(frame.shard):
             return  # it is passed over
+        if self._shards.has_gone(frame.shard):
+            return
         if isinstance(frame.body, ShardReport):
             self._check_report(frame.body)
         elif isinstance(frame.body, Entries):
