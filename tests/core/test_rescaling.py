@@ -886,3 +886,17 @@ def test_what_was_written_off_stays_listed_where_a_generation_begins_as_it_is_ha
     left = [cluster.pipeline(shard, name).shard.written_off for shard in (0, 1)]
     assert sum(ledger.items.get(0, 0) for ledger in left) == 1
     assert sum(len(ledger.cells) for ledger in left) == 1
+
+
+def test_one_that_left_hears_so_from_one_that_is_alone_and_has_come_back_from_a_snapshot() -> None:
+    """No pipeline is there, of which that one would have anything to say to itself."""
+    cluster = Cluster(2, config=ProcessConfig(rescale_margin_ms=40))
+    cluster.handle(0, RescaleShards("leaves", 1, True))
+    cluster.settle(lambda: 1 in cluster.processes[0].membership.former)
+    assert not cluster.gone
+    cluster.held = {(0, 1)}
+    cluster.settle()
+    cluster.take_snapshot(0)
+    cluster.restart(0)
+    cluster.reconnect()
+    assert cluster.gone == {1}

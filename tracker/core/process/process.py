@@ -405,6 +405,8 @@ class Process(Queries):
 
     def _resume(self, now_ns: int) -> None:
         """Does what is due, now that all is there again: what was told without a record first, before anything is appended."""
+        if self._shards.membership.former:  # a process may wait to hear that its last entry is here
+            self._reporter.record_step()
         self._reporter.refresh_if_due(now_ns)
         if self._shards.membership.moving:
             self._moves.go_on()
