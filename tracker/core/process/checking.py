@@ -203,13 +203,9 @@ class EntryJudge:
     @property
     def _loses(self) -> bool:
         """Whether shards are declared lost, here or by an entry that is on the way, and how all go on has not come."""
-        return self._known.loss is not None or self._is_to_declare
-
-    @property
-    def _is_to_declare(self) -> bool:
-        """Whether a shard has declared others lost by an entry that has not come here."""
-        return any(
-            link.accepted < link.declares and not self._known.is_lost(shard)
+        known = self._known
+        return known.loss is not None or any(
+            link.accepted < link.declares and not known.is_lost(shard)
             for shard, link in self._links.items()
         )
 
@@ -224,10 +220,7 @@ class EntryJudge:
         if not known.settles(entry):
             return True  # another declaration has taken its place, and this is nothing
         return own in entry.shards.members and all(
-            self._declares_more
-            or self._is_to_declare
-            or home in (own, self._sender)
-            or self._has(home, number)
+            self._declares_more or home in (own, self._sender) or self._has(home, number)
             for home, number in entry.shards.heard
         )
 
