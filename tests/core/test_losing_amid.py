@@ -340,7 +340,9 @@ def test_what_the_leader_logs_next_counts_though_one_with_a_longer_log_had_left_
     assert all(spec.name in inside.pipelines(process) for process in cluster.processes.values())
 
 
-def test_the_last_word_of_one_that_left_comes_when_how_all_go_on_is_accepted_and_not_durable() -> None:
+def test_the_last_word_of_one_that_left_comes_when_how_all_go_on_is_accepted_and_not_durable() -> (
+    None
+):
     """That says that it has left: its log is waited for no more."""
     cluster = Cluster(4, config=ProcessConfig(rescale_margin_ms=40))
     Running(4, lost=2, cluster=cluster).create(0, 1)
