@@ -22,6 +22,7 @@ from tracker.core.log import (
 from tracker.core.log.losses import LossReport, ShardLost
 from tracker.core.log.steps import SequencerMoved, ShardLeaving, ShardLeft
 from tracker.core.model import Edge, PipelineSpec
+from tracker.core.model.levels import LOSSES, NEWEST_LEVEL
 from tracker.core.pipeline import pipelines
 from tracker.core.process import ProcessConfig
 
@@ -366,3 +367,9 @@ def test_the_last_word_of_one_that_left_comes_when_how_all_go_on_is_accepted_and
     for _ in range(2):
         cluster.pass_time(1_000)
     assert cluster.answers("lost") and cluster.gone == {leaves}
+
+
+def test_no_level_is_above_that_of_losses() -> None:
+    """A declaration raises the level everywhere, so it need not be said. With a higher one, that only the leader has heard from a lost
+    sequencer, what it records would stand before it says so again: `ShardsKnown` and `WithoutLost` then have to say it."""
+    assert NEWEST_LEVEL == LOSSES
