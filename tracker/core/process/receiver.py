@@ -62,7 +62,9 @@ class Receiver:
             if isinstance(frame.body, Entries):
                 self._replication.confirm_last_of(frame.shard)
             return
-        if frame.epoch < link.epoch or self._shards.has_gone(frame.shard):
+        if frame.epoch < link.epoch:
+            return
+        if self._shards.has_gone(frame.shard):
             return
         if frame.epoch > link.epoch:
             link.owed, link.epoch = link.owed_to(frame.epoch), frame.epoch
