@@ -416,6 +416,7 @@ def test_nothing_comes_after_the_last_words_of_a_shard(cluster: Cluster) -> None
     received = process.membership.adopted_at[1]
     process.links[1] = Link(epoch=cluster.epochs[1], accepted=received)
     process.membership.members.add(1)
+    process.membership.former.clear()
     with pytest.raises(Refused, match="has left"):
         process.check_frame(Frame(1, cluster.epochs[1], Entries(received + 1, (last, tick()))))
 

@@ -211,7 +211,7 @@ class EntryJudge:
 
     def _is_left(self, entry: losses.LossDeclared | losses.ShardLost) -> bool:
         """Whether this shard is one of those that go on, and has all that they had logged by then. One of them may be lost by now,
-        and send the rest no more: where others are declared lost by an entry that is on the way, all begin anew once more."""
+        and send the rest no more: where the sender has declared others lost since, all begin anew once more."""
         own, known = self._shards.own, self._known
         if own in entry.lost:
             return False
