@@ -473,3 +473,18 @@ def test_one_goes_on_its_way_after_a_restart_though_nothing_else_happens() -> No
     here.restart(0)
     assert made.run(made.drive("p", 0)) == ""
     assert made.has("p") == [1]
+
+
+def test_a_driver_that_is_asked_to_wait_hears_that_somebody_has_given_the_move_up() -> None:
+    """The other group has let go of it by then, and takes no part of it any more: the pipeline would stand until the driver gives up
+    by itself."""
+    made, _, _ = running(1, 1)
+    made.begin_move("p", 0, 1)
+    move = made.groups[0].processes[0].membership.moving["p"]
+    steps = made.steps(made.drive("p", 0))
+    assert any(isinstance(each, Ask) and isinstance(each.what, MovePipeline) for each, _ in steps)
+    made.place("p", 0, move.version)
+    made.run(made.drive("p", 1))
+    asked = [each for each, _ in steps if isinstance(each, Ask)]
+    assert made.has("p") == [0]
+    assert sum(isinstance(each.what, KeepPart) for each in asked) == 1

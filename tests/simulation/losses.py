@@ -28,9 +28,15 @@ from tracker.core.log import (
     Restart,
     RestartPipeline,
 )
-from tracker.core.log.losses import LossDeclared, LossReport, PipelineKnown, ShardLost
+from tracker.core.log.losses import (
+    GENERATIONS_PER_LOSS,
+    LossDeclared,
+    LossReport,
+    PipelineKnown,
+    ShardLost,
+)
 from tracker.core.membership.loss import begun_again
-from tracker.core.model import Refusal, RefusalCode
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode
 from tracker.core.model.levels import LOSSES
 from tracker.core.model.slots import FOREVER
 
@@ -210,6 +216,11 @@ class LosingSimulator(RescalingSimulator):
                 gone.gone = True
                 if gone.running is not None:
                     self.kill(gone.running)
+
+    def registered_anew(self, spec: PipelineSpec, restart: Restart) -> None:
+        if self.lost and restart.generation % GENERATIONS_PER_LOSS == 1:
+            self.begins_above(spec.name, restart.generation)
+        super().registered_anew(spec, restart)
 
     def goes_on(self, name: str, restart: Restart) -> None:
         """It is durable that a pipeline goes on without a shard."""

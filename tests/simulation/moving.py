@@ -271,10 +271,7 @@ class MovingSimulator(Simulator):
             self.counts["registered_anew_in_another_group"] += before != group.number
             if entry.restart is None or entry.restart.generation < last.generation:
                 raise Failure("broken", f"{entry} comes after generation {last.generation - 1}")
-            if entry.restart.generation > last.generation:
-                last.generation = last.since = entry.restart.generation
-                self._generations[name][last.generation] = last
-                self.checkers[name].begin_anew(last)
+            self.begins_above(name, entry.restart.generation)
         self._begins[name] = self._lived[name] = group.number
 
     # --- who wants a move -------------------------------------------------------------------------

@@ -907,6 +907,14 @@ class Simulator(Processes):
     def _is_newest(self, spec: PipelineSpec) -> bool:
         return spec.start_slot >= self.worlds[spec.name].spec.start_slot
 
+    def begins_above(self, name: str, generation: int) -> None:
+        """A pipeline is registered in a generation that is not the next one of its name."""
+        last = self.worlds[name]
+        if generation > last.generation:
+            last.generation = last.since = generation
+            self._generations[name][generation] = last
+            self.checkers[name].begin_anew(last)
+
     def registered_anew(self, spec: PipelineSpec, restart: Restart) -> None:
         """It is durable that a pipeline is registered under the name of one that was deleted."""
         world = self.worlds[spec.name]

@@ -98,26 +98,30 @@ class GivenUp(Exception):
     """A move does not come forward, for a reason that people are told."""
 
 
+class Decided(Exception):
+    """The directory has decided on a move while somebody was asked to wait."""
+
+
 def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask | Pause, Any, str]:
     """Goes on with a move of the group `own` until it has ended there; returns why it was given up, or nothing."""
     why, name, looks = "", move.pipeline, 0
     there = None
     while True:
         placement = yield Ask(DIRECTORY_GROUP, Where(name))
-        if placement is None or (
-            isinstance(placement, Placement) and placement.version > move.version
-        ):
+        if _has_decided(placement, move):
             yield from _end(move, own, placement, there)
             return why
         if isinstance(placement, Placement) and not move.arrives:
             try:
                 whole, arrival = yield from _gather(move, own, attempts)
-                terms = yield from _patiently(Ask(move.group, arrival), attempts)
+                terms = yield from _patiently(Ask(move.group, arrival), attempts, move)
                 there = terms.number
                 yield from _deal(move, whole, terms, attempts)
             except GivenUp as reason:
                 why = str(reason)
                 yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, own, move.version))
+                continue
+            except Decided:
                 continue
             yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, move.group, move.version))
             continue
@@ -125,6 +129,13 @@ def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask 
         if looks > MAX_LOOKS:
             yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, move.group, move.version))
         yield Pause()
+
+
+def _has_decided(placement: Any, move: Move) -> bool:
+    """Whether the directory has decided on a move, by where it says that the pipeline belongs."""
+    return placement is None or (
+        isinstance(placement, Placement) and placement.version > move.version
+    )
 
 
 def _end(move: Move, own: int, placement: Placement | None, there: int | None) -> Steps:
@@ -177,12 +188,12 @@ def _gather(
     name, version = move.pipeline, move.version
     parts: dict[int, PipelineSnapshot] = {}
     incarnation, level = 1, OLDEST_LEVEL
-    for shard in (yield from _patiently(Ask(own, Members()), attempts)):
+    for shard in (yield from _patiently(Ask(own, Members()), attempts, move)):
         kept: list[PipelineSnapshot] = []
         pieces = 1
         while len(kept) < pieces:
             wanted = PieceWanted(name, version, len(kept))
-            piece = yield from _patiently(Ask(own, wanted, shard), attempts)
+            piece = yield from _patiently(Ask(own, wanted, shard), attempts, move)
             kept.append(piece.part)
             pieces, level = piece.pieces, max(level, piece.level)
             incarnation = max(incarnation, piece.next_incarnation)
@@ -209,7 +220,7 @@ def _deal(move: Move, whole: PipelineSnapshot, terms: MoveTerms, attempts: int) 
         cut = [*in_pieces(dealt(whole, terms.table, shard))]
         for number, part in enumerate(cut):
             keep = KeepPart(None, move.pipeline, move.version, number, len(cut), part)
-            yield from _patiently(Ask(move.group, keep, shard), attempts)
+            yield from _patiently(Ask(move.group, keep, shard), attempts, move)
 
 
 def _is_for_now(answer: Any) -> bool:
@@ -217,8 +228,9 @@ def _is_for_now(answer: Any) -> bool:
     return isinstance(answer, Away) or (isinstance(answer, Refusal) and answer.code in FOR_NOW)
 
 
-def _patiently(ask: Ask, attempts: int) -> Steps:
-    """Asks until there is an answer that is no refusal for now. Raises GivenUp where that is final, or does not come."""
+def _patiently(ask: Ask, attempts: int, move: Move | None = None) -> Steps:
+    """Asks until there is an answer that is no refusal for now. Raises GivenUp where that is final, or does not come; Decided where
+    the directory has decided on the move meanwhile, which somebody may have given up: then what is asked for may never be."""
     answer: Any = AWAY
     for _ in range(attempts):
         answer = yield ask
@@ -227,5 +239,9 @@ def _patiently(ask: Ask, attempts: int) -> Steps:
         if not isinstance(answer, Refusal | Away):
             return answer
         yield Pause()
+        if move is not None and _has_decided(
+            (yield Ask(DIRECTORY_GROUP, Where(move.pipeline))), move
+        ):
+            raise Decided
     said = answer.message if isinstance(answer, Refusal) else f"group {ask.group} does not answer"
     raise GivenUp(said)
