@@ -306,14 +306,15 @@ class Search:
             waited = answers[:-1] if ends else (*answers, self._waited)
             yield "it waits", self._with_drive(state, group, waited)
             return
-        if isinstance(asked.what, Where) and answers:
+        looks_between = (
+            steps.gi_yieldfrom is not None
+        )  # whether the move was decided on, while it is asked to wait
+        if isinstance(asked.what, Where) and answers and not looks_between:
             # From here on it does the same as one that has just begun.
             yield "it looks again", self._with_drive(state, group, ())
             return
-        tries = 0
-        while asks[-2 * tries - 2 : len(asks) - 2 * tries - 1] == [asked]:
-            tries += 1
-        before = answers[: len(answers) - 2 * tries]
+        is_look = isinstance(asked.what, Where) and looks_between
+        before = answers if is_look else answers[: len(answers) - _tried(asks, asked)]
         name = f"group {group} asks {type(asked.what).__name__} of group {asked.group}"
         yield f"{name}, in vain", self._answered(state, group, AWAY, before)
         read = self._read(state, asked)
@@ -439,6 +440,17 @@ class Search:
             and any(each.goes_on and each.ticks == (4, 1) for each in facts)
             and state.announced == FOREVER
         )
+
+
+def _tried(asks: list[Any], asked: Ask) -> int:
+    """How many of the last answers are of tries of the same question: each a refusal, a pause, and for some a look between."""
+    for answers in (2, 3):
+        tries = 0
+        while len(asks) >= answers * (tries + 1) and asks[-answers * (tries + 1)] == asked:
+            tries += 1
+        if tries:
+            return answers * tries
+    return 0
 
 
 def _come_back(
