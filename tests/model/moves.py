@@ -12,6 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import GeneratorType
 from typing import Any, NamedTuple
 
 from tests import inside
@@ -292,6 +293,7 @@ class Search:
         """The driver of a group asks the next thing."""
         answers = state.drives[group]
         steps = follow(move, group, self._story.attempts)
+        assert isinstance(steps, GeneratorType)
         asks: list[Any] = []
         try:
             asked: Any = next(steps)
