@@ -9,7 +9,6 @@ from tests.core.driver import Cluster, Lossy, refused
 from tracker.core.log import RegisterPipeline, RescaleShards, RetireNode, ShardReport
 from tracker.core.log.steps import CellsMoved
 from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode
-from tracker.core.model.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("in", "out"), fronts=("f", "g"))
 SPEC_OF_ONE = PipelineSpec("p", ("in",), front_count=1, start_slot=0)
@@ -37,42 +36,6 @@ def test_what_is_written_off_as_cells_are_handed_over_is_written_off_or_refused(
     assert cluster.agreed(SPEC_OF_ONE) == (slot,)
     assert cluster.ask_home(gone.key.node_id, retire, shown) is None
     assert cluster.agreed(SPEC_OF_ONE) == (slot + 10,)
-
-
-def test_a_front_is_granted_in_front_of_a_new_edge_to_what_another_shard_has_found_complete() -> (
-    None
-):
-    """The registrar had not heard of that. Nothing comes along the edge, and the front may label."""
-    cluster = Lossy(3)
-    cluster.lost = set()
-    cluster.register(SPEC)
-    registrar = cluster.routing.registrar("p")
-    front = cluster.front(SPEC, "front", promise=100, f=0)
-    other = cluster.front(SPEC, "other", promise=100, g=1)
-    cluster.settle()
-    cluster.lost = {(s, registrar, ShardReport) for s in range(3) if s != registrar}
-    other.commit(leaves=("g",))
-    cluster.settle()
-    said = {tuple(process.min_times("p")) for process in cluster.processes.values()}
-    assert (100, FOREVER) in said and (100, 100) in said
-    joined = replace(SPEC, edges=(Edge("in", "out"),))
-    cluster.handle(registrar, RegisterPipeline("change", joined, True))
-    cluster.lost = set()
-    cluster.reconnect()
-    cluster.settle()
-    assert cluster.answers("change") == [joined]
-    late = cluster.node(joined, "late", "front")
-    grant = late.join_front("f", 0)
-    assert 100 <= grant.slot < FOREVER
-    late.commit(created=[(0, grant.slot, 5)])
-    refused(front.refused(created=[(1, 150, 5)]), RefusalCode.BELOW_MIN_TIME)
-    late.commit(consumed=[(0, grant.slot, 5)], heartbeats={"f": 200})
-    front.commit(heartbeats={"f": 300})
-    cluster.settle()
-    assert {process.min_times("p")[0] for process in cluster.processes.values()} == {200}
-    late.commit(leaves=("f",))
-    front.commit(leaves=("f",))
-    assert cluster.agreed(joined) == (FOREVER, FOREVER)
 
 
 def test_a_change_that_is_asked_for_again_is_answered_when_all_go_by_it_also_after_a_restart() -> (

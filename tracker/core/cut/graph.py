@@ -75,13 +75,11 @@ class SegmentGraph:
 
     def pin(self, announced: Sequence[int], segment: int) -> int:
         """Where a front that begins to feed `segment` is held: the largest announced(w) - dist over
-        every segment w that its items can reach, so that none can appear below what was announced. One that is complete, where
-        `segment` is not, was so before an edge led there: homes let nothing come along that."""
-        is_complete = announced[segment] == FOREVER
+        every segment w that its items can reach, so that none can appear below what was announced."""
         return max(
             subtract_delay(announced[w], d)
             for w, d in enumerate(self._distances(segment).tolist())
-            if d != FOREVER and (announced[w] != FOREVER or is_complete)
+            if d != FOREVER
         )
 
     def _distances(self, source: int) -> NDArray[np.int64]:
