@@ -57,6 +57,28 @@ def declare(
     return report
 
 
+def joins_unheard(cluster: Cluster, registrar: int) -> int:
+    """Shard 2 has begun with what the sequencer, shard 0, knew, and has heard nothing since of what the registrar logs; returns its
+    number. To be gone on with when something is decided there."""
+    new = cluster.begin_to_join()
+    cluster.settle()
+    cluster.held = {(registrar, new), (new, 0)}
+    cluster.bootstrap(new, 0)
+    cluster.settle()
+    return new
+
+
+def left_alone(cluster: Cluster, registrar: int, new: int) -> None:
+    """That newcomer counts, and the two others are lost."""
+    cluster.held = {(registrar, new)}
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert cluster.processes[new].membership.members == {0, 1, new}
+    lose(cluster, 0, registrar)
+    cluster.held.clear()
+    declare(cluster, 0, registrar)
+
+
 def at_home(cluster: Cluster, home: int, prefix: str, pipeline: str = "p") -> str:
     """A node id that is at home at a shard."""
     names = (f"{prefix}{number}" for number in count())

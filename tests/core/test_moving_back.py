@@ -9,8 +9,7 @@ import pytest
 from tests import inside
 from tests.core.deployment import Deployment, goes_on
 from tests.core.driver import Cluster
-from tests.core.test_losing import declare
-from tests.core.test_losing import lose as lose_store
+from tests.core.test_losing import joins_unheard, left_alone
 from tests.core.test_moving import SPEC, lose, running
 from tests.core.test_retiring import AT_MS
 from tracker.core.log import (
@@ -193,22 +192,12 @@ def test_one_whose_deletion_was_answered_is_not_there_again_where_a_newcomer_is_
     registrar = here.routing.registrar("p")
     assert (here.sequencer, registrar) == (0, 1)
     placed = here.pipeline(0).placed
-    new = here.begin_to_join()
-    here.settle()
-    here.held = {(registrar, new), (new, 0)}
-    here.bootstrap(new, 0)
-    here.settle()
+    new = joins_unheard(here, registrar)
     here.handle(registrar, DeletePipeline("over", "p", 0, True, 0))
     here.settle()
     if here.answers("over"):  # the service gives the name back, and another group has it
         made.place("p", NOWHERE, placed, ended=here.answers("over")[0].generation)
         made.register(SPEC, 2)
-    here.held = {(registrar, new)}
-    here.settle()
-    here.pass_time(1_000)
-    assert here.processes[new].membership.members == {0, 1, new}
-    lose_store(here, 0, registrar)
-    here.held.clear()
-    declare(here, 0, registrar)
+    left_alone(here, registrar, new)
     made.settle()
     assert len(made.has("p")) == 1, "it is in two groups"

@@ -201,24 +201,25 @@ def test_a_front_that_may_come_back_counts_no_batch_twice_however_many_are_gone_
 # --- a name that is used again ------------------------------------------------------------------------
 
 
-def test_an_attempt_to_join_what_was_deleted_closes_no_key_of_what_has_the_name_now() -> None:
+def used_again() -> Cluster:
+    """Node "n" has joined a pipeline by a joining named "this"; that was deleted, and another one has its name."""
     cluster = Cluster(2)
     cluster.register(SPEC)
     cluster.join("n", joining="this")
     assert isinstance(delete(cluster), Restart)
     cluster.settle()
     cluster.register(SPEC)
+    return cluster
+
+
+def test_an_attempt_to_join_what_was_deleted_closes_no_key_of_what_has_the_name_now() -> None:
+    cluster = used_again()
     node = cluster.node(SPEC, "n", joining="next")
     refused(cluster.join("n", joining="this"), RefusalCode.FENCED, "has taken its place")
     node.commit(consumed=[(IN, 500, 7)])
 
 
 def test_a_joining_that_began_before_a_deletion_may_end_in_what_has_the_name_now() -> None:
-    cluster = Cluster(2)
-    cluster.register(SPEC)
-    cluster.join("n", joining="this")
-    assert isinstance(delete(cluster), Restart)
-    cluster.settle()
-    cluster.register(SPEC)
+    cluster = used_again()
     node = cluster.node(SPEC, "n", joining="this")
     node.commit(consumed=[(IN, 500, 7)])

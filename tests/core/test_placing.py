@@ -11,7 +11,7 @@ import pytest
 from tests import inside
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, plain, refused
-from tests.core.test_losing import declare, lose
+from tests.core.test_losing import declare, joins_unheard, left_alone, lose
 from tests.core.test_moving import running
 from tracker.core.log import (
     DeclareLost,
@@ -455,28 +455,10 @@ def test_what_the_directory_says_after_a_loss_is_known_when_the_one_that_says_it
 
 
 def joined_unheard() -> tuple[Cluster, int, int, str]:
-    """Shard 2 of three has joined, and of the last that the registrar of a name has logged it has heard nothing: the cluster, that
-    registrar, the newcomer and the name. To be gone on with once something is decided on the name."""
-    cluster = Cluster(2)
-    sequencer, registrar = 0, 1
+    """As `joins_unheard`: the cluster, the registrar of a name, the newcomer and the name."""
+    cluster, registrar = Cluster(2), 1
     name = next(n for n in map("q{}".format, count()) if cluster.routing.registrar(n) == registrar)
-    new = cluster.begin_to_join()
-    cluster.settle()
-    cluster.held = {(registrar, new), (new, sequencer)}
-    cluster.bootstrap(new, sequencer)
-    cluster.settle()
-    return cluster, registrar, new, name
-
-
-def left_alone(cluster: Cluster, registrar: int, new: int) -> None:
-    """The newcomer counts, and the two others are lost."""
-    cluster.held = {(registrar, new)}
-    cluster.settle()
-    cluster.pass_time(1_000)
-    assert cluster.processes[new].membership.members == {0, 1, new}
-    lose(cluster, 0, registrar)
-    cluster.held.clear()
-    declare(cluster, 0, registrar)
+    return cluster, registrar, joins_unheard(cluster, registrar), name
 
 
 def test_what_the_directory_has_told_a_newcomer_knows_that_is_left_alone() -> None:

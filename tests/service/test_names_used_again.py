@@ -13,6 +13,7 @@ import pytest
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
+from tests.service.test_relay import Listener
 from tests.waits import HANG_S
 from tracker.client.connection import AsyncConnection
 from tracker.client.updates import subscribe_request
@@ -99,19 +100,6 @@ async def test_a_slow_reader_hears_nothing_of_a_pipeline_that_has_got_the_name_o
     assert context.written.empty(), context.written.get_nowait()
 
 
-class _Listener:
-    """The context of a call that listens."""
-
-    def __init__(self) -> None:
-        self.told: list[bytes] = []
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
-
-    async def write(self, message: bytes) -> None:
-        self.told.append(message)
-
-
 class _Tracker:
     """Has said that who asks has heard of the same pipeline; before that is heard it deletes it, and has another one of its
     name."""
@@ -140,7 +128,7 @@ class _Tracker:
 async def test_a_relay_that_asks_whether_a_pipeline_is_the_same_goes_by_the_one_of_which_it_asked() -> (
     None
 ):
-    said, server, context = _Tracker(), grpc.aio.server(), _Listener()
+    said, server, context = _Tracker(), grpc.aio.server(), Listener()
     add_ProgressServiceServicer_to_server(said, server)  # type: ignore[arg-type]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -349,8 +349,7 @@ class Moves:
     def before_loss(self, entry: LossStep, now_ns: int) -> None:
         """A pipeline has come to those of which others are left, and the log that says so is lost: this shard goes on with its part,
         as they do with theirs. In a later generation there may be another one of its name."""
-        loss = self._shards.membership.loss
-        if not isinstance(entry, ShardLost) or loss is None or loss.lost != entry.lost:
+        if not isinstance(entry, ShardLost) or not self._shards.membership.settles(entry):
             return
         for known in entry.pipelines:
             name = known.spec.name

@@ -336,8 +336,7 @@ class Process(Queries):
         due_ns = self._reporter.refresh_if_due(now_ns)
         if self._pipelines.unactivated:
             self._generations.activate_changes()
-        if self._confirmations.waits:
-            self._confirmations.tell()
+        self._confirmations.tell()
         self._timers.schedule(now_ns, due_ns)
         return [*self._effects]
 
