@@ -228,7 +228,7 @@ class Changes:
             self._before, self._segments = numbered_edges(before), len(before.segments)
             self._decided_in = self.world
             self._decided = list(self.sim.checkers[self.name].highest)
-        self.world.change(entry.spec)
+        self.world.change(entry.spec, entry.number)
         new = [edge for edge in numbered_edges(entry.spec) if edge not in numbered_edges(before)]
         self.uncertain += [(*edge, True) for edge in new]
         self.sim.checkers[self.name].grow(len(entry.spec.segments))

@@ -7,7 +7,7 @@ owns it or none, and now and then former ones that do not know yet that another 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -68,7 +68,7 @@ from tracker.core.log.sizes import (
     unit_bytes,
 )
 from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
-from tracker.core.model import NodeKey, PipelineSpec, Refused
+from tracker.core.model import FrontJoin, NodeKey, PipelineSpec, Refused, Tick
 from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
@@ -248,6 +248,12 @@ class Processes(Base):
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
         """A batch of a node is durable at its home."""
+        raise NotImplementedError
+
+    def fronts_joined(
+        self, pipeline: str, generation: int, change: int, joins: Sequence[FrontJoin]
+    ) -> None:
+        """It is durable that fronts join, at a home that has activated this change last."""
         raise NotImplementedError
 
     def changed(self, entry: PipelineChanged) -> None:
@@ -572,9 +578,17 @@ class Processes(Base):
                 self.deleted(entry.pipeline, entry.restart)
             elif isinstance(entry, PipelineRegistered) and entry.restart is not None:
                 self.registered_anew(entry.spec, entry.restart)
-            elif isinstance(entry, KeyTick) and entry.tick.content.batch is not None:
-                batch = entry.tick.content.batch
-                self.batch_durable(entry.tick.pipeline, entry.tick.key.node_id, batch.id)
+            elif isinstance(entry, KeyTick):
+                self._tick_durable(shard, entry.tick)
+
+    def _tick_durable(self, shard: int, tick: Tick) -> None:
+        name, content = tick.pipeline, tick.content
+        if content.batch is not None:
+            self.batch_durable(name, tick.key.node_id, content.batch.id)
+        if content.joins:
+            generation = self.ledger.generation_of(shard, name, tick.key)
+            change = self.ledger.waiting.change_of(shard, name)
+            self.fronts_joined(name, generation, change, content.joins)
 
     def _append(self, running: Running, effect: Append) -> None:
         running.appended += 1

@@ -42,6 +42,7 @@ from tests.simulation.nodes import (
     unit_item,
 )
 from tests.simulation.operators import STILL_NS, Operator, deletes
+from tests.simulation.oracle import standing
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Group, Processes, Running, Shard
 from tests.simulation.queries import QueryNode
@@ -78,6 +79,8 @@ from tracker.core.log import (
 )
 from tracker.core.log.steps import FIRST_SEQUENCER
 from tracker.core.model import (
+    HOLD_FRONT,
+    FrontJoin,
     NodeKey,
     PipelineSpec,
     Refusal,
@@ -211,12 +214,13 @@ class Simulator(Processes):
 
     def _agree(self, world: World) -> bool:
         """Whether all processes say the same, where the truth does not say where min time has to be."""
-        if not world.vacant_segments():
+        stand, name = standing(world), world.spec.name
+        if not stand:
             return True
-        name = world.spec.name
         present = (shard for shard in self.present if self.lives_at(shard, name))
         running = [shard.running for shard in present if shard.running is not None]
-        return len({tuple(inside.pipeline(r.process, name).durable) for r in running}) == 1
+        said = [inside.pipeline(each.process, name).durable for each in running]
+        return len({tuple(slots[s] for s in stand if s < len(slots)) for slots in said}) == 1
 
     def _is_tidy(self) -> bool:
         present = {node.name for node in self.nodes.values() if not node.finished}
@@ -817,6 +821,12 @@ class Simulator(Processes):
         world = self.nodes[node_id].world
         if world.batch_known(node_id, number):
             self.items_appeared(world)
+
+    def fronts_joined(
+        self, pipeline: str, generation: int, change: int, joins: Sequence[FrontJoin]
+    ) -> None:
+        feeding = [join.segment for join in joins if not join.front.startswith(HOLD_FRONT)]
+        self.world_of(pipeline, generation).joins_by(change, feeding)
 
     def changed(self, entry: PipelineChanged) -> None:
         self.operator.changed(entry)

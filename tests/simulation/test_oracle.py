@@ -1,6 +1,9 @@
-"""A place that an evicted front has left holds its segment, unless nobody could label anything in it."""
+"""A place that an evicted front has left holds its segment, unless nobody could label anything in it; a new segment waits for
+its first front, unless it was fed by what its pipeline was where a front joined."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -71,3 +74,18 @@ def test_who_was_let_in_leaves_a_place_whoever_says_what(world: World, slot: int
     world.called_complete(ASIDE, known={FIRST})
     world.front_evicted("late", keeps_places=True)
     assert frontier(world)[1] == (VACANT if slot < FOREVER else FOREVER)
+
+
+@pytest.mark.parametrize(("by", "waits"), [(1, False), (2, True)])
+def test_who_joins_before_its_home_goes_by_a_cut_has_fed_what_is_cut_apart(
+    world: World, by: int, *, waits: bool
+) -> None:
+    """The home of the front says in its log by which change it went."""
+    grown = replace(SPEC, segments=(*SPEC.segments, "new", "behind new"))
+    fed = replace(grown, edges=(*SPEC.edges, Edge("new", "behind new", 1)))
+    world.change(fed, 1)
+    world.change(grown, 2)
+    assert world.waiting == {3, 4}
+    world.front_joins(LATE, 3)
+    world.joins_by(by, [3])
+    assert world.waiting == ({4} if waits else set())

@@ -43,14 +43,19 @@ class _Decided:
     """As it was registered."""
     generations: dict[int, tuple[Place, int]]
     """How each began, and behind how many changes."""
-    changes: list[tuple[Place, PipelineSpec]] = field(default_factory=list)
+    changes: list[PipelineSpec] = field(default_factory=list)
+    told: list[tuple[Place, int]] = field(default_factory=list)
+    """What says that there is a change: how it was decided, and each activation, which may be heard of before that."""
     activated: dict[int, int] = field(default_factory=dict)
     joinings: list[_Joining] = field(default_factory=list)
 
-    def known(self, applied: Mapping[int, int], since: int) -> list[PipelineSpec]:
-        """What it was by a number of changes, and has become by those behind that which are applied."""
-        first = self.changes[since - 1][1] if since else self.spec
-        return [first, *(spec for at, spec in self.changes[since:] if _is_in(at, applied))]
+    def known(self, applied: Mapping[int, int], since: int) -> dict[int, PipelineSpec]:
+        """By number of the change, what it was by a number of changes, and has become by those behind that of which an entry that
+        is applied tells."""
+        first = self.changes[since - 1] if since else self.spec
+        told = {number for at, number in self.told if _is_in(at, applied)}
+        behind = enumerate(self.changes[since:], since + 1)
+        return {since: first, **{number: spec for number, spec in behind if number in told}}
 
 
 class Waiting:
@@ -71,18 +76,24 @@ class Waiting:
             known.generations[entry.restart.generation] = at, len(known.changes)
         elif isinstance(entry, PipelineChanged) and entry.pipeline in self._decided:
             known = self._decided[entry.pipeline]
+            known.told.append((at, entry.number))
             if entry.activated:
                 known.activated[home] = entry.number
             else:
-                known.changes.append((at, entry.spec))
+                known.changes.append(entry.spec)
         elif isinstance(entry, KeyTick) and entry.tick.content.joins and generation is not None:
             tick = entry.tick
             if (pipeline := self._decided.get(tick.pipeline)) is not None:
-                change = pipeline.activated.get(home, 0)
+                change = self.change_of(home, tick.pipeline)
                 pipeline.joinings += [
                     _Joining(at, generation, change, (tick.key.node_id, join.front), join.segment)
                     for join in tick.content.joins
                 ]
+
+    def change_of(self, home: int, name: str) -> int:
+        """The last change of a pipeline that a home has activated."""
+        known = self._decided.get(name)
+        return 0 if known is None else known.activated.get(home, 0)
 
     def expected(
         self, name: str, generation: int, applied: Mapping[int, int]
@@ -95,12 +106,14 @@ class Waiting:
         at, since = decided.generations[generation]
         if not _is_in(at, applied):
             return None
+        known = decided.known(applied, since)
         by_change = defaultdict[int, list[_Joining]](list)
         for each in decided.joinings:
             if each.generation == generation and _is_in(each.at, applied):
-                by_change[max(each.change, since)].append(each)
+                counts_for = max(n for n in known if n <= max(each.change, since))
+                by_change[counts_for].append(each)
         begun, joined, waiting, segments = False, set[tuple[str, str]](), set[int](), 0
-        for number, spec in enumerate(decided.known(applied, since), since):
+        for number, spec in known.items():
             more = range(segments, len(spec.segments)) if number > since else ()
             segments = len(spec.segments)
             waiting = {s for s in {*waiting, *more} if spec.segments[s] not in spec.removed}

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from tests.core.graphs import NumberedEdge, numbered_edges, spread
 from tracker.core.model import PipelineSpec, SilentFront
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.pipeline.change import changes_graph
 
 FrontId = tuple[str, str]
 HoldId = tuple[str, str]
@@ -106,6 +107,9 @@ class World:
     """(from, to): segments between which no way leads any more since the pipeline was changed, as is known everywhere."""
     waiting: set[int] = field(default_factory=set)
     """Segments that were added, and wait for a front that is to feed them."""
+    graph_before: tuple[int, PipelineSpec, set[int]] | None = None
+    """The number of the last change of segments or edges, and what it was before that, with the segments that waited then: a
+    front that joins at a home that has not activated it feeds by that."""
     evicts: bool = field(init=False)
     """Whether fronts may be evicted, now or when it is changed."""
     runs_ahead: bool = False
@@ -144,8 +148,10 @@ class World:
         """They are left as they were."""
         self.go_by(numbered_edges(self.spec))
 
-    def change(self, spec: PipelineSpec) -> None:
+    def change(self, spec: PipelineSpec, number: int) -> None:
         """It is durable that the pipeline is another one. Nobody creates along what is new yet."""
+        if changes_graph(self.spec, spec):
+            self.graph_before = number, self.spec, {*self.waiting}
         new = range(len(self.spec.segments), len(spec.segments))
         self.opening = spec.open and (self.opening or not self.spec.open)
         if (spec.fronts, spec.front_count) != (self.spec.fronts, self.spec.front_count):
@@ -154,12 +160,23 @@ class World:
         self._look_whether_begun()
         self.go_by(self.edges)
         there = {s for s in {*self.waiting, *new} if spec.segments[s] not in spec.removed}
-        self.waiting = self._unfed(there)
+        self.waiting = self._unfed(self.spec, there)
 
-    def _unfed(self, waiting: set[int]) -> set[int]:
+    def joins_by(self, change: int, segments: Iterable[int]) -> None:
+        """It is durable that fronts join, at a home that has activated this change last."""
+        if self.graph_before is None or change >= self.graph_before[0]:
+            return
+        number, spec, waiting = self.graph_before
+        waiting = self._unfed(spec, waiting.difference(segments))
+        self.graph_before = number, spec, waiting
+        there = {s for s in self.waiting if s in waiting or s >= len(spec.segments)}
+        self.waiting = self._unfed(self.spec, there)
+        self.version += 1
+
+    def _unfed(self, spec: PipelineSpec, waiting: set[int]) -> set[int]:
         """Of segments that wait for a first front, those that nothing leads to but what waits itself."""
-        edges, size = numbered_edges(self.spec), len(self.spec.segments)
-        nothing = {*waiting, *map(self.spec.segments.index, self.spec.removed)}
+        edges, size = numbered_edges(spec), len(spec.segments)
+        nothing = {*waiting, *map(spec.segments.index, spec.removed)}
         lows = [FOREVER if segment in nothing else LOWEST_SLOT for segment in range(size)]
         return {s for s in waiting if spread(lows, edges)[s] == FOREVER}
 
@@ -320,7 +337,7 @@ class World:
             shut_out = segment in self.complete
             self.fronts[front] = WorldFront(segment, last_label=last_label, shut_out=shut_out)
         self.joins(front[1])
-        self.waiting = self._unfed(self.waiting - {segment})
+        self.waiting = self._unfed(self.spec, self.waiting - {segment})
         self.version += 1
 
     def joins(self, name: str) -> None:
