@@ -71,3 +71,15 @@ def test_a_store_without_jars_is_refused_by_name(spark: SparkSession) -> None:
         FilesError, match=r"s3://bucket: this session has no file system.*hadoop-aws"
     ):
         stores.files(where)
+
+
+def test_more_than_a_file_had_is_of_its_successor_and_is_read_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may send the file that has taken its place, and a client ends that where it likes."""
+    where = store.at("record")
+    store.files.create(where, b"after")
+    come = [b"afterwards, half", b"after"]
+    monkeypatch.setattr(store.files, "_read_as_of", lambda *_: come.pop(0))
+    assert store.files.read_whole(where, 100) == b"after"
+    assert not come
