@@ -20,6 +20,7 @@ from tests.cluster.tracker import Server, Tracker
 from tests.docs.pages import ROOT, blocks_below
 from tests.waits import HANG_S, until
 from tracker.client import Admin, Credentials, NodeClient, SecureTarget
+from tracker.client.finishing import waits_for
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model.levels import NEWEST_LEVEL
 from tracker.errors import LowmarkError, UnavailableError
@@ -233,6 +234,16 @@ def test_a_tracker_is_upgraded_for_good(tmp_path: Path) -> None:
         for unit in words[1:]:
             cluster.shards[int(unit.partition("@")[2])].root = ROOT
         units(words)
+        if words[0] == "start" and all(server.root == ROOT for server in cluster.shards):
+            until(all_know_all)
+
+    def all_know_all() -> bool:
+        """Whether each has heard of which release the others are."""
+        routings = []
+        for server in cluster.shards:
+            with Admin(server.address) as admin:
+                routings.append(admin.routing())
+        return not any(map(waits_for, routings))
 
     for server in cluster.shards:
         server.root = before
