@@ -386,8 +386,11 @@ def test_what_is_for_another_group_is_not_taken_by_one_that_is_reached_there_now
     with grpc.insecure_channel(first.target) as channel:
         gone = types_pb.Group(group=2, addresses=[second.target.split(",")[0]])
         GroupServiceStub(channel).Ask(pb.AskRequest(known=gone), timeout=HANG_S)
-    moved = lowmark("--target", first.target, "pipelines", "move", "-p", "orders", "--to", "2")
-    assert moved.returncode != 0
+        request = pb.MovePipelineRequest(pipeline="orders", group=2)
+        with pytest.raises(grpc.RpcError) as told:
+            GroupServiceStub(channel).MovePipeline(request, timeout=HANG_S)
+    refused = refusal_of(told.value)
+    assert refused is not None and "group 2 is asked, which is reached elsewhere" in str(refused)
     assert where(groups, "orders") == [0]
     with NodeClient(first.target, "orders", "front") as front:
         front.join(HANG_S)
