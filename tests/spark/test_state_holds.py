@@ -257,6 +257,19 @@ def test_what_is_read_too_late_holds_nothing_and_blocks_nobody(world: World) -> 
     assert list(world.held().values()) == [100_007]
 
 
+def test_a_query_without_state_goes_on_behind_what_it_reads_too_late(world: World) -> None:
+    """That is counted as late; what it has written is labelled by what else it has read, or where min time is."""
+    (written,) = world.batch(*range(1, 20), next_ms=T0_MS, written=1)
+    world.tell(state=None)
+    world.consume(REPORT, written, 1)
+    world.stands_at(100_000)
+    world.publish(100_007)
+    (beside,) = world.batch(7, 100_007, next_ms=T0_MS, written=1)
+    (alone,) = world.batch(8, next_ms=T0_MS, written=1)
+    world.tell(state=None)
+    assert (world.label(beside), world.label(alone)) == (100_007, 100_000)
+
+
 def test_what_a_hold_covers_that_min_time_has_passed_is_held_anew(world: World) -> None:
     """Its entry stands lower than what the next batch reads, and holds nothing: an operator has written it off."""
     world.batch(*range(1, 20), next_ms=T0_MS)

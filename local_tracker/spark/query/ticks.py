@@ -468,10 +468,9 @@ class QueryTicks:
         now = self._min_times()
         for number, slot in enumerate(refusal.min_times):
             now[number] = max(slot, now[number])
-        if self._state is not None:
-            content = self._without_late(record, self._state, now)
-            if content is not None:
-                return content
+        content = self._without_late(record, now)
+        if content is not None:
+            return content
         if record.had_input:
             return self._from_where_it_may(record, now)
         if not record.created:
@@ -479,28 +478,28 @@ class QueryTicks:
         held = {} if self._state is None else self._state.labels({})
         return self._compose(record, (), now | held, Cells.empty())
 
-    def _without_late(
-        self, record: QueryRecord, state: StateHolds, now: Mapping[int, int]
-    ) -> TickContent | None:
+    def _without_late(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
         """The tick where some of what it consumes is below min time, or of what was held for what it consumed: that
         is counted and told of. It neither holds nor says under which slots the batch creates; what the batch has
         written there already comes too late, too. None where nothing is. now: min times, by segment number."""
         assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
         _, read, numbered = self._last
-        let_go = state.let_go_late(now)
+        let_go = self._state is not None and self._state.let_go_late(now)
         in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
         if not let_go and len(in_time) == len(read.labels):
             return None
-        slots = dict(now) | self._held(record, in_time, state)
+        if self._state is None:
+            labels = label_slots(in_time, self._routes.delays, self._spec.times)
+        else:
+            labels = self._held(record, in_time, self._state)
+        slots = dict(now) | labels
         return self._compose(record, read.units, slots, read.cells, numbered, now)
 
     def _from_where_it_may(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
         """The tick of a batch that read nothing late, and may not create as low as that: by an edge that has come, or
-        become shorter, while the pipeline runs. None where it read what is late. now: min times, by segment number."""
+        become shorter, while the pipeline runs. now: min times, by segment number."""
         assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
         _, read, numbered = self._last
-        if any(unit.slot < now[unit.segment] for unit in read.labels):
-            return None
         slots = label_slots(read.labels, self._routes.delays, self._spec.times)
         if self._state is not None:
             slots = self._held(record, read.labels, self._state, now)
