@@ -64,6 +64,8 @@ class LosingSimulator(RescalingSimulator):
         self.bereft = self.group
         """The group that loses a shard."""
         self._is_declared = False
+        self._named: int | None = None
+        """The shard that another one has named as the one to ask next."""
         self._left = False
         """Whether it is durable how the others go on."""
         self._began_at: dict[str, int] = {}
@@ -175,6 +177,8 @@ class LosingSimulator(RescalingSimulator):
             for member in shard.running.process.membership.members
         }
         leader = first + min({*left} & members, default=min(left))
+        if self._named is not None:
+            leader, self._named = first + self._named, None
         for shard in present:
             if shard.running is not None:  # a connection that began before is noticed to have ended
                 self._notice_loss(shard.running, lost[-1])
@@ -243,6 +247,8 @@ class LosingSimulator(RescalingSimulator):
             self._hear_of_loss(effect.result)
         elif not isinstance(effect.result, Refusal) or effect.result.code not in _FOR_NOW:
             raise Failure("broken", f"a loss was answered with {effect.result}")
+        elif effect.result.code is RefusalCode.NOT_HOME:
+            self._named = effect.result.home
 
     def _hear_of_loss(self, report: LossReport) -> None:
         """The others go on; an operator restarts what stands."""

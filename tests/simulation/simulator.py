@@ -224,7 +224,7 @@ class Simulator(Processes):
 
     def _is_tidy(self) -> bool:
         present = {node.name for node in self.nodes.values() if not node.finished}
-        return not any(
+        return all(shard.running is not None for shard in self.present) and not any(
             what_is_left(world, shard.running.process, present)
             for shard in self.shards
             for name, world in self.worlds.items()
