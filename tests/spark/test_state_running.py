@@ -163,6 +163,76 @@ def test_a_state_is_empty_when_no_row_and_no_timer_is_left(
     assert asked.is_empty(0) is is_empty
 
 
+class Report:
+    """Of a query's progress, as its JVM has it. has_run: it is of a batch that has run; else the query waits for data."""
+
+    def __init__(self, batch: int, rows: int, *, has_run: bool) -> None:
+        self._batch, self._rows = batch, rows
+        self._took = {"triggerExecution": 1} | ({"addBatch": 1} if has_run else {})
+
+    def batchId(self) -> int:
+        return self._batch
+
+    def durationMs(self) -> Report:
+        return self
+
+    def containsKey(self, name: str) -> bool:
+        return name in self._took
+
+    def json(self) -> str:
+        operator = {"operatorName": "flatMapGroupsWithState", "numRowsTotal": self._rows}
+        return json.dumps({"batchId": self._batch, "stateOperators": [operator]})
+
+
+class Reporting:
+    """A query that reports what it does at one moment, and at the next one when it is asked again."""
+
+    isActive = True
+
+    def __init__(self, now: list[Report], then: list[Report]) -> None:
+        self._jsq, self._moments = self, [now, now, then]
+
+    def streamingQuery(self) -> Reporting:
+        return self
+
+    def lastProgress(self) -> Report | None:
+        self._moments = self._moments[1:] or self._moments
+        return next(iter(self._moments[0][-1:]), None)
+
+    def recentProgress(self) -> list[Report]:
+        return self._moments[0]
+
+
+IDLE, RUN = Report(3, 0, has_run=False), Report(3, 1, has_run=True)
+
+
+@pytest.mark.parametrize(
+    ("then", "is_empty"),
+    [
+        ([IDLE, RUN], False),
+        ([IDLE, Report(3, 0, has_run=True)], True),
+        ([IDLE, RUN, Report(4, 1, has_run=False)], False),
+    ],
+    ids=["rows", "none", "it waits again"],
+)
+def test_what_a_query_reports_while_it_waits_for_data_is_not_of_the_batch_that_it_runs_next(
+    monkeypatch: pytest.MonkeyPatch, then: list[Report], is_empty: bool
+) -> None:
+    """It names the number of that one, and the state that the batch before it has left."""
+    monkeypatch.setattr(RunningQuery, "_counts_rows", lambda self: True)
+    query = cast(StreamingQuery, Reporting([IDLE], then))
+    asked = RunningQuery(cast(SparkSession, None), query, "/checkpoint", 2)
+    assert asked.is_empty(3) is is_empty
+
+
+def test_the_state_is_read_while_a_query_waits_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READ_EACH_S", 0.0)
+    monkeypatch.setattr(StoredState, "left_ms", lambda self, batch: batch)
+    query = cast(StreamingQuery, Reporting([IDLE], [IDLE]))
+    asked = RunningQuery(cast(SparkSession, None), query, "/checkpoint", 1)
+    assert [asked.left_ms(batch, batch + 10) for batch in (1, 2)] == [None, 2]
+
+
 @pytest.mark.parametrize("counts", ["true", "false"])
 def test_a_state_whose_rows_are_not_counted_is_not_taken_for_empty(
     run: Run, spark: SparkSession, counts: str

@@ -30,6 +30,8 @@ READ_TRIES = 3
 """So often in a row reading it may fail; then it is not read any more."""
 
 _LOOK_AGAIN_S = 0.005
+_RUNS = "addBatch"
+"""What takes time where a batch is run, and only there."""
 _COUNTS_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
 _WITH_TIMERS = "transformWithState"
 _TIMERS_AND_MORE = "rocksdbNumInternalColFamiliesKeys"
@@ -113,9 +115,7 @@ class RunningQuery:
         if not self._tries:
             return None
         time.sleep(max(0.0, self._read_s + READ_EACH_S - time.monotonic()))
-        last = self._query._jsq.streamingQuery().lastProgress()
-        over = self._planned_before - 1 if last is None else int(last.batchId())
-        if over > batch:
+        if self._last_reported(self._planned_before - 1) > batch:
             return None
         try:
             found = read(batch)
@@ -139,15 +139,28 @@ class RunningQuery:
         if self._progress is not None and self._progress[0] == batch:
             return self._progress[1]
         running, until_s = self._query._jsq.streamingQuery(), time.monotonic() + PROGRESS_WITHIN_S
-        while (last := running.lastProgress()) is None or int(last.batchId()) < batch:
+        while self._last_reported(-1) < batch:
             if time.monotonic() > until_s or not self._query.isActive:
                 return None
             time.sleep(_LOOK_AGAIN_S)
         for progress in reversed(list(running.recentProgress())):
-            if int(progress.batchId()) == batch:
+            if int(progress.batchId()) == batch and _has_run(progress):
                 self._progress = batch, json.loads(str(progress.json()))
                 return self._progress[1]
         return None
+
+    def _last_reported(self, before: int) -> int:
+        """The last batch that it has reported to be over; before: what that is before its first report."""
+        last = self._query._jsq.streamingQuery().lastProgress()
+        if last is None:
+            return before
+        return int(last.batchId()) - (not _has_run(last))
+
+
+def _has_run(progress: Any) -> bool:
+    """Whether a report is of a batch that has run. While a query waits for data, it reports the batch that it has yet
+    to run, with the state as the one before has left it."""
+    return bool(progress.durationMs().containsKey(_RUNS))
 
 
 def _has_nothing(operator: Mapping[str, Any]) -> bool:
