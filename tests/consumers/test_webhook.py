@@ -8,8 +8,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -200,6 +202,54 @@ def test_the_receivers_certificate_is_checked(secret_file: Path, tmp_path: Path)
         with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
             Webhook(receiver.url, secret_file, patience=once).deliver("msg_b", {})
     assert receiver.ids == ["msg_a"]
+
+
+def test_an_address_of_the_receiver_that_does_not_answer_leaves_time_for_another(
+    secret_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the message would be taken at the second one, and not known to be, and sent again for as long as the first one
+    is away."""
+    patience = Patience(attempt_s=3.0, give_up_s=HANG_S, first_pause_s=0.001)
+    with receiving(SECRET) as receiver, _unanswered() as unanswered:
+        *kind, (host, port) = socket.getaddrinfo(*_place(receiver.url), type=socket.SOCK_STREAM)[0]
+        both = [(*kind, unanswered), (*kind, (host, port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+        Webhook(receiver.url, secret_file, patience=patience).deliver("msg_a", {})
+        assert receiver.ids == ["msg_a"]
+
+
+def test_nothing_is_sent_when_an_attempts_time_is_over(
+    secret_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the receiver answers then counts for nothing."""
+    patience = Patience(attempt_s=0.3, give_up_s=0.0)
+    with receiving(SECRET) as receiver, _unanswered() as unanswered:
+        *kind, last = socket.getaddrinfo(*_place(receiver.url), type=socket.SOCK_STREAM)[0]
+        all_of_them = [*[(*kind, unanswered)] * 4, (*kind, last)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: all_of_them)
+        with pytest.raises(UnavailableError, match=r"no answer in 0\.3 s"):
+            Webhook(receiver.url, secret_file, patience=patience).deliver("msg_a", {})
+        assert receiver.ids == []
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    assert parts.hostname is not None and parts.port is not None
+    return parts.hostname, parts.port
+
+
+@contextmanager
+def _unanswered() -> Iterator[tuple[str, int]]:
+    """An address of this machine at which nobody answers: who listens there takes no connection, and as many wait as may."""
+    with socket.socket() as listener, ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for _ in range(4):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(address)
+        yield address
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ MAX_ANSWER_BYTES = 65_536
 MAX_RETRY_AFTER_S = 3_600.0
 """A receiver that asks for a longer pause gets this one."""
 
+_CONNECT_SHARE = 1 / 3
+"""Of an attempt's time for one address of a receiver that has several: one that does not answer leaves time for another."""
 _RETRIED = (408, 425, 429)  # and all from 500 on: the receiver may take it later
 
 log = logging.getLogger("lowmark.webhook")
@@ -165,6 +167,10 @@ class Webhook:
         timer.daemon = True
         timer.start()
         try:
+            connection.connect()
+            if late.is_set():  # while there was nothing to cut: its answer would count for nothing
+                raise TimeoutError
+            connection.sock.settimeout(self._patience.attempt_s)
             connection.request("POST", self._path, body, headers)
             response = connection.getresponse()
             response.read(MAX_ANSWER_BYTES)
@@ -181,7 +187,7 @@ class Webhook:
         return answer, f"status {answer.status}"
 
     def _connection(self) -> http.client.HTTPConnection:
-        where, timeout_s = (self._host, self._port), self._patience.attempt_s
+        where, timeout_s = (self._host, self._port), self._patience.attempt_s * _CONNECT_SHARE
         if self._tls is None:
             return http.client.HTTPConnection(*where, timeout=timeout_s)
         return http.client.HTTPSConnection(*where, timeout=timeout_s, context=self._tls)
