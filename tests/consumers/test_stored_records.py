@@ -23,7 +23,7 @@ from tracker.consumers.periods.once import Call
 from tracker.consumers.periods.runs import Runs
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.errors import StateError
-from tracker.files import STORES, Files, Stores
+from tracker.files import STORES, AwayError, Files, Stores
 
 TAKERS = 6
 
@@ -67,6 +67,25 @@ def test_whoever_comes_later_takes_over_and_the_one_before_is_refused(
     with pytest.raises(StateError):
         first.write({"number": 1})
     assert second.read() == {"number": 2}
+
+
+def test_a_write_whose_answer_was_lost_is_its_own(
+    stored: tuple[str, Stores], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store goes away when it has taken the record, and is back when its process tries again."""
+
+    def away(files: Files, directory: str) -> list[str]:
+        raise AwayError(f"{directory}: the store did not answer")
+
+    record = StoredState(*stored)
+    record.hold()
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "names", away)
+        with pytest.raises(StateError, match="did not answer"):
+            record.write({"number": 0})
+    assert record.read() == {"number": 0}
+    record.write({"number": 1})
+    assert record.read() == {"number": 1}
 
 
 def test_one_that_was_away_for_long_does_not_bring_back_an_old_version(

@@ -72,6 +72,7 @@ class StoredState:
         version, found = self._newest()
         if found is None or found.get("writer") != self._own:
             raise self._taken_over(version)
+        self._version = version  # which may be of a write whose answer was lost
         state: dict[str, Any] | None = found["state"]
         return state
 
