@@ -118,3 +118,17 @@ def test_the_next_one_of_the_name_is_granted_though_all_is_told_at_once(made: Cl
     made.hear(made.node.cluster.effects)
     made.read()
     assert made.client._grants["f"].slot == 10
+
+
+def test_who_waits_no_longer_for_a_front_to_leave_is_told_its_old_grant_no_more(
+    made: Client, other: HandNode
+) -> None:
+    """A caller of asyncio that gives up cancels the future: the tick is on its way all the same, and becomes durable."""
+    made.hear(made.node.cluster.effects)
+    made.read()
+    made.client.leave_front("f").cancel()
+    seen = len(made.node.cluster.effects)
+    made.node.commit(leaves=["f"])
+    made.hear(made.node.cluster.effects[seen:])
+    made.read()
+    assert_not_granted(made, other)

@@ -13,7 +13,7 @@ from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_fro
 from tests.waits import HANG_S
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import HOLD_FRONT, Cells, PipelineSpec, RefusalCode
+from tracker.core.model import HOLD_FRONT, Cells, HoldMove, PipelineSpec, RefusalCode
 from tracker.core.model.slots import FOREVER
 
 FED = TWO_SEGMENTS.segments[0]
@@ -65,6 +65,23 @@ def test_a_hold_begins_with_what_is_consumed(running: EmbeddedTracker, pipeline:
         done(hold.release())
         at(running, pipeline, 100)
         assert worker.holds == {}
+
+
+def test_a_hold_whose_beginning_nobody_waits_for_any_more_is_held_and_let_go_of(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    """A caller of asyncio that gives up cancels the future: the tick is on its way all the same, and becomes durable."""
+    with (
+        NodeClient(running.target, pipeline, "n") as node,
+        NodeClient(running.target, pipeline, "worker") as worker,
+    ):
+        begin(node, worker)
+        begins = HoldMove("state", worker.segment(FED), 10)
+        worker.commit(replace(consume(10, 7), holds=(begins,))).cancel()
+        worker.flush(HANG_S)
+        at(running, pipeline, 10)
+        done(worker.holds["state"].release())
+        at(running, pipeline, 100)
 
 
 def test_a_hold_stands_at_the_slot_of_a_moment(running: EmbeddedTracker, pipeline: str) -> None:

@@ -68,7 +68,7 @@ class Hold:
         return HoldMove(self.name, self.number, slot_at(slot, spec.slack_ns, spec.rounds))
 
     def _released_or_not(self, future: Future[int]) -> None:
-        if self._released is future and (future.cancelled() or future.exception() is not None):
+        if self._released is future and future.exception() is not None:
             self._released = None
 
 

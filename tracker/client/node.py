@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from datetime import datetime
@@ -246,6 +246,7 @@ class NodeClient(Closing):
         # What a hold stood for may be emitted no more once it has moved.
         promises = bool(content.heartbeats or content.leaves or content.holds)
         future: _Future = Future()
+        future.set_running_or_notify_cancel()  # a tick is not taken back: nobody can cancel it from here on
         with self._changed:
             self._await(lambda: self._has_room(size), timeout_s, "none was acknowledged")
             if content.holds:
@@ -269,10 +270,9 @@ class NodeClient(Closing):
 
         def settled(done: _Future) -> None:
             with self._changed:
-                error = None if done.cancelled() else done.exception()
+                error = done.exception()
                 min_times = error.refusal.min_times if isinstance(error, RefusedError) else ()
-                durable = not done.cancelled() and error is None
-                book.settled(moves, durable=durable, min_times=min_times)
+                book.settled(moves, durable=error is None, min_times=min_times)
 
         future.add_done_callback(settled)
 
@@ -350,7 +350,7 @@ class NodeClient(Closing):
         with self._changed:
             if self._leaving.get(front) is done:
                 del self._leaving[front]
-                if not done.cancelled() and done.exception() is None:
+                if done.exception() is None:
                     self._grants.pop(front, None)
 
     @property
@@ -822,10 +822,7 @@ def _invalid(message: str) -> RefusedError:
 def _resolve(outcomes: list[_Outcome]) -> None:
     """Tells those who wait. `_changed` is not held: their callbacks may commit."""
     for future, outcome in outcomes:
-        try:
-            if isinstance(outcome, int):
-                future.set_result(outcome)
-            else:
-                future.set_exception(outcome)
-        except InvalidStateError:
-            pass  # cancelled by whoever waited; the tick stays committed
+        if isinstance(outcome, int):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
