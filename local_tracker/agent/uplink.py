@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, takewhile
@@ -161,6 +162,8 @@ class TrackerUplink:
         """Held where a tick that joins, promises or leaves is judged by `_fronts` and gets its place."""
         self._fronts: dict[str, tuple[int, int]] = {}
         """The joining of each front that is the node's; NO_JOINING where one is on its way."""
+        self._under_way: tuple[int, Future[int]] | None = None
+        """The flush that the node was given last, by its number: the node sends it until it is answered."""
         self._joined = False
         self._closed = threading.Event()
         self.pipeline = pipeline
@@ -202,11 +205,12 @@ class TrackerUplink:
         batch = Batch(FLUSHES, number, fingerprint)
         with self._translating():
             try:
-                with self._changing:
-                    promises = self._that_count(content.heartbeats)
-                    tick = replace(content, batch=batch, heartbeats=promises)
-                    committed = self._node.commit(tick, _COMMIT_TIMEOUT_S)
-                committed.result(_COMMIT_TIMEOUT_S)
+                if self._under_way is None or self._under_way[0] != number:
+                    with self._changing:
+                        promises = self._that_count(content.heartbeats)
+                        tick = replace(content, batch=batch, heartbeats=promises)
+                        self._under_way = number, self._node.commit(tick, _COMMIT_TIMEOUT_S)
+                self._under_way[1].result(_COMMIT_TIMEOUT_S)
             except UnavailableError as error:
                 raise TimeoutError(str(error)) from None
 

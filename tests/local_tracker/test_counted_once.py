@@ -6,8 +6,10 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from local_tracker.core.window import Flush, Step
 from local_tracker.worker.protocol import Deadline
 from tests.local_tracker.fakes import FakeUplink, one_cell
 from tests.waits import HANG_S, until
-from tracker.client import Admin
+from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.errors import HandOverError
@@ -230,3 +232,29 @@ def test_the_last_that_is_announced_of_a_new_segment_is_heard_though_who_is_aske
         assert asked and uplink.segments == ("a", "b")
     uplink.close(leave=False)
     watching.join(HANG_S)
+
+
+def test_a_flush_waits_in_the_node_once_however_long_the_tracker_is_away(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another copy of it waited there for each minute, up to what a node may have unacknowledged, and all went at its return."""
+    uplink = TrackerUplink(running.target, "p", "host-1")
+    uplink.open()
+    sent: list[Future[int]] = []
+
+    def commits(*_: object) -> Future[int]:
+        sent.append(Future())
+        return sent[-1]
+
+    flush = partial(uplink.flush, 1, TickContent(), b"1", above="")
+    with monkeypatch.context() as away:
+        away.setattr(NodeClient, "commit", commits)
+        away.setattr("local_tracker.agent.uplink._COMMIT_TIMEOUT_S", 0.01)
+        for again in (False, True, True):
+            with pytest.raises(TimeoutError):
+                flush(again=again)  # expires: nothing answers
+        sent[0].set_result(1)
+        flush(again=True)
+        assert len(sent) == 1
+    uplink.flush(2, TickContent(), b"2", again=False, above="")
+    uplink.close(leave=True)
