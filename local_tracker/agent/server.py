@@ -58,6 +58,10 @@ OWNER_WAIT_S = 10.0
 """How long a local tracker waits for one whose socket was removed to end."""
 _OWNER_POLL_S = 0.05
 _BACKLOG = 128
+_NO_THREAD = (
+    "no thread can be begun for one more worker: the limit of processes of the user, or of the container, is reached; raise "
+    "it, or start another local tracker"
+)
 _FIRST_MIN_TIMES_S = 10.0
 
 log = logging.getLogger("lowmark.local-tracker")
@@ -218,6 +222,7 @@ class Server:
             except OSError:
                 if self._stopping:
                     return
+                time.sleep(_OWNER_POLL_S)  # no descriptor is free, say: the next attempt would fail, too
                 continue
             peer = peer_of(connection, address)
             if peer:
@@ -233,9 +238,13 @@ class Server:
             if refused:
                 self._turn_away(connection, refused)
                 continue
-            threading.Thread(
-                target=self._serve, args=(connection, peer), name="lowmark-worker", daemon=True
-            ).start()
+            try:
+                threading.Thread(
+                    target=self._serve, args=(connection, peer), name="lowmark-worker", daemon=True
+                ).start()
+            except RuntimeError:  # its user, or its container, has as many as it may
+                self._turn_away(connection, _NO_THREAD)
+                self._let_go(connection, peer)
             self._on_change()
 
     def _refusal(self, peer: str) -> str:
@@ -270,13 +279,16 @@ class Server:
         except OSError:
             pass  # the worker is gone; what it handed over and what it didn't is known by number
         finally:
-            with self._changed:
-                del self._busy[connection]
-                self._farewells.discard(connection)
-                self._peers.gone(peer)
-                self._changed.notify_all()
-            connection.close()
+            self._let_go(connection, peer)
             self._on_change()
+
+    def _let_go(self, connection: socket.socket, peer: str) -> None:
+        with self._changed:
+            del self._busy[connection]
+            self._farewells.discard(connection)
+            self._peers.gone(peer)
+            self._changed.notify_all()
+        connection.close()
 
     def _serve_one(self, connection: socket.socket, idle_s: float | None) -> bool:
         """Answers one request; False when the connection is over."""
@@ -461,12 +473,12 @@ class Server:
         """One subscription for all workers of the host, from the first who asks on."""
         with self._changed:
             if self._min_times is None:
-                self._min_times = MinTimes(len(self._uplink.segments))
-                self._watching = threading.Thread(
-                    target=self._uplink.watch, args=(self._min_times,),
-                    name="lowmark-watch", daemon=True,
-                )  # fmt: skip
-                self._watching.start()
+                heard = MinTimes(len(self._uplink.segments))
+                watching = threading.Thread(
+                    target=self._uplink.watch, args=(heard,), name="lowmark-watch", daemon=True
+                )
+                watching.start()  # raises where there may be no more threads: whoever asks next begins anew
+                self._min_times, self._watching = heard, watching
             return self._min_times
 
     def _check_segments(self, numbers: list[int] | tuple[int, int]) -> None:

@@ -17,6 +17,7 @@ from local_tracker.agent.receiving import Room
 from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
+from local_tracker.agent.uplink import MinTimes
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import (
     FAREWELL,
@@ -172,3 +173,46 @@ def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
     waiting.join()
     with pytest.raises(HandOverError, match="found no room"):
         room.held(8 << 10, 0, soon).__enter__()  # JSON takes more than its bytes
+
+
+class Threads:
+    """Those that may be begun: none of a name, for so many attempts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, refused: int) -> None:
+        start, self.refused = threading.Thread.start, refused
+
+        def starts(thread: threading.Thread) -> None:
+            if thread.name == name and self.refused:
+                self.refused -= 1
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", starts)
+
+
+def test_a_worker_for_whom_no_thread_can_be_begun_keeps_no_other_out(
+    address: str, monkeypatch: pytest.MonkeyPatch, connected: SimpleQueue[int]
+) -> None:
+    """The thread that takes connections had ended by that, and the local tracker stood with a worker that nobody served."""
+    threads = Threads(monkeypatch, "lowmark-worker", 1)
+    with come(address) as connection:
+        answer = receive_frame(connection)
+        assert answer is not None and answer[0]["error"] == "refused.full"
+        assert receive_frame(connection) is None, "it is closed"
+    assert (threads.refused, connected.get(timeout=HANG_S)) == (0, 0)
+    assert served(address)
+
+
+def test_who_asks_for_min_times_when_no_thread_can_be_begun_is_told_them_the_next_time(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(_: FakeUplink, heard: MinTimes) -> None:
+        for segment in (0, 1, None):
+            heard.put(segment, 5)
+
+    Threads(monkeypatch, "lowmark-watch", 1)
+    monkeypatch.setattr(FakeUplink, "watch", watch)
+    with closing(Handle(address, "p", HANG_S)) as handle:
+        with pytest.raises(HandOverError, match="can't start new thread"):
+            handle.min_times(-1, 0)
+        assert handle.min_times(-1, 0).segments == (5, 5)

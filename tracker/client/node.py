@@ -172,10 +172,11 @@ class NodeClient(Closing):
             self._note_durable()
             if self._thread is None:
                 self._process = os.getpid()
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, name=f"lowmark-node-{self.node_id}", daemon=True
                 )
-                self._thread.start()
+                thread.start()  # raises where there may be no more threads: whoever joins again begins one
+                self._thread = thread
             self._changed.notify_all()
         anew = LowmarkError(f"node {self.node_id!r} joined anew before they were durable")
         _resolve([(future, anew) for future in dropped])
