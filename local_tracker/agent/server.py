@@ -352,9 +352,10 @@ class Server:
                 Code.REFUSED_UNKNOWN_PIPELINE,
             )
         segment = fields.text("segment", "")
-        with self._looking:  # so that many who ask are one question at a time to the tracker
-            if segment and segment not in self._uplink.segments:
-                self._uplink.look_again(segment)
+        if segment and segment not in self._uplink.segments:
+            with self._looking:  # so that many who ask are one question at a time to the tracker
+                if segment not in self._uplink.segments:
+                    self._uplink.look_again(segment)
         return {
             "pipeline": asked,
             "segments": self._uplink.segments,

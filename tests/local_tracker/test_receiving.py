@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from queue import SimpleQueue
 
@@ -31,6 +32,8 @@ from tests.local_tracker.fakes import FakeUplink
 from tests.waits import HANG_S
 from tracker.errors import HandOverError
 
+IN_TIME_S = HANG_S / 2
+"""So long a worker waits that nobody is to keep waiting."""
 HALF = struct.pack(">II", 100, MAX_BODY_BYTES) + b'{"type":'
 
 
@@ -216,3 +219,24 @@ def test_who_asks_for_min_times_when_no_thread_can_be_begun_is_told_them_the_nex
         with pytest.raises(HandOverError, match="can't start new thread"):
             handle.min_times(-1, 0)
         assert handle.min_times(-1, 0).segments == (5, 5)
+
+
+def test_whoever_names_a_segment_that_there_is_not_keeps_no_other_waiting(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracker is away, and each look takes the time that it may: all others had waited for it as they connected."""
+    looks, over = threading.Event(), threading.Event()
+
+    def look_again(_: FakeUplink, segment: str) -> None:
+        looks.set()
+        assert over.wait(HANG_S)
+
+    monkeypatch.setattr(FakeUplink, "look_again", look_again)
+    with closing(Handle(address, "p", HANG_S)) as wrong, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(wrong.segment_number, "c")
+        assert looks.wait(HANG_S)
+        with closing(Handle(address, "p", IN_TIME_S)) as right:
+            assert right.segment_number("b") == 1
+        over.set()
+        with pytest.raises(HandOverError, match="no segment 'c'"):
+            asked.result(HANG_S)
