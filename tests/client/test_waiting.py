@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -15,10 +19,17 @@ from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promi
 from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_HELD, EXIT_TIMED_OUT
-from tracker.client import NodeClient, RefusedError
+from tracker.client import Admin, Explanation, NodeClient, PipelineInfo, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.waiting import Outcome, Waited, wait_complete, wait_complete_async
-from tracker.core.model import FrontJoin, PipelineSpec, SilentFront, TickContent
+from tracker.core.model import (
+    FrontJoin,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    SilentFront,
+    TickContent,
+)
 
 BRIEFLY_S = 0.2  # expires: nothing comes
 
@@ -196,3 +207,60 @@ def test_in_a_loop_it_is_told_the_same(running: EmbeddedTracker) -> None:
     assert late == Waited(Outcome.TIMED_OUT, 101)
     assert held.outcome is Outcome.HELD and "front, other have not" in held.why
     assert ticks > len((reached, moment, late, held))
+
+
+@pytest.mark.parametrize("name_is_used", [False, True], ids=["deleted", "name-used-again"])
+def test_a_command_that_has_waited_long_enough_says_so_though_its_pipeline_is_deleted_just_then(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch, name_is_used: bool
+) -> None:
+    """Whoever deletes what is complete waits for that, too: the others' scripts had failed."""
+    ended = PipelineSpec("ended", ("s",), fronts=("front",), start_slot=100)
+    running.register(ended)
+
+    def waits(*given: Any, **named: Any) -> Waited:
+        waited = wait_complete(*given, **named)
+        with running.admin() as admin:
+            admin.delete("ended", admin.pipeline("ended").state.generation, drop_open=True)
+            if name_is_used:
+                admin.register(replace(ended, start_slot=5))
+        return waited
+
+    monkeypatch.setattr("tracker.cli.wait.wait_complete", waits)
+    done = cli(running, "wait", "-p", "ended", "--until", "slot:100", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["min_time"]) == (0, 100)
+    with running.admin() as admin:
+        if name_is_used:
+            admin.delete("ended", admin.pipeline("ended").state.generation, drop_open=True)
+
+
+@pytest.mark.parametrize("spec_names_it", [False, True], ids=["when-listed", "when-explained"])
+def test_a_wait_for_a_new_segment_goes_on_though_who_is_asked_for_silence_does_not_know_it_yet(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch, spec_names_it: bool
+) -> None:
+    """A segment has come while the pipeline runs. One process has announced it, and another one has not heard of the change."""
+    name = f"grown-{spec_names_it}"
+    spec = replace(
+        TWO_SEGMENTS, name=name, silent_front=SilentFront.EVICT, evict_after_ms=3_600_000
+    )
+    running.register(spec)
+    looks = threading.Event()
+
+    def pipeline(self: Admin, name: str) -> PipelineInfo:
+        looks.set()
+        info = asked(self, name)
+        return info if spec_names_it else replace(info, spec=replace(spec, segments=("first",), edges=()))
+
+    def explain(self: Admin, name: str, *_: object, **__: object) -> Explanation:
+        what = f"pipeline {name!r} has no segment 'second'"
+        raise RefusedError(Refusal(RefusalCode.UNKNOWN_SEGMENT, what))
+
+    asked = Admin.pipeline
+    with joined_front(running.node(name, "n")) as node, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(Admin, "pipeline", pipeline)
+        monkeypatch.setattr(Admin, "explain", explain)
+        waited = pool.submit(
+            wait_complete, running.target, name, 100, "second", timeout_s=HANG_S
+        )
+        assert looks.wait(HANG_S)
+        done(node.commit(promise(100)))
+        assert waited.result(HANG_S) == Waited(Outcome.REACHED, 100)

@@ -13,7 +13,6 @@ from tracker.cli.common import (
     EXIT_TIMED_OUT,
     PipelineName,
     SegmentName,
-    connect,
     fail,
     show,
     wrong_usage,
@@ -21,23 +20,23 @@ from tracker.cli.common import (
 from tracker.cli.durations import lasting
 from tracker.cli.reaching import reach
 from tracker.cli.shared import Shared
-from tracker.client import Subscriber, UnavailableError
+from tracker.client import Admin, RefusedError, Subscriber, UnavailableError
 from tracker.client.moments import parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
+from tracker.core.model import PipelineSpec
+from tracker.core.model.rounds import Rounds
 from tracker.core.model.slots import FOREVER
 from tracker.view.pipelines import min_time_json
 
 
 def _show_min_time(
-    context: typer.Context, pipeline: str, segment: str | None, slot: int, **more: object
+    context: typer.Context, spec: PipelineSpec, segment: str | None, slot: int, **more: object
 ) -> None:
-    with connect(context) as admin:
-        spec = admin.pipeline(pipeline).spec
     shown = min_time_json(slot, spec)
     text = "complete" if slot == FOREVER else shown["time"] or f"slot:{slot}"
     if spec.rounds > 1 and slot != FOREVER:
         text = f"{shown['time'] or 'time:' + str(shown['whole_time'])} round {shown['round']}"
-    show(context, {"pipeline": pipeline, "segment": segment, **shown, **more}, text)
+    show(context, {"pipeline": spec.name, "segment": segment, **shown, **more}, text)
 
 
 def wait(
@@ -80,29 +79,38 @@ def wait(
     shared = Shared.of(context)
     target = shared.target
     reach(target, shared.retry_s if timeout_s is None else timeout_s)
+    first_s = ANSWER_TIMEOUT_S if timeout_s is None else max(timeout_s, 1.0)
+    with Admin(target, first_s) as admin:
+        info = admin.pipeline(pipeline)
+    slot, generation = _awaited(until, after_round, info.spec), info.state.generation
+    waited = wait_complete(
+        target, pipeline, slot, segment, timeout_s=timeout_s,
+        silent_after_s=None if math.isinf(silent_after_s) else silent_after_s,
+        heard_generation=generation,
+    )  # fmt: skip
+    reached, now = waited.outcome is Outcome.REACHED, slot
     with Subscriber(target, pipeline) as subscriber:
-        first_s = ANSWER_TIMEOUT_S if timeout_s is None else max(timeout_s, 1.0)
-        slot = _awaited(until, after_round, subscriber, first_s)
-        waited = wait_complete(
-            target, pipeline, slot, segment, timeout_s=timeout_s,
-            silent_after_s=None if math.isinf(silent_after_s) else silent_after_s,
-        )  # fmt: skip
+        subscriber.goes_on_since(generation)
         try:
             now = subscriber.min_time(segment, first_s)
+        # What was reached stays so, whatever has become of the pipeline, or of its tracker, since.
+        except RefusedError:
+            if not reached:
+                raise
         except UnavailableError:  # it was there before, so this is about time
-            fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
-        reached = waited.outcome is Outcome.REACHED
-        more = {"reached": reached, "outcome": waited.outcome.value.replace(" ", "_")}
-        _show_min_time(context, pipeline, segment, now, **more)
+            if not reached:
+                fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
+    more = {"reached": reached, "outcome": waited.outcome.value.replace(" ", "_")}
+    _show_min_time(context, info.spec, segment, now, **more)
     if waited.outcome is Outcome.TIMED_OUT:
         fail(f"{until} (slot {slot}) was not reached within {timeout_s:g} s", EXIT_TIMED_OUT)
     if waited.outcome is Outcome.HELD:
         fail(f"{until} (slot {slot}) will not be reached: {waited.why}", EXIT_HELD)
 
 
-def _awaited(until: str, after_round: int | None, subscriber: Subscriber, timeout_s: float) -> int:
+def _awaited(until: str, after_round: int | None, spec: PipelineSpec) -> int:
     """The min time that is waited for."""
-    slack_ns, times = subscriber.slack_ns(timeout_s), subscriber.rounds(timeout_s)
+    times = Rounds(spec.rounds)
     with wrong_usage():
-        slot = parse_slot(until, slack_ns, times.per_time, up=after_round is None)
+        slot = parse_slot(until, spec.slack_ns, times.per_time, up=after_round is None)
         return slot if after_round is None else times.over(times.split(slot)[0], after_round)

@@ -19,7 +19,7 @@ from tracker.client.connection import finished
 from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.insight.explain import HoldKind
-from tracker.core.model import FrontName, SilentFront
+from tracker.core.model import FrontName, RefusalCode, SilentFront
 from tracker.core.model.slots import add_delay
 from tracker.errors import RefusedError, UnavailableError
 
@@ -174,7 +174,11 @@ class _Silence:
             vacant = self._vacant(admin, info) if connected else None
         except UnavailableError:
             vacant = None
-        if vacant is None:
+        except RefusedError as refused:
+            if refused.refusal.code is not RefusalCode.UNKNOWN_SEGMENT:
+                raise
+            vacant = None  # whoever waits has heard of it, and who was asked has not yet
+        if vacant is None or self._segment not in (None, *info.spec.segments):
             # What fronts report may not have arrived: nothing is known of their silence.
             self._seen.clear()
             return ""
