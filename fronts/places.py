@@ -109,11 +109,10 @@ class LocalPlace(Place):
         hidden, path = Path(self.at(f".{name}.tmp")), self.at(name)
         try:
             _write_durably(hidden, data)
-            os.rename(hidden, path)
+            self._rename(str(hidden), path)
         except OSError as error:
-            if not _is_renamed(path):
-                hidden.unlink(missing_ok=True)
-                raise NotPublishedError(f"{path} was not published: {error}") from error
+            hidden.unlink(missing_ok=True)
+            raise NotPublishedError(f"{path} was not published: {error}") from error
         self._sync_directories(path, self.directory)
 
     def take(self, source: str, labelled: LabelledFile, name: str, timeout_s: float) -> None:
@@ -124,14 +123,30 @@ class LocalPlace(Place):
                 # Spark passes over files that are much older than others (maxFileAge), and for ever.
                 os.utime(source)
             sync(Path(source))  # who wrote it may not have
-            os.rename(source, path)
+            self._rename(source, path)
         except OSError as error:
-            if not _is_renamed(path):
-                raise NotPublishedError(f"{source} was not published: {error}") from error
+            raise NotPublishedError(f"{source} was not published: {error}") from error
         self._sync_directories(path, self.directory, parent(source))
 
     def prune(self, durable: int) -> None:
         """The directory is the record: whoever reads its files removes them."""
+
+    def _rename(self, source: str, path: str) -> None:
+        """Raises OSError where nothing has got out. Over a network the answer to a rename may be lost, and what was asked for
+        again is not there any more: it is looked for what came of it. No other file has the name, which is of one batch."""
+        try:
+            os.rename(source, path)
+        except OSError as error:
+            try:
+                os.lstat(path)
+            except FileNotFoundError:
+                raise error from None
+            except OSError as unknown:
+                raise TrackingError(
+                    f"{path} may have been published ({error}), and cannot be looked at ({unknown}); start front "
+                    f"{self._front!r} again, which goes by what is there",
+                    Code.TRACKING_FRONT,
+                ) from error
 
     def _sync_directories(self, path: str, *directories: str) -> None:
         """Makes the rename to `path` durable, which readers can see already."""
@@ -265,12 +280,6 @@ class StoredPlace(Place):
         except (FilesError, OSError):
             return  # the next time
         self._kept = self._kept[len(old) :]
-
-
-def _is_renamed(path: str) -> bool:
-    """Whether a rename that has failed was done all the same: over a network its answer may be lost, and what was asked
-    for again is not there any more. No other file has the name, which is of one batch."""
-    return os.path.lexists(path)
 
 
 def _write_durably(path: Path, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -200,6 +201,35 @@ def test_a_rename_whose_answer_was_lost_has_published(
     assert front.wait_durable(HANG_S)
     assert directory.created() == directory.visible()
     assert [file.batch for file in front.published()] == [0, 1]
+
+
+@pytest.mark.parametrize("takes", [False, True])
+def test_a_rename_of_which_nothing_can_be_told_is_not_taken_for_none(
+    directory: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    """The answer was lost since the server is away, which does not say either what is there. Were the batch given up, the
+    next one would get its number, and readers consume a file that nobody creates."""
+    front = directory.start()
+    source = tmp_path / "source.json"
+    source.write_text("{}")
+    rename = os.rename
+
+    def away(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def lost(old: str, new: str) -> None:
+        rename(old, new)
+        away()
+
+    with monkeypatch.context() as patch, pytest.raises((TrackingError, OSError)):
+        patch.setattr(os, "rename", lost)
+        patch.setattr(os, "lstat", away)
+        front.take(source) if takes else front.write([{"a": 1}])
+    with pytest.raises(StateError, match="start the front again"):
+        front.write([{"a": 2}])
+    directory.kill()
+    assert directory.start().wait_durable(HANG_S)
+    assert directory.created() == directory.visible() != []
 
 
 def test_a_file_that_is_taken_is_as_young_as_its_label(
