@@ -100,6 +100,8 @@ class LocalPlace(Place):
                 labelled = parse_file_name(name[1:-4])
                 if labelled is not None and labelled.front == self._front:
                     os.unlink(self.at(name))
+        # A run that was killed may have renamed a file there, and not made that durable: it is committed now.
+        sync(self.directory)
 
     def recorded(self, durable: int, replay_from: int) -> Found:
         return self.files()

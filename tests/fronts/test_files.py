@@ -22,6 +22,7 @@ from tests.waits import HANG_S
 from tracker.core.model.ack_values import root_values, unit_value
 from tracker.core.model.units import parse_file_name, slot_in_name, unit_name
 from tracker.errors import StateError, TrackingError
+from tracker.files.local import sync
 
 
 class Directory(FileRuns):
@@ -291,6 +292,27 @@ def test_killed_between_rename_and_commit(
         assert tracker.created == [(5, checksum, 2)]
     following = again.write(ROWS)
     assert following is not None and (following.batch, following.slot) == (1, 5)
+
+
+def test_what_a_killed_run_has_renamed_is_durable_before_it_is_committed(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a machine that loses power then has no such file, which is waited for."""
+    front = directory.start(format="json")
+    undo = at("rename", monkeypatch, after=True)
+    with pytest.raises(Killed):
+        front.write(ROWS)
+    undo()
+    directory.kill()
+    synced: list[tuple[str, int]] = []
+
+    def noted(path: os.PathLike[str] | str) -> None:
+        synced.append((str(path), len(directory.tracker.units)))
+        sync(path)
+
+    monkeypatch.setattr(places, "sync", noted)
+    assert directory.start(format="json").wait_durable(HANG_S)
+    assert len(directory.tracker.units) == 1 and (directory.where, 0) in synced
 
 
 def test_other_fronts_and_other_files_in_the_directory_are_left_alone(
