@@ -159,7 +159,7 @@ class FileFront(DurableFront):
         """Labels rows that come in now and publishes them as one file; None if there are none.
 
         Returns when readers can see the file; it is committed in the background. When this raises
-        OSError, TypeError or ValueError, nothing was published: write the rows again, or others.
+        OSError, or what the format's library does of these rows, nothing was published: write them again, or others.
         TrackingError: start the front again to find out. Else as `Front.publish`.
         """
         table = _table(rows, self.format)
@@ -217,7 +217,7 @@ class FileFront(DurableFront):
         try:
             labels = (batch.slots, batch.values) if self.items is Items.ROWS else None
             data = _encoded(table, labels, self.format)
-        except (OSError, TypeError, ValueError) as error:
+        except Exception as error:  # libraries of formats raise what they like
             raise NotPublishedError(f"{name} was not published: {error}") from error
         self._place.write(labelled, name, data, timeout_s)
         return self._file(labelled, name)

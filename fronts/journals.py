@@ -92,7 +92,11 @@ class JournalFile(Journal):
 
     def append(self, batch: NotedRanges, timeout_s: float) -> None:
         line = f"{note(batch)}\n".encode()
-        with open(self.path, "ab", buffering=0) as file:
+        try:
+            opened = open(self.path, "ab", buffering=0)  # noqa: SIM115 - what fails later is told apart
+        except OSError as error:
+            raise NotPublishedError(str(error)) from error
+        with opened as file:
             before = file.seek(0, os.SEEK_END)
             try:
                 if file.write(line) != len(line):

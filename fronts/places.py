@@ -113,7 +113,8 @@ class LocalPlace(Place):
             _write_durably(hidden, data)
             self._rename(str(hidden), path)
         except OSError as error:
-            hidden.unlink(missing_ok=True)
+            with suppress(OSError):  # as where nothing can be written: the next run does it
+                hidden.unlink()
             raise NotPublishedError(f"{path} was not published: {error}") from error
         self._sync_directories(path, self.directory)
 

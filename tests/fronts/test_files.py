@@ -119,6 +119,33 @@ def test_rows_that_cannot_be_written_leave_nothing_and_hold_nothing(directory: D
     assert front.wait_durable(HANG_S)
 
 
+def test_rows_that_a_format_has_no_place_for_hold_nothing(directory: Directory) -> None:
+    """What its library raises then is of many kinds."""
+    front = directory.start()
+    with pytest.raises(NotImplementedError, match="struct type 'a'"):
+        front.write([{"a": {}}])
+    assert directory.names() == directory.hidden() == []
+    file = front.write(ROWS)
+    assert file is not None and file.batch == 0 and front.wait_durable(HANG_S)
+
+
+def test_where_nothing_can_be_written_nothing_is_published_and_later_it_goes_on(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On what is mounted to be read only, nothing can be removed either, be it there or not."""
+    front = directory.start(format="json")
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Read-only"):
+        patch.setattr(places, "open", refused, raising=False)
+        patch.setattr(Path, "unlink", refused)
+        front.write(ROWS)
+    file = front.write(ROWS)
+    assert file is not None and file.batch == 0 and front.wait_durable(HANG_S)
+
+
 def test_a_full_disk_leaves_nothing(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     front = directory.start(format="json")
     sync = os.fsync

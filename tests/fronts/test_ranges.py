@@ -166,6 +166,20 @@ def test_a_full_disk_publishes_nothing(log: RangeRuns, monkeypatch: pytest.Monke
     assert log.tracker.created[-1] == (9, range_value("a", 3, 9), 6)
 
 
+def test_a_journal_that_cannot_be_opened_publishes_nothing_and_later_goes_on(
+    log: RangeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front = log.start()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Read-only"):
+        patch.setattr("fronts.journals.open", refused, raising=False)
+        front.publish({"a": 3})
+    assert front.publish({"a": 3}) == 0 and front.wait_durable(HANG_S)
+
+
 def test_a_line_that_readers_may_have_seen_is_not_taken_back(
     log: RangeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
