@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,17 @@ from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
 from tracker.service.cluster.owning import mark_gone
-from tracker.store import GONE, Held, MemoryStore, Store, StoreError, open_store
+from tracker.store import (
+    GONE,
+    Held,
+    MemoryStore,
+    Store,
+    StoreError,
+    open_leases,
+    open_store,
+)
 from tracker.store import format as store_format
-from tracker.store.archive import export_stores, import_stores
+from tracker.store.archive import FILLING_LEASE_MS, export_stores, import_stores
 from tracker.store.sqlite import read_lease
 
 
@@ -300,4 +309,27 @@ def test_a_store_that_was_filled_in_part_is_served_by_nobody(tmp_path: Path, kin
         assert held.value.lease.remaining_ms > 365 * 86_400_000
         store.close()
     if server is not None:
+        server.discard()
+
+
+def test_nor_when_the_clock_is_set_back_behind_that(tmp_path: Path) -> None:
+    """By a second, or an hour: the lease seems to run for longer than it was given for."""
+    server = RedisServer(tmp_path / "redis").start()
+    try:
+        for url in (f"sqlite:{tmp_path / 'b'}", server.url):
+            store = open_store(url, 0)
+            store.acquire("the copy that broke off", lease_ms=FILLING_LEASE_MS)
+            if url == server.url:
+                server.client().hincrby("lowmark:{default:0}:meta", "lease_until_ms", 3_600_000)
+            else:
+                with closing(sqlite3.connect(tmp_path / "b" / "shard-0.db")) as db, db:
+                    db.execute(
+                        "UPDATE meta SET value = value + 3600000 WHERE name = 'lease_until_ms'"
+                    )
+            with pytest.raises(Held, match="the copy that broke off"):
+                store.acquire("127.0.0.1:7070", lease_ms=1_000)
+            found = open_leases(url).read(0)
+            assert found is not None and found.remaining_ms
+            store.close()
+    finally:
         server.discard()

@@ -130,10 +130,10 @@ class Store(Protocol):
 
 
 def lease_left_ms(until_ms: int, now_ms: int, lease_ms: int) -> int:
-    """For how long a lease of `lease_ms` runs that ends at `until_ms`. One that seems to run longer
-    than it was given for was written by a clock that has been set back since: it counts as over."""
+    """For how long a lease of `lease_ms` runs that ends at `until_ms`. One that seems to run longer than twice what it was
+    given for was written by a clock that has been set back since by more than that: it counts as over."""
     left = until_ms - now_ms
-    return left if 0 < left <= lease_ms else 0
+    return left if 0 < left <= 2 * lease_ms else 0
 
 
 def next_epoch(where: str, lease: Lease, owner: str, replaces: int, least_epoch: int) -> int:

@@ -77,7 +77,7 @@ ACQUIRE = (
     + """
 if (get('missing') or '') ~= '' then return {'MISSING', get('missing')} end
 local left = number('lease_until_ms') - now_ms
-if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1]
+if left > 0 and left <= 2 * number('lease_ms') and get('owner') ~= ARGV[1]
     and number('epoch') ~= tonumber(ARGV[3]) then
   return {'HELD', get('epoch'), get('owner'), get('address'), tostring(left)}
 end
@@ -93,7 +93,7 @@ LEASE = (
     _META
     + """
 local left = number('lease_until_ms') - now_ms
-if left < 0 or left > number('lease_ms') then left = 0 end
+if left < 0 or left > 2 * number('lease_ms') then left = 0 end
 return {'OK', get('epoch') or '0', get('owner') or '', get('address') or '',
   string.format('%.0f', left)}
 """
