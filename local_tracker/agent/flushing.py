@@ -59,7 +59,8 @@ class Flusher:
         self._lead_ns = _FIRST_LEAD_NS
         """How long before the end of a window what has gathered is recorded."""
         last_flush, generation = uplink.open()
-        if generation is not None and (given_up := spool.begin_generation(generation)):
+        given_up = 0 if generation is None else spool.begin_generation(generation, last_flush)
+        if given_up:
             log.warning(
                 "pipeline %s was restarted: %d flushes of before generation %d count for nothing; whoever "
                 "handed them over begins again with what it reads from that one's first slot on",

@@ -117,9 +117,18 @@ class Spool:
                 f"the spool {self._path} cannot be written: {error}", Code.HAND_OVER_UNKNOWN
             ) from error
 
-    def begin_generation(self, generation: int) -> int:
+    def begin_generation(self, generation: int, last_flush: int = 0) -> int:
         """The pipeline is in this generation: nothing of an older one may count in it, so the record begins
-        anew, under another name, where it was of one. Returns how many flushes are given up."""
+        anew, under another name, where it was of one. Returns how many flushes are given up. last_flush: the number of the
+        last one of this generation that is durable above, which the record has unless it began behind it. Raises
+        HandOverError."""
+        if generation == self.generation and last_flush > self.last_number:
+            raise HandOverError(
+                f"the spool {self._path} ends at flush {self.last_number}, and flush {last_flush} of this node is durable: "
+                "it is an older copy, or the node has run with another spool since. Put back the one that has all of "
+                "them, or remove this one: whoever hands a step over again is then told that its outcome is unknown",
+                Code.REFUSED_ROLLED_BACK,
+            )
         given_up = 0
         if self.generation not in (None, generation):
             given_up = len(self.pending)
@@ -127,7 +136,7 @@ class Spool:
             for record in (self.pending, self.above, self.senders):
                 record.clear()
         if self.generation != generation:
-            self.generation = generation
+            self.generation, self.last_number = generation, max(self.last_number, last_flush)
             self._rewrite()
         return given_up
 

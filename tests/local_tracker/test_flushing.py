@@ -231,6 +231,27 @@ def test_a_step_of_a_spool_that_is_gone_is_not_taken_by_a_later_process_either(
     second.submit(made("v", 1, 4), True, Deadline(HANG_S), here).result(HANG_S)
 
 
+def test_an_older_copy_of_a_spool_takes_no_step_that_the_newer_one_has_taken(
+    uplink: FakeUplink, start: Start, tmp_path: Path
+) -> None:
+    """It does not know of that, and took it twice: what it created was not there."""
+    first = start()
+    outcome(first, made("w", 1, 3))
+    shutil.copy(tmp_path / "spool", tmp_path / "older")
+    outcome(first, made("w", 2, 4))
+    first.close(HANG_S)
+    uplink.last_known = 2
+    shutil.copy(tmp_path / "older", tmp_path / "spool")
+    with pytest.raises(HandOverError, match="ends at flush 1, and flush 2 of this node") as refused:
+        outcome(start(), made("w", 2, 4), again=True)
+    assert refused.value.code == "refused.rolled_back"
+    assert uplink.sums() == {(0, 5): 3 ^ 4}
+    (tmp_path / "spool").unlink()
+    start()
+    outcome(start(), made("w", 3, 5))
+    assert uplink.order == [1, 2, 3]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_step_of_a_sender_that_is_forgotten_is_not_taken_twice(
     uplink: FakeUplink, start: Start, monkeypatch: pytest.MonkeyPatch, restarted: bool
