@@ -19,6 +19,7 @@ from tracker.core.model.levels import NEWEST_LEVEL, OLDEST_LEVEL
 from tracker.service.cluster.owning import mark_gone
 from tracker.store import (
     GONE,
+    Fenced,
     Held,
     MemoryStore,
     Store,
@@ -151,6 +152,25 @@ def test_a_copy_is_on_the_disk_when_it_is_said_to_be_there(
     monkeypatch.setattr(os, "replace", placed)
     export_stores({0: source}, tmp_path / "out")
     assert steps == [f"{tmp_path}/out.unfinished", "placed", str(tmp_path)]
+
+
+def test_what_has_gone_on_while_it_was_copied_is_not_said_to_be_copied(tmp_path: Path) -> None:
+    """The disk was slow, the lease ended, and a process of the tracker that was started again went on with the shard."""
+
+    class Slow(MemoryStore):
+        renewals = 0
+
+        def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
+            super().renew(epoch, lease_ms, address)
+            self.renewals += 1
+            if self.renewals == 2:  # at its first record
+                self.commit(self.acquire("serves", replaces=epoch), [(3, b"acknowledged")])
+
+    source = Slow()
+    source.commit(source.acquire("a"), [(1, b"one"), (2, b"two")])
+    with pytest.raises(Fenced):
+        export_stores({0: source}, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:

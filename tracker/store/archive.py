@@ -98,7 +98,9 @@ def export_stores(stores: Mapping[int, Store], path: Path) -> list[Contents]:
     written."""
     with _new_file(path) as file, _owned(stores, _READS, {}) as owned:
         file.write(_line({_FILE: OLDEST_FORMAT, "shards": list(stores)}))
-        return [_write_shard(file, shard, owned) for shard in stores]
+        found = [_write_shard(file, shard, owned) for shard in stores]
+        owned.renew()  # whoever has taken a shard over meanwhile may have gone on
+        return found
 
 
 class _Hashed:
