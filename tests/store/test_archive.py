@@ -6,7 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from tracker.store import (
     Held,
     MemoryStore,
     Store,
+    Stored,
     StoreError,
     open_leases,
     open_store,
@@ -151,7 +152,27 @@ def test_a_copy_is_on_the_disk_when_it_is_said_to_be_there(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", placed)
     export_stores({0: source}, tmp_path / "out")
-    assert steps == [f"{tmp_path}/out.unfinished", "placed", str(tmp_path)]
+    contents, *rest = steps
+    assert contents.startswith(f"{tmp_path}/out.") and contents.endswith(".unfinished")
+    assert rest == ["placed", str(tmp_path)]
+
+
+def test_two_that_copy_to_one_file_do_not_take_away_what_the_other_writes(tmp_path: Path) -> None:
+    """The second one removed it, and the first put into its place what a third had written by then."""
+    out, other = tmp_path / "out", MemoryStore()
+    other.commit(other.acquire("a"), [(1, b"one")])
+
+    class Copied(MemoryStore):
+        def load(self, epoch: int) -> Stored:
+            with suppress(StoreError):
+                export_stores({0: other}, out)
+            return super().load(epoch)
+
+    source = Copied()
+    source.commit(source.acquire("a"), [(1, b"one")])
+    export_stores({0: source}, out)
+    assert list(tmp_path.iterdir()) == [out]
+    import_stores({0: MemoryStore()}, out)
 
 
 def test_what_has_gone_on_while_it_was_copied_is_not_said_to_be_copied(tmp_path: Path) -> None:

@@ -121,10 +121,10 @@ class _Hashed:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[_Hashed]:
-    """A file that appears under its name when it is whole and durable."""
+    """A file that appears under its name when it is whole and durable. Of two that write one at once, each writes its own."""
     if path.exists():
         raise StoreError(f"{path} exists; name a file that does not")
-    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished = path.with_name(f"{path.name}.{uuid4().hex}.unfinished")
     try:
         with open(unfinished, "xb") as file:
             hashed = _Hashed(file)
