@@ -222,7 +222,9 @@ class Server:
             except OSError:
                 if self._stopping:
                     return
-                time.sleep(_OWNER_POLL_S)  # no descriptor is free, say: the next attempt would fail, too
+                time.sleep(
+                    _OWNER_POLL_S
+                )  # no descriptor is free, say: the next attempt would fail, too
                 continue
             peer = peer_of(connection, address)
             if peer:

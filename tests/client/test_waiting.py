@@ -248,7 +248,11 @@ def test_a_wait_for_a_new_segment_goes_on_though_who_is_asked_for_silence_does_n
     def pipeline(self: Admin, name: str) -> PipelineInfo:
         looks.set()
         info = asked(self, name)
-        return info if spec_names_it else replace(info, spec=replace(spec, segments=("first",), edges=()))
+        return (
+            info
+            if spec_names_it
+            else replace(info, spec=replace(spec, segments=("first",), edges=()))
+        )
 
     def explain(self: Admin, name: str, *_: object, **__: object) -> Explanation:
         what = f"pipeline {name!r} has no segment 'second'"
@@ -258,9 +262,7 @@ def test_a_wait_for_a_new_segment_goes_on_though_who_is_asked_for_silence_does_n
     with joined_front(running.node(name, "n")) as node, ThreadPoolExecutor(1) as pool:
         monkeypatch.setattr(Admin, "pipeline", pipeline)
         monkeypatch.setattr(Admin, "explain", explain)
-        waited = pool.submit(
-            wait_complete, running.target, name, 100, "second", timeout_s=HANG_S
-        )
+        waited = pool.submit(wait_complete, running.target, name, 100, "second", timeout_s=HANG_S)
         assert looks.wait(HANG_S)
         done(node.commit(promise(100)))
         assert waited.result(HANG_S) == Waited(Outcome.REACHED, 100)

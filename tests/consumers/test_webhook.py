@@ -211,8 +211,8 @@ def test_an_address_of_the_receiver_that_does_not_answer_leaves_time_for_another
     is away."""
     patience = Patience(attempt_s=3.0, give_up_s=HANG_S, first_pause_s=0.001)
     with receiving(SECRET) as receiver, _unanswered() as unanswered:
-        *kind, (host, port) = socket.getaddrinfo(*_place(receiver.url), type=socket.SOCK_STREAM)[0]
-        both = [(*kind, unanswered), (*kind, (host, port))]
+        *kind, reached = socket.getaddrinfo(*_place(receiver.url), type=socket.SOCK_STREAM)[0]
+        both = [(*kind, unanswered), (*kind, reached)]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
         Webhook(receiver.url, secret_file, patience=patience).deliver("msg_a", {})
         assert receiver.ids == ["msg_a"]

@@ -29,7 +29,7 @@ from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
-from tracker.errors import HandOverError
+from tracker.errors import HandOverError, LowmarkError
 
 
 @pytest.fixture
@@ -257,4 +257,20 @@ def test_a_flush_waits_in_the_node_once_however_long_the_tracker_is_away(
         flush(again=True)
         assert len(sent) == 1
     uplink.flush(2, TickContent(), b"2", again=False, above="")
+    uplink.close(leave=True)
+
+
+def test_a_flush_that_its_node_has_let_go_of_is_handed_to_it_again(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the node has joined anew before it was durable."""
+    uplink = TrackerUplink(running.target, "p", "host-2")
+    uplink.open()
+    dropped: Future[int] = Future()
+    dropped.set_exception(LowmarkError("the node joined anew"))
+    with monkeypatch.context() as once:
+        once.setattr(NodeClient, "commit", lambda *_: dropped)
+        with pytest.raises(HandOverError, match="joined anew"):
+            uplink.flush(1, TickContent(), b"1", again=False, above="")
+    uplink.flush(1, TickContent(), b"1", again=True, above="")
     uplink.close(leave=True)
