@@ -1089,7 +1089,8 @@ class WorkerNode(Node):
         self.tried.clear()
 
     def moved(self, before: tuple[str, ...]) -> None:
-        self.reads = self.sim.reads_of(self.world, self.name)
+        # Of what it is by now: it may have been changed since, and who reads what is new was said then.
+        self.reads = self.sim.reads_of(self.sim.worlds[self.world.spec.name], self.name)
 
     def _unclaim(self) -> None:
         for item in self.claimed:

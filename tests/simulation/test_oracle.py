@@ -89,3 +89,10 @@ def test_who_joins_before_its_home_goes_by_a_cut_has_fed_what_is_cut_apart(
     world.front_joins(LATE, 3)
     world.joins_by(by, [3])
     assert world.waiting == ({4} if waits else set())
+
+
+def test_who_joins_as_a_segment_is_to_be_removed_feeds_it_if_it_stays(world: World) -> None:
+    world.change(replace(SPEC, segments=(*SPEC.segments, "new")), 1)
+    assert world.waiting == {3}
+    world.joins_by(1, [3])
+    assert not world.waiting

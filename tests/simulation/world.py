@@ -165,6 +165,8 @@ class World:
     def joins_by(self, change: int, segments: Iterable[int]) -> None:
         """It is durable that fronts join, at a home that has activated this change last."""
         if self.graph_before is None or change >= self.graph_before[0]:
+            self.waiting = self._unfed(self.spec, self.waiting.difference(segments))
+            self.version += 1
             return
         number, spec, waiting = self.graph_before
         waiting = self._unfed(spec, waiting.difference(segments))
