@@ -41,6 +41,7 @@ from tracker.core.model import (
     Refusal,
     RefusalCode,
     TickContent,
+    TimeKind,
     Unit,
 )
 from tracker.core.model.ack_values import unit_value
@@ -116,6 +117,20 @@ def test_of_a_pipeline_that_was_restarted_it_says_from_where_to_read(
     assert "below_min_time" in str(refused.value)
     assert "generation 1 begins at slot 3 (1970-01-01 00:00:00.030000+00:00)" in str(refused.value)
     assert "Start the query on an empty checkpoint and sink" in str(refused.value)
+
+
+def test_by_event_time_what_was_read_from_below_a_restart_may_have_come_late(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    edges = (Edge("parse", "after"),)
+    spec = PipelineSpec("e", ("parse", "after"), edges, fronts=("front",), time=TimeKind.EVENT)
+    running.register(spec)
+    with running.admin() as admin:
+        assert admin.restart("e", 0, 3) == (1, 3)
+    logs.batch(0, 1)
+    query = attached(running, logs, pipeline="e").start()
+    assert query.wait_durable(HANG_S)
+    assert query.close()
 
 
 def test_it_goes_on_where_it_was(running: EmbeddedTracker, logs: Logs) -> None:

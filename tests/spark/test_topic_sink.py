@@ -25,7 +25,8 @@ from local_tracker.spark.state.holds import StateHolds
 from tests.fronts.fake_topic import FakeTopic
 from tests.waits import HANG_S, until
 from tracker.client.topics import TopicPlace
-from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, TickContent
+from tracker.core.log import Joined
+from tracker.core.model import Edge, NodeKey, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.slots import FOREVER
 from tracker.errors import Code, StateError, UnavailableError
@@ -115,7 +116,8 @@ class Run:
                 ]
             )
         )
-        node: Any = SimpleNamespace(report_waits=lambda waits: None)
+        joined = Joined(NodeKey("q", 1), SPEC, (), 0, ())
+        node: Any = SimpleNamespace(report_waits=lambda waits: None, joined=joined)
         admin: Any = SimpleNamespace(pipeline=state)
         output = topic_output(self.sink, routes.creates, SunkTopic(self.sink))
         self.ticks = QueryTicks(node, admin, routes, checkpoint, lambda: [output], state=holds)

@@ -41,6 +41,7 @@ from tracker.core.model import (
     Refusal,
     RefusalCode,
     TickContent,
+    TimeKind,
     Unit,
 )
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
@@ -465,6 +466,8 @@ class QueryTicks:
             return self._without_created(record, refusal)
         if refusal.code != RefusalCode.BELOW_MIN_TIME or self._emits is not None:
             return None
+        if self._is_of_before():
+            return None
         now = self._min_times()
         for number, slot in enumerate(refusal.min_times):
             now[number] = max(slot, now[number])
@@ -477,6 +480,14 @@ class QueryTicks:
             return None
         held = {} if self._state is None else self._state.labels({})
         return self._compose(record, (), now | held, Cells.empty())
+
+    def _is_of_before(self) -> bool:
+        """Whether the batch whose tick was refused has read what was told before the pipeline was restarted: made of
+        that once more, nobody would consume it. By event time it may as well have come late."""
+        assert self._last is not None
+        joined = self._node.joined
+        is_told = bool(joined.generation) and self._spec.time is not TimeKind.EVENT
+        return is_told and any(unit.slot < joined.replay_from for unit in self._last[1].labels)
 
     def _without_late(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
         """The tick where some of what it consumes is below min time, or of what was held for what it consumed: that
