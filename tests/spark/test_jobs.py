@@ -82,6 +82,20 @@ def test_runs_are_numbered_over_restarts(node: Callable[..., JobNode]) -> None:
     assert node().run([source_file(2)], write) == 1
 
 
+def test_of_a_pipeline_that_was_restarted_it_says_where_to_go_on(
+    running: EmbeddedTracker, node: Callable[..., JobNode]
+) -> None:
+    """Its runs of before are told to nobody any more, nor can they be told again."""
+    job = node()
+    job.run([source_file(1)], write)
+    with running.admin() as admin:
+        assert admin.restart("p", 0, 3) == (1, 3)
+    job.close()
+    advice = "generation 1 begins at slot 3 .* publish to an empty directory, over input from that"
+    with pytest.raises(TrackingError, match=advice):
+        node()
+
+
 def test_input_that_was_read_is_refused_before_anything_is_published(
     node: Callable[..., JobNode], tmp_path: Path
 ) -> None:

@@ -238,15 +238,7 @@ class Follower:
 
     def _restarted(self) -> str:
         """What is to be known where the pipeline was restarted; empty where it never was."""
-        joined = self._joined
-        if not joined.generation:
-            return ""
-        moment = slot_time(joined.replay_from, joined.spec.slack_ns)
-        return (
-            f"pipeline {joined.spec.name!r} was restarted: generation {joined.generation} begins at slot "
-            f"{joined.replay_from} ({moment}), and what was created from input below it is refused. Start "
-            "the query on an empty checkpoint and sink, over input from that moment on"
-        )
+        return restarted(self._joined, "Start the query on an empty checkpoint and sink")
 
     # --- the two threads --------------------------------------------------------------------------
 
@@ -520,6 +512,18 @@ class Followed:
         """Wait until all batches that are over by now are durable in the tracker; False when the time
         is up. Raises TrackingError if tracking has failed."""
         return self._followed.wait_durable(timeout_s)
+
+
+def restarted(joined: Joined, advice: str) -> str:
+    """What is to be known where the pipeline of a node was restarted; empty where it never was."""
+    if not joined.generation:
+        return ""
+    moment = slot_time(joined.replay_from, joined.spec.slack_ns)
+    return (
+        f"pipeline {joined.spec.name!r} was restarted: generation {joined.generation} begins at slot "
+        f"{joined.replay_from} ({moment}), and what was created from input below it is refused. {advice}, over input "
+        "from that moment on"
+    )
 
 
 def refuse_another_query(about: str, checkpoint: str, last_batches: Sequence[Batch]) -> None:

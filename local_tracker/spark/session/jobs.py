@@ -18,13 +18,14 @@ from urllib.parse import quote
 from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.query.compose import ComposeError, CreatedUnit, fingerprint
-from local_tracker.spark.query.follow import Stopping
+from local_tracker.spark.query.follow import Stopping, restarted
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.rows import RowsError
 from local_tracker.spark.query.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_at, known_beside
-from tracker.core.model import Batch, NodeKind, TickContent
+from tracker.core.log import Joined
+from tracker.core.model import NodeKind, TickContent
 from tracker.core.model.units import canonical_name
 from tracker.errors import RefusedError, TrackingError
 from tracker.files import STORES, Stores
@@ -68,7 +69,7 @@ class JobNode:
             routes = Routes(joined.spec, QueryReads(reads), creates, node_id, rows, stores=stores)
             self._routes = routes
             self._ticks = QueryTicks(self._node, self._admin, routes, None, scope=self._scope)
-            self._commit_earlier(joined.last_batches)
+            self._commit_earlier(joined)
         except BaseException:
             self.close()
             raise
@@ -150,15 +151,21 @@ class JobNode:
         self._node.close()
         self._admin.close()
 
-    def _commit_earlier(self, last_batches: Sequence[Batch]) -> None:
+    def _commit_earlier(self, joined: Joined) -> None:
         """Commit what an earlier run published and could not commit, when all its files are in their places."""
-        durable = max((b.id for b in last_batches if b.scope == self._scope), default=-1)
+        durable = max((b.id for b in joined.last_batches if b.scope == self._scope), default=-1)
         published = self._published()
         self._next = max([durable, *published]) + 1
         for number in published:
             if number > durable:
                 self._batches.place(self._manifest(number))
-                self._commit_run(number)
+                try:
+                    self._commit_run(number)
+                except TrackingError as error:
+                    if not joined.generation:
+                        raise
+                    advice = restarted(joined, "Let the job publish to an empty directory")
+                    raise TrackingError(f"{error}; {advice}") from error
 
     def _commit_run(self, number: int) -> None:
         manifest = self._manifest(number)
