@@ -456,3 +456,20 @@ def test_what_was_found_in_the_sink_is_bound_by_the_clock_where_that_is_given(
     record.begun(record.read(), longer, None)
     bound_ms = LogBounds(longer, checkpoint.log, Asked()).told(1).bound_ms
     assert isinstance(bound_ms, int) and bound_ms > 61_000 + 2 * 20_000
+
+
+def test_what_was_found_in_the_sink_waits_for_the_windows_that_it_was_absorbed_in(
+    checkpoint: Checkpoint,
+) -> None:
+    """A driver was killed before its batch was over, and the query has got another plan when it comes back."""
+    hours, seconds = (
+        StatePlan.given(HeldFor(7_000, span_ms, 60_000)) for span_ms in (3_600_000, 10_000)
+    )
+    record = StateRecord(checkpoint.log)
+    record.begun(record.read(), hours, lambda batch: True)
+    checkpoint.commit(1, 20_000, 20_000)
+    (Path(checkpoint.log.root.removeprefix("file://")) / "commits/1").unlink()
+    record.begun(record.read(), seconds, lambda batch: True)
+    checkpoint.commit(1, 20_000, 20_000)
+    bound_ms = LogBounds(seconds, checkpoint.log, Asked()).told(1).bound_ms
+    assert isinstance(bound_ms, int) and bound_ms >= 61_000 + 3_600_000

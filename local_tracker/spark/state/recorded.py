@@ -102,12 +102,13 @@ class StateRecord:
     ) -> None:
         """The query is about to run by a plan. known: as `read` gave it. is_there: whether its sink has a batch;
         None where the query is only followed. Durable on return."""
-        committed = self.log.committed()
+        newest, committed = self.log.planned()[-1:], self.log.committed()
         plans, unseen = known.plans, set(known.unseen)
         if not plans or plans[-1].text != text_of(plan):
-            now = Widest.of(plan, max(committed, default=-1) + 1)
+            # What is under way may have been absorbed by the plan of before.
+            now = Widest.of(plan, max([*committed, *newest], default=-1) + 1)
             plans = (*plans, now)[-_KEPT:]
-        under_way = [batch for batch in self.log.planned()[-1:] if batch not in committed]
+        under_way = [batch for batch in newest if batch not in committed]
         if is_there is not None:
             unseen.update(batch for batch in under_way if is_there(batch))
         document = {
