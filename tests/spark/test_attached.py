@@ -47,7 +47,7 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
-from tracker.errors import FilesError, RefusedError, TrackingError
+from tracker.errors import Code, FilesError, RefusedError, StateError, TrackingError
 from tracker.files import Files
 
 
@@ -581,6 +581,32 @@ def test_a_refusal_that_passes_is_waited_for_and_said(logs: Logs, code: RefusalC
     assert follower.wait_durable(HANG_S)
     assert follower.close(HANG_S)
     assert node.said == [(WaitCause(WaitKind.REFUSED, "no room", batch=0),), ()]
+
+
+def test_what_somebody_is_to_put_right_is_said_until_it_is(logs: Logs) -> None:
+    """A topic's manifest was damaged, and is restored."""
+
+    class Damaged(AnyTicks):
+        tries = 0
+
+        def tick(self, record: int, stopping: threading.Event) -> TickContent:
+            self.tries += 1
+            if self.tries == 1:
+                raise StateError("manifest 7 is damaged; restore it", Code.STATE_TOPIC)
+            return TickContent()
+
+    logs.batch(0, 1)
+    node = FullNode(refusals=0)
+    follower = Follower(
+        "parse", node, CheckpointLog(str(logs.checkpoint)), Damaged(),  # type: ignore[arg-type]
+        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+        is_active=lambda: True, on_end=lambda: None,
+    )  # fmt: skip
+    follower.start()
+    assert follower.wait_durable(HANG_S)
+    assert follower.close(HANG_S)
+    ((said,), nothing) = node.said
+    assert (said.text, said.batch, nothing) == ("manifest 7 is damaged; restore it", 0, ())
 
 
 def test_a_tick_composed_by_what_the_pipeline_was_before_is_composed_anew_once(logs: Logs) -> None:

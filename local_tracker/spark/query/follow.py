@@ -396,6 +396,7 @@ class Follower:
                     error, AwayError
                 ):
                     raise  # what is read of the query is wrong, and stays so
+                self._node.report_waits([WaitCause(WaitKind.OTHER, str(error), batch=batch)])
                 log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
                 if self._stopping.wait(_RETRY_AFTER_S):
                     raise Stopping from None
