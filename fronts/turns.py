@@ -87,8 +87,11 @@ class Turns:
                 return
             if name[0] in "._":
                 continue
-            if front.take(text_of(child(self._source, name))) is None:
-                self._no_files.add(name)
+            where = child(self._source, name)
+            if front.take(text_of(where)) is None:
+                # A file that is listed, and cannot be seen yet, or was replaced just then, is looked for again.
+                if self._files.is_directory(where):
+                    self._no_files.add(name)
             else:
                 taken += 1
                 self.taken += 1
