@@ -86,6 +86,28 @@ def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], RangeRuns]) -
     assert log.tracker.created[1:] == [(0, range_value("a", 3, 7), 4)]
 
 
+def test_a_reader_forgets_what_the_journal_has_let_go_of_and_it_has_read(
+    make: Callable[[], RangeRuns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that is written for weeks has millions of batches. What a late reader has not come to yet stays."""
+    monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 4)
+    log = make()
+    front, reader, late = log.start(), log.reader(), log.reader()
+    front.publish({"quiet": 1})
+    assert reader.slots("quiet", 0, 1) == late.slots("quiet", 0, 1) == [(0, 1, 0)]
+    for number in range(1, 21):
+        log.now_ns, log.min_time = number * 10, number
+        front.publish({"a": number})
+        assert reader.slots("a", number - 1, number) == [(number - 1, number, number)]
+        assert late.slots("a", 0, number)[0] == (0, 1, 1)
+    kept, all_of_them = (
+        each._journals[0].published["a"].ends  # noqa: SLF001 - what no reader asks for any more
+        for each in (reader, late)
+    )
+    assert len(kept) <= 10 and len(all_of_them) == 20
+    assert reader.slots("a", 19, 20) == [(19, 20, 20)]
+
+
 def test_pruning_whose_answer_is_lost_loses_nothing(
     make: Callable[[], RangeRuns], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -232,13 +233,24 @@ class PublishedPieces:
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     slots: list[int | None] = field(default_factory=list)
+    let_go: int = 0
+    """How many of them, from the first on, the journal has let go of."""
+    _asked: int = -HIGHEST_OFFSET
 
     def add(self, begin: int, end: int, slot: int | None) -> None:
         self.begins.append(begin)
         self.ends.append(end)
         self.slots.append(slot)
 
+    def forget(self) -> None:
+        """Forgets what the journal has let go of, as far as whoever reads the partition has come: nobody asks for it."""
+        count = min(self.let_go, bisect_right(self.ends, self._asked))
+        self.let_go -= count
+        for column in (self.begins, self.ends, self.slots):
+            del column[:count]
+
     def pieces(self, begin: int, end: int) -> list[tuple[int, int, int | None]]:
+        self._asked = begin
         first = bisect_right(self.ends, begin)
         last = bisect_left(self.begins, end)
         return [
@@ -275,20 +287,32 @@ class StoredJournal(Journal):
     def __init__(self, files: Files, where: str) -> None:
         self.published, self.ends = {}, {}
         self._where, self._chain, self._read = where, Chain(files, where), 0
+        self._lines = deque[tuple[int, list[str]]]()
+        """The numbers of the records that are batches, and their partitions."""
 
     def read_on(self) -> None:
         try:
-            new = [number for number in self._chain.numbers() if number > self._read]
-            records = self._chain.read(new)
+            there = self._chain.numbers()
+            records = self._chain.read(number for number in there if number > self._read)
         except AwayError:
             raise
         except FilesError as error:
             raise RangesError(str(error)) from None
+        self._forget(set(there))
         for record in records:
             if record.value is not None and "line" in record.value:
-                _publish(self.published, str(record.value["line"]), self._where)
+                line = str(record.value["line"])
+                self._lines.append((record.number, _publish(self.published, line, self._where)))
             self.ends |= (record.value or {}).get("ends", {})
             self._read = record.number
+
+    def _forget(self, there: set[int]) -> None:
+        while self._lines and self._lines[0][0] not in there:
+            for partition in self._lines.popleft()[1]:
+                self.published[partition].let_go += 1
+        for pieces in self.published.values():
+            pieces.forget()
+        self.published = {p: pieces for p, pieces in self.published.items() if pieces.ends}
 
 
 class JournalFile(Journal):
@@ -316,11 +340,12 @@ class JournalFile(Journal):
                 _publish(self.published, line.decode(errors="replace"), self.path)
 
 
-def _publish(published: dict[str, PublishedPieces], line: str, where: str) -> None:
-    """Adds the batch that a line records. Raises RangesError where it records none."""
+def _publish(published: dict[str, PublishedPieces], line: str, where: str) -> list[str]:
+    """Adds the batch that a line records; returns its partitions. Raises RangesError where it records none."""
     try:
         batch = parse_note(line)
     except ValueError as error:
         raise RangesError(f"{where} is damaged: {error}") from None
     for partition, begin, end in batch.ranges:
         published.setdefault(partition, PublishedPieces()).add(begin, end, batch.slot)
+    return [partition for partition, _, _ in batch.ranges]
