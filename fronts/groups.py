@@ -41,7 +41,15 @@ from fronts.ranges import RangeFront
 from fronts.renames import Renames
 from fronts.rounds import Rounds
 from fronts.turns import Turns
-from tracker.errors import Code, FencedError, LowmarkError, StateError, TrackingError
+from tracker.errors import (
+    ClosedError,
+    Code,
+    FencedError,
+    LowmarkError,
+    StateError,
+    TrackingError,
+    UnavailableError,
+)
 from tracker.files import STORES, child, scheme, text_of
 
 POLL_INTERVAL_MS = 200
@@ -217,6 +225,8 @@ class PartitionGroup(_Group):
         self._partitions, self._ends = partitions, ends
         self._options = options
         self._fronts: dict[str, RangeFront] = {}
+        self._leaving: dict[str, RangeFront] = {}
+        """Of partitions that are not listed any more."""
         self._troubles: dict[str, str] = {}
         """What keeps a partition whose ends were not published since."""
 
@@ -236,8 +246,9 @@ class PartitionGroup(_Group):
 
     def _end(self) -> None:
         """The partitions' fronts stay, for the other members to go on with."""
-        for partition in list(self._fronts):
-            self._fronts.pop(partition).close()
+        for front in [*self._fronts.values(), *self._leaving.values()]:
+            front.close()
+        self._fronts, self._leaving = {}, {}
         self._membership.leave()
 
     def _share(self) -> None:
@@ -256,11 +267,25 @@ class PartitionGroup(_Group):
             if partition in listed:
                 front.close()
             else:
-                front.leave()
+                self._leaving[partition] = front
+        for partition, front in list(self._leaving.items()):
+            self._leave(partition, front)
         for partition in sorted(mine - set(self._fronts)):
             if self._rounds.stopping.is_set():
                 return
             self._take(partition)
+
+    def _leave(self, partition: str, front: RangeFront) -> None:
+        """Nobody else does it: it is tried again while the tracker is away."""
+        try:
+            front.leave()
+            self._troubles.pop(partition, None)
+        except UnavailableError as error:
+            self._trouble(partition, f"has not left yet: {error}")
+            return
+        except ClosedError:
+            pass  # it has left, and its node could not be told of
+        del self._leaving[partition]
 
     def _options_of(self, partition: str) -> FrontOptions:
         """Of a partition's front."""
