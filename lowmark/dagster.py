@@ -28,7 +28,7 @@ from tracker.core.model.slots import FOREVER
 from tracker.errors import UnavailableError
 
 MOST_RUNS = 24
-"""Runs that one evaluation asks for; those beyond come at the next ones."""
+"""Periods for whose runs one evaluation asks; those beyond come at the next ones."""
 INTERVAL_S = 30
 """How often a sensor is evaluated, unless it says so."""
 
@@ -51,8 +51,8 @@ def period_sensor(
     """A sensor that asks for one run of a job for each period of a segment (None: of the whole pipeline) that is
     complete, in order.
 
-    every, since: as of `Plan.of`. partitions: those of the job; a run gets the one that its period begins in,
-    and the evaluation fails where that ends behind the period. The run key is the period's key, and the cursor is a record of the position: a daemon
+    every, since: as of `Plan.of`. partitions: those of the job: there is a run for each one that ends within the period, of
+    whatever time zone and length they are. The run key is the period's key (of a second partition with its own), and the cursor is a record of the position: a daemon
     that dies after it has started a run and before it has kept the cursor asks for that run again, and Dagster starts
     none twice of one key. A cursor of other periods, as after a change of `every`, fails the evaluation, and so does one of a
     pipeline that was deleted where another one has its name. A tracker that is away is a skip, with the reason.
@@ -70,7 +70,9 @@ def period_sensor(
             found = plan.look(target, recorded, most_runs)
         except UnavailableError as error:
             return dg.SkipReason(f"the tracker is away: {error}")
-        requests = [_run(period, partitions, run_config) for period in found.periods]
+        requests = [
+            run for period in found.periods for run in _runs(period, partitions, run_config)
+        ]
         reason = None if requests else _reason(plan, found)
         cursor = json.dumps(to_record(plan.name, found.position, found.generation))
         return dg.SensorResult(run_requests=requests, skip_reason=reason, cursor=cursor)
@@ -78,35 +80,42 @@ def period_sensor(
     return complete
 
 
-def _run(
+def _runs(
     period: Period,
     partitions: dg.TimeWindowPartitionsDefinition | None,
     run_config: Mapping[str, Any] | None,
-) -> dg.RunRequest:
+) -> list[dg.RunRequest]:
     tags = {
         f"lowmark/{name}": str(value)
         for name, value in period.fields().items()
         if value is not None
     }
-    key = None if partitions is None else _key(period, partitions)
-    return dg.RunRequest(
-        run_key=period.key, partition_key=key, tags=tags, run_config=dict(run_config or {})
-    )
-
-
-def _key(period: Period, partitions: dg.TimeWindowPartitionsDefinition) -> str:
-    """Of the partition that the period begins in, as Dagster writes it: of an hour that comes twice, as at the end of
-    summer time, the two are told apart. Raises ValueError where that is not complete with the period."""
-    if period.start is None:
-        return partition_key(period)
-    key = partitions.get_partition_key_for_timestamp(period.start.timestamp())
-    end = partitions.time_window_for_partition_key(key).end
-    if period.end is not None and end > period.end:
-        raise ValueError(
-            f"partition {key} ends behind period {period.key}, at {end}: give the sensor periods as long as the "
-            "partitions (every), and partitions that begin with them (a time zone)"
+    return [
+        dg.RunRequest(
+            run_key=f"{period.key} {key}" if number else period.key, partition_key=key,
+            tags=tags, run_config=dict(run_config or {}),
         )
-    return key
+        for number, key in enumerate([None] if partitions is None else _keys(period, partitions))
+    ]  # fmt: skip
+
+
+def _keys(period: Period, partitions: dg.TimeWindowPartitionsDefinition) -> list[str]:
+    """Of the partitions that are complete with the period, and were not with the one before: that end within it, as Dagster
+    writes them: of an hour that comes twice, as at the end of summer time, the two are told apart. A day of a time zone may
+    have an hour more or less than the period; then there may be two, or none. Of the last period, whose end nobody knows,
+    the one that it begins in."""
+    if period.start is None:
+        return [partition_key(period)]
+    found: list[str] = []
+    end = period.start
+    while True:
+        key = partitions.get_partition_key_for_timestamp(end.timestamp())
+        end = partitions.time_window_for_partition_key(key).end
+        if period.end is None:
+            return [key]
+        if end > period.end:
+            return found
+        found.append(key)
 
 
 def _reason(plan: Plan, found: Due) -> dg.SkipReason:
