@@ -22,7 +22,7 @@ import dagster as dg
 
 from tracker.consumers.periods.cut import Period
 from tracker.consumers.periods.due import Due, Plan, partition_key
-from tracker.consumers.periods.made import Made, judge
+from tracker.consumers.periods.made import Made, begun, judge
 from tracker.consumers.periods.position import from_record, to_record
 from tracker.core.model.slots import FOREVER
 from tracker.errors import UnavailableError
@@ -139,8 +139,8 @@ def complete_check(
 ) -> dg.AssetChecksDefinition:
     """A check of an asset's partitions: each was made, the last time, after its period had become complete.
 
-    It looks at the partitions of its run. Fails, and names them, where one was made before the tracker announced that
-    its period was complete, or is not complete yet: what was made of it may lack rows. Making the partition
+    It looks at the partitions of its run. Fails, and names them, where the making of one began before the tracker announced
+    that its period was complete, or is not complete yet: what was made of it may lack rows. Making the partition
     again mends it. At most 10,000 partitions a run; raises RefusedError, UnavailableError.
     """
 
@@ -150,7 +150,7 @@ def complete_check(
         made = [
             Made(each, partitions.time_window_for_partition_key(each).end, at_unix_s)
             for each in context.partition_keys
-            for at_unix_s in _made_at(context.instance, dg.AssetKey.from_coercible(key), each)
+            for at_unix_s in _begun_at(context.instance, dg.AssetKey.from_coercible(key), each)
         ]
         found = judge(target, pipeline, segment, made)
         return dg.AssetCheckResult(
@@ -161,7 +161,22 @@ def complete_check(
     return made_when_complete
 
 
-def _made_at(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> list[float]:
-    """When a partition was made the last time, in seconds since 1970; nothing if it never was."""
+def _begun_at(instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str) -> list[float]:
+    """When the making of a partition began the last time, in seconds since 1970: with the step that made it. Of one that was
+    only reported, by no run, when that was; nothing if it never was made."""
     wanted = dg.AssetRecordsFilter(asset, asset_partitions=[partition])
-    return [record.timestamp for record in instance.fetch_materializations(wanted, limit=1).records]
+    return [
+        begun(record.timestamp, _starts(instance, record.run_id, record.event_log_entry.step_key))
+        for record in instance.fetch_materializations(wanted, limit=1).records
+    ]
+
+
+def _starts(instance: dg.DagsterInstance, run: str, step: str | None) -> list[float | None]:
+    """When each attempt at a step of a run began."""
+    if not run or step is None:
+        return []
+    return [
+        attempt.start_time
+        for stats in instance.get_run_step_stats(run, [step])
+        for attempt in stats.attempts_list
+    ]

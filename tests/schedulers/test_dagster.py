@@ -16,6 +16,7 @@ from tracker.consumers.periods.cut import Cut
 from tracker.core.model.slots import FOREVER
 
 HOUR, DAY = 3_600, 86_400
+STEP = "orders_by_hour"
 
 
 @pytest.fixture
@@ -85,3 +86,28 @@ def test_a_run_has_the_key_of_its_period_and_the_last_one_the_partition_that_it_
         assert (run.run_key, run.partition_key) == (period.key, "2026-03-02")
         (run,) = lowmark_dagster._runs(period, None, None)
         assert (run.run_key, run.partition_key) == (period.key, None)
+
+
+class Instance:
+    """What Dagster has recorded of one partition: made at 100, by a step whose attempts began at 20, at 60, and after it."""
+
+    def __init__(self, run: str, step: str | None) -> None:
+        self.run, self.step = run, step
+
+    def fetch_materializations(self, wanted: object, limit: int) -> SimpleNamespace:
+        entry = SimpleNamespace(step_key=self.step)
+        made = SimpleNamespace(timestamp=100.0, run_id=self.run, event_log_entry=entry)
+        return SimpleNamespace(records=[made][:limit])
+
+    def get_run_step_stats(self, run: str, steps: list[str]) -> list[SimpleNamespace]:
+        assert (run, steps) == (self.run, [self.step])
+        attempts = [SimpleNamespace(start_time=at) for at in (20.0, 60.0, None, 130.0)]
+        return [SimpleNamespace(attempts_list=attempts)]
+
+
+def test_a_partition_is_as_old_as_the_beginning_of_the_step_that_made_it(
+    lowmark_dagster: Any,
+) -> None:
+    """What it read may have been read then, before its period was complete, though it was done behind that."""
+    assert lowmark_dagster._begun_at(Instance("a run", STEP), None, "an hour") == [60.0]
+    assert lowmark_dagster._begun_at(Instance("", None), None, "an hour") == [100.0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,7 +15,8 @@ from tracker.core.model.slots import add_delay
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A partition: the end of its period (exclusive), and when it was made, in seconds since 1970."""
+    """A partition: the end of its period (exclusive), and when its making began, in seconds since 1970: what it was made of
+    may have been read then."""
 
     key: str
     end: datetime
@@ -24,11 +25,19 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Keys of partitions that may lack rows. early: made before their period was announced complete, which it
+    """Keys of partitions that may lack rows. early: begun before their period was announced complete, which it
     is now; open: made though their period is not complete yet."""
 
     early: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
+
+
+def begun(made_unix_s: float, starts_unix_s: Iterable[float | None]) -> float:
+    """When the attempt began by which a partition was made, of those whose starts are known; when it was made if none is."""
+    return max(
+        (start for start in starts_unix_s if start is not None and start <= made_unix_s),
+        default=made_unix_s,
+    )
 
 
 def judge(
