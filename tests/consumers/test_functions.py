@@ -246,6 +246,26 @@ def test_a_time_that_is_over_can_be_held_no_more(
         assert times.waiting == 0
 
 
+def test_a_time_that_a_dead_process_held_in_one_of_its_segments_alone_is_let_go_of_where_it_is_over(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient
+) -> None:
+    """It died between two holds of one time, and min time of the other segment has passed that: nobody could ask for a
+    function there, and nobody else would let go of what is held."""
+    subscriber, holds = running.subscriber("two"), ["second", "first"]
+    timers.hold("second", 20, "at/20/second")
+    done(node.commit(promise(100)))
+    assert subscriber.wait_until(100, "first", HANG_S)
+    with NodeClient(running.target, "two", "timers") as again:
+        again.join(HANG_S)
+        with Notificator(running.target, "two", "first", node=again, holds=holds) as times:
+            assert times.unfinished == [20]
+            with pytest.raises(RefusedError, match=r"cannot begin at slot 20.*below slot 100"):
+                times.at(20, print)
+            again.flush(HANG_S)
+            assert times.unfinished == []
+    assert subscriber.wait_until(100, "second", HANG_S)
+
+
 def test_node_and_holds_go_together(running: EmbeddedTracker) -> None:
     with pytest.raises(ValueError, match="go together"):
         Notificator(running.target, "two", holds=["second"])

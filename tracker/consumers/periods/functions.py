@@ -29,9 +29,9 @@ from datetime import datetime
 from tracker.client.closing import Closing
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
-from tracker.core.model import Cells, TickContent
+from tracker.core.model import Cells, RefusalCode, TickContent
 from tracker.core.model.slots import FOREVER
-from tracker.errors import ClosedError, Code, LowmarkError, StateError, UnavailableError
+from tracker.errors import ClosedError, Code, LowmarkError, RefusedError, StateError, UnavailableError
 
 MAX_CALLBACKS = 100_000
 """Functions that may wait in one notificator."""
@@ -101,11 +101,19 @@ class Notificator(Closing):
                 for segment in self._segments:
                     self._node.hold(segment, slot, _name(slot, segment))
                 self._push(slot, function)
-            except LowmarkError:
+            except LowmarkError as error:
+                # Of a time that cannot be held in all segments, an earlier process may have died before it had asked for
+                # a function there: what that held would be let go of by nobody.
+                gone = isinstance(error, RefusedError) and not self._waits_at(slot)
+                gone = gone and error.refusal.code is RefusalCode.BELOW_MIN_TIME
                 for name, hold in self._node.holds.items():
-                    if name not in before and name in self._names(slot):
+                    if (gone or name not in before) and name in self._names(slot):
                         hold.release()
                 raise
+
+    def _waits_at(self, slot: int) -> bool:
+        with self._changed:
+            return any(time == slot for time, _, _ in self._heap)
 
     @property
     def unfinished(self) -> list[int]:
