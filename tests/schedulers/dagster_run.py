@@ -83,7 +83,9 @@ def _name_partitions(environment: Environment, programs: Programs, outcome: Outc
     if said["keys"] != said["there"]:
         outcome.wrong.append(f"runs for the partitions {said['there']} are for {said['keys']}")
     if said["days"] != [["2026-10-24"], [], [], []]:
-        outcome.wrong.append(f"an hour is the partition of a day that it does not end: {said['days']}")
+        outcome.wrong.append(
+            f"an hour is the partition of a day that it does not end: {said['days']}"
+        )
 
 
 def _write_files(environment: Environment) -> None:

@@ -31,7 +31,14 @@ from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
 from tracker.core.model import Cells, RefusalCode, TickContent
 from tracker.core.model.slots import FOREVER
-from tracker.errors import ClosedError, Code, LowmarkError, RefusedError, StateError, UnavailableError
+from tracker.errors import (
+    ClosedError,
+    Code,
+    LowmarkError,
+    RefusedError,
+    StateError,
+    UnavailableError,
+)
 
 MAX_CALLBACKS = 100_000
 """Functions that may wait in one notificator."""
