@@ -20,6 +20,7 @@ from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.periods import LISTED_PERIODS
 from tracker.client import NodeClient
+from tracker.client import history as history_module
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.periods import due
@@ -328,6 +329,43 @@ def test_a_process_that_has_not_heard_that_the_pipeline_is_complete_does_not_say
     assert [each.to_slot for each in found.periods] == [first, end, FOREVER]
     behind += [True] * 4
     assert plan.newest("nobody", FOREVER).from_slot == end
+
+
+def test_where_data_ends_is_not_said_while_a_process_may_have_announced_more(
+    running: EmbeddedTracker,
+) -> None:
+    """A process that is behind, or away, may have announced more on the way to the end: the last period would begin
+    elsewhere when it answers, and have another key."""
+    node = joined_front(running.node("two", "n"))
+    done(node.commit(promise(TEN + HOUR)))
+    assert running.subscriber("two").wait_until(TEN + HOUR, "first", HANG_S)
+    done(node.leave_front("front"))
+    plan = Plan.of(running.target, "two", "first", "1h")
+    assert running.subscriber("two").wait_until(FOREVER, "first", HANG_S)
+    assert plan.newest(running.target, FOREVER).from_slot == TEN + HOUR
+    running.kill_shard(1)
+    assert plan.passed(running.target, TEN + HOUR), "one that has passed it is enough"
+    with pytest.raises(UnavailableError):
+        plan.passed(running.target, TEN + 2 * HOUR)
+    running.start_shard(1)
+    assert not plan.passed(running.target, TEN + 2 * HOUR)
+
+
+def test_a_process_that_is_behind_is_waited_for_where_another_one_was_told_the_end_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One has announced the end in one step, the other announces a slot on its way there a moment later."""
+    plan, one = Plan("two", "first", HOURS, TEN), Reached(TEN + HOUR, True, 1, FOREVER)
+    says = [
+        [one, Reached(TEN + HOUR, False, None, TEN + HOUR)],
+        [one, Reached(TEN + HOUR, True, 2, TEN + HOUR)],
+    ]
+
+    def asked(_: object, __: object, *, of_all: bool = False) -> list[list[Reached]]:
+        return [[each] for each in (says.pop(0) if of_all and len(says) > 1 else says[0])]
+
+    monkeypatch.setattr(history_module, "_asked", asked)
+    assert plan.passed("127.0.0.1:1", TEN + HOUR)
 
 
 def test_where_no_process_has_heard_of_it_that_is_an_error_and_no_period(

@@ -25,6 +25,7 @@ def history(
     segment: str | None = None,
     *,
     heard_generation: int | None = None,
+    of_all: bool = False,
 ) -> list[Reached]:
     """When min time, of a segment or of the whole pipeline, reached each slot, or had all before a moment behind it:
     the earliest moment at which any process of the tracker announced it. A process that is away does not count.
@@ -34,6 +35,8 @@ def history(
     next announcement that is remembered, by which the slot was reached: `exact` tells. At most 10,000 slots; raises RefusedError, UnavailableError.
 
     heard_generation: of the pipeline that is meant. Raises RefusedError where that was deleted, and another one has its name.
+    of_all: a slot counts as reached when every process has announced that, so that no answer changes any more; raises
+    UnavailableError where one is away.
     """
     if not slots:
         return []
@@ -42,8 +45,11 @@ def history(
         request = progress_pb.GetHistoryRequest(
             pipeline=pipeline, segment=segment or "", slots=asked, heard_generation=heard_generation
         )
-        told = _asked(admin, request)
-    return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]
+        told = _asked(admin, request, of_all=of_all)
+    return [
+        next((each for each in of_slot if of_all and not each.reached), reduce(_earlier, of_slot))
+        for of_slot in zip(*told, strict=True)
+    ]
 
 
 def remembered(
@@ -57,13 +63,16 @@ def remembered(
     return _asked(admin, request)
 
 
-def _asked(admin: Admin, request: progress_pb.GetHistoryRequest) -> list[list[Reached]]:
+def _asked(
+    admin: Admin, request: progress_pb.GetHistoryRequest, *, of_all: bool = False
+) -> list[list[Reached]]:
     answers = admin.ask_shards(
         lambda channel: progress_grpc.ProgressServiceStub(channel).GetHistory, request
     )
     heard = [answer for _, answer in answers if not isinstance(answer, UnavailableError)]
-    if not heard:
-        raise next(answer for _, answer in answers if isinstance(answer, UnavailableError))
+    away = [answer for _, answer in answers if isinstance(answer, UnavailableError)]
+    if away and (of_all or not heard):
+        raise away[0]
     return [[reached_from_pb(each) for each in answer.reached] for answer in heard]
 
 

@@ -166,18 +166,22 @@ class Plan:
 
     def passed(self, target: str | Sequence[str], slot: int, generation: int | None = None) -> bool:
         """Of a segment that was heard, in a generation, to be complete: whether min time was at a slot before. The history
-        knows, by the min time of the announcement that passed it. A process that has not announced that says nothing.
-        Raises RefusedError where another pipeline has the name; UnavailableError where none has said in LOOK_TIMEOUT_S."""
+        knows, by the min time of the announcement that passed it. A process that has not announced that says nothing, and
+        that it was not there all have to say: another one may have announced it on its way.
+        Raises RefusedError where another pipeline has the name; UnavailableError where that is not known within
+        LOOK_TIMEOUT_S, or a process is away by whose word it might be."""
         until_s, backoff = time.monotonic() + LOOK_TIMEOUT_S, Backoff()
         while True:
-            (reached,) = history(
-                target, self.pipeline, [slot], self.segment, heard_generation=generation
-            )
-            if reached.reached:
-                return reached.min_time != FOREVER
+            for of_all in (False, True):
+                (reached,) = history(
+                    target, self.pipeline, [slot], self.segment,
+                    heard_generation=generation, of_all=of_all,
+                )  # fmt: skip
+                if reached.reached and (of_all or reached.min_time != FOREVER):
+                    return reached.min_time != FOREVER
             if time.monotonic() >= until_s:
                 raise UnavailableError(
-                    f"pipeline {self.pipeline!r} was announced to be complete, and no process that answers has heard of "
+                    f"pipeline {self.pipeline!r} was announced to be complete, and not all processes have heard of "
                     f"that within {LOOK_TIMEOUT_S:g} s; ask again"
                 )
             time.sleep(backoff.pause_s())
