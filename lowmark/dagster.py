@@ -21,8 +21,9 @@ from typing import Any
 import dagster as dg
 
 from tracker.consumers.periods.cut import Period
-from tracker.consumers.periods.due import Due, Plan, partition_key
+from tracker.consumers.periods.due import Due, Plan
 from tracker.consumers.periods.made import Made, begun, judge
+from tracker.consumers.periods.partitions import partition_keys
 from tracker.consumers.periods.position import from_record, to_record
 from tracker.core.model.slots import FOREVER
 from tracker.errors import UnavailableError
@@ -95,27 +96,8 @@ def _runs(
             run_key=f"{period.key} {key}" if number else period.key, partition_key=key,
             tags=tags, run_config=dict(run_config or {}),
         )
-        for number, key in enumerate([None] if partitions is None else _keys(period, partitions))
+        for number, key in enumerate([None] if partitions is None else partition_keys(period, partitions))
     ]  # fmt: skip
-
-
-def _keys(period: Period, partitions: dg.TimeWindowPartitionsDefinition) -> list[str]:
-    """Of the partitions that are complete with the period, and were not with the one before: that end within it, as Dagster
-    writes them: of an hour that comes twice, as at the end of summer time, the two are told apart. A day of a time zone may
-    have an hour more or less than the period; then there may be two, or none. Of the last period, whose end nobody knows,
-    the one that it begins in."""
-    if period.start is None:
-        return [partition_key(period)]
-    found: list[str] = []
-    end = period.start
-    while True:
-        key = partitions.get_partition_key_for_timestamp(end.timestamp())
-        end = partitions.time_window_for_partition_key(key).end
-        if period.end is None:
-            return [key]
-        if end > period.end:
-            return found
-        found.append(key)
 
 
 def _reason(plan: Plan, found: Due) -> dg.SkipReason:

@@ -21,7 +21,7 @@ STEP = "orders_by_hour"
 
 @pytest.fixture
 def lowmark_dagster(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module, over a stand-in for Dagster whose requests for runs are what they were given."""
+    """What the module asks for and looks up, over a stand-in for Dagster whose requests for runs are what they were given."""
     dagster = MagicMock()
     dagster.RunRequest = SimpleNamespace
     monkeypatch.setitem(sys.modules, "dagster", dagster)
@@ -29,7 +29,8 @@ def lowmark_dagster(monkeypatch: pytest.MonkeyPatch) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    inside = vars(module)
+    return SimpleNamespace(runs=inside["_runs"], begun_at=inside["_begun_at"])
 
 
 class Days:
@@ -54,7 +55,7 @@ def days_asked_for(
     for begin in range(int(since.timestamp()), int(until.timestamp()), every):
         period = cut.period("orders", "load", begin)
         assert period.end is not None
-        for run in module._runs(period, partitions, None):
+        for run in module.runs(period, partitions, None):
             assert partitions.time_window_for_partition_key(run.partition_key).end <= period.end
             found.append((run.partition_key, run.run_key))
     return found
@@ -82,9 +83,9 @@ def test_a_run_has_the_key_of_its_period_and_the_last_one_the_partition_that_it_
     cut, begin = Cut(DAY, 0, 10**9), int(datetime(2026, 3, 2, tzinfo=UTC).timestamp())
     day, last = (cut.period("orders", "load", begin, end) for end in (begin + DAY, FOREVER))
     for period in (day, last):
-        (run,) = lowmark_dagster._runs(period, Days("UTC"), None)
+        (run,) = lowmark_dagster.runs(period, Days("UTC"), None)
         assert (run.run_key, run.partition_key) == (period.key, "2026-03-02")
-        (run,) = lowmark_dagster._runs(period, None, None)
+        (run,) = lowmark_dagster.runs(period, None, None)
         assert (run.run_key, run.partition_key) == (period.key, None)
 
 
@@ -109,5 +110,5 @@ def test_a_partition_is_as_old_as_the_beginning_of_the_step_that_made_it(
     lowmark_dagster: Any,
 ) -> None:
     """What it read may have been read then, before its period was complete, though it was done behind that."""
-    assert lowmark_dagster._begun_at(Instance("a run", STEP), None, "an hour") == [60.0]
-    assert lowmark_dagster._begun_at(Instance("", None), None, "an hour") == [100.0]
+    assert lowmark_dagster.begun_at(Instance("a run", STEP), None, "an hour") == [60.0]
+    assert lowmark_dagster.begun_at(Instance("", None), None, "an hour") == [100.0]

@@ -9,7 +9,7 @@ Everything here is made of four parts, and each is known to those above it alone
   it. `runs` is the same for a job that takes all that has become complete since its last run.
 
 The rest are small adapters. Actions: `folders`, `delta`, `iceberg`, `openlineage`, `webhook`. For schedulers, which
-keep the position themselves: `releases`, `made`. `functions` runs functions at times of the program's own choice.
+keep the position themselves: `releases`, `partitions`, `made`. `functions` runs functions at times of the program's own choice.
 """
 
 from __future__ import annotations
