@@ -111,8 +111,11 @@ class Notificator(Closing):
             except LowmarkError as error:
                 # Of a time that cannot be held in all segments, an earlier process may have died before it had asked for
                 # a function there: what that held would be let go of by nobody.
-                gone = isinstance(error, RefusedError) and not self._waits_at(slot)
-                gone = gone and error.refusal.code is RefusalCode.BELOW_MIN_TIME
+                gone = (
+                    isinstance(error, RefusedError)
+                    and error.refusal.code is RefusalCode.BELOW_MIN_TIME
+                    and not self._waits_at(slot)
+                )
                 for name, hold in self._node.holds.items():
                     if (gone or name not in before) and name in self._names(slot):
                         hold.release()
