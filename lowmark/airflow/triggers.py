@@ -109,8 +109,8 @@ class PeriodTrigger(BaseEventTrigger):
         async with AsyncSubscriber(target, self.pipeline) as subscriber:
             while position != FOREVER:
                 await subscriber.wait_until(plan.needed(position), self.segment)
-                plan = await asyncio.to_thread(plan.renewed, target)
                 min_time = await subscriber.min_time(self.segment)
+                plan = await asyncio.to_thread(plan.renewed, target)
                 if min_time < plan.needed(position):
                     continue
                 generation = subscriber.heard_generation

@@ -23,6 +23,7 @@ from tracker.client import NodeClient
 from tracker.client import history as history_module
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
+from tracker.client.subscriber import Subscriber
 from tracker.consumers.periods import due
 from tracker.consumers.periods.cut import Cut, Period
 from tracker.consumers.periods.due import Plan
@@ -130,6 +131,29 @@ def test_a_lateness_that_is_longer_by_now_holds_back_those_who_follow_already(
         running.admin().apply(late)
         done(front.commit(promise(TEN + 3 * HOUR)))
         assert [each.from_slot for each in take(following, 2)] == [TEN + HOUR, TEN + 2 * HOUR]
+
+
+def test_what_has_moved_since_a_lateness_is_longer_does_not_count_by_the_shorter_one(
+    running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is applied when who follows has been told to look, and before it is asked how far min time is."""
+    late = replace(SPEC, name="late", time=TimeKind.EVENT)
+    running.register(late)
+    front = joined_front(running.node("late", "n"))
+    done(front.commit(promise(TEN + HOUR)))
+    min_time = Subscriber.min_time
+
+    def apply_first(subscriber: Subscriber, *given: Any) -> int:
+        running.admin().apply(replace(late, lateness_slots=300))
+        return min_time(subscriber, *given)
+
+    plan = Plan.of(running.target, "late", "first", "1h")
+    with Periods(running.target, "late", "first", "1h", tmp_path / "record.json") as following:
+        take(following, 1)
+        done(front.commit(promise(TEN + 2 * HOUR)))
+        monkeypatch.setattr(Subscriber, "min_time", apply_first)
+        assert next(following.completed(HANG_S / 100), None) is None  # expires
+    assert [each.from_slot for each in plan.look(running.target, None, most=9).periods] == [TEN]
 
 
 def test_time_is_cut_into_whole_slots() -> None:

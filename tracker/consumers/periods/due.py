@@ -152,7 +152,7 @@ class Plan:
             min_time = subscriber.min_time(self.segment, LOOK_TIMEOUT_S)
             generation = subscriber.heard_generation
         position = self.begin if recorded is None else recorded.next
-        found = self.due(
+        found = self.renewed(target).due(
             position, min_time, lambda slot: self.passed(target, slot, generation), most
         )
         return replace(found, generation=generation)

@@ -78,10 +78,10 @@ class Periods(Closing):
         while (position := self._position.begun(self._begin).next) != FOREVER:
             if not self._subscriber.wait_until(self._plan.needed(position), segment, timeout_s):
                 return
+            min_time = self._subscriber.min_time(segment)
+            # Behind it: what has moved since a longer lateness was applied does not count by the shorter one.
             self._plan = self._plan.renewed(self._target)
-            yield from self._plan.due(
-                position, self._subscriber.min_time(segment), self._passed, most=1
-            ).periods
+            yield from self._plan.due(position, min_time, self._passed, most=1).periods
         # Refuses, if it was another pipeline that was done to its end.
         self._subscriber.min_time(segment)
 
