@@ -29,6 +29,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an address of something else": (
         {"store": {"kind": "redis", "redis": {"url": "http://localhost:6379"}}}, "store.redis.url",
     ),
+    "a store that no policy lets pods reach": (
+        {"store": {"kind": "redis", "redis": {"url": "redis://r:6380/0"}}},
+        "leads to port 6380, and networkPolicy.storePorts has 6379: no pod could reach its store. Add it there",
+    ),
+    "sentinels that no policy lets pods reach": (
+        {"store": {"kind": "redis", "redis": {"url": "redis+sentinel://s-0,s-1/primary"}}},
+        "leads to port 26379, and networkPolicy.storePorts has 6379",
+    ),
+    "pipelines that nobody registers": (
+        {"hooks": {"enabled": False}, "pipelines": PIPELINES}, "Set hooks.enabled to true, or leave them out",
+    ),
+    "pipelines of others that nobody registers": (
+        {"hooks": {"enabled": False}, "pipelineConfigMaps": ["mine"]}, "nobody would register them",
+    ),
     "a standby that sees no files": ({"standbys": 1}, "set standbys to 0, or store.kind to redis"),
     "no TLS, unnamed": ({"tls": {"enabled": False}}, "or set security.insecure to true"),
     "everybody may do everything": (
@@ -140,6 +154,17 @@ def test_bad_values_are_refused_with_advice(what: str) -> None:
     said = str(refused.value)
     assert advice in said or advice.replace(".", "/") in said, said
     assert "hush" not in said and "u:secret@" not in said
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [("redis://r", [6379]), ("redis://[fd00::1]:6380/0", [6380]),
+     ("redis+cluster://r-0:6379,r-1:6380?replicas=1", [6379, 6380]), ("redis://r:7000", None)],
+)  # fmt: skip
+def test_a_store_that_a_policy_lets_pods_reach_is_taken(url: str, ports: list[int] | None) -> None:
+    policy = {"enabled": False} if ports is None else {"storePorts": ports}
+    store = {"kind": "redis", "redis": {"url": url}}
+    assert render({"store": store, "networkPolicy": policy}).objects
 
 
 def test_a_password_in_the_values_is_not_repeated() -> None:

@@ -61,6 +61,20 @@
 {{- if contains "@" $v.store.redis.url -}}
 {{- fail "store.redis.url has a user or a password, which would stand in the manifests: put the address into a secret and name that in store.redis.existingSecret." -}}
 {{- end -}}
+{{- if and $v.networkPolicy.enabled (eq $v.store.kind "redis") $v.store.redis.url -}}
+{{- $open := list -}}
+{{- range $v.networkPolicy.storePorts -}}{{- $open = append $open (toString (int .)) -}}{{- end -}}
+{{- $named := regexFindAll ":[0-9]+([,/?]|$)" $v.store.redis.url -1 -}}
+{{- range $named | default (list (ternary ":26379" ":6379" (contains "sentinel://" $v.store.redis.url))) -}}
+{{- $port := regexFind "[0-9]+" . -}}
+{{- if not (has $port $open) -}}
+{{- fail (printf "store.redis.url leads to port %s, and networkPolicy.storePorts has %s: no pod could reach its store. Add it there, with the ports of the servers that sentinels name; or set networkPolicy.enabled to false." $port (join ", " $open)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (or $v.pipelines $v.pipelineConfigMaps) (not $v.hooks.enabled) -}}
+{{- fail "pipelines or pipelineConfigMaps names pipelines, and hooks.enabled is false: nobody would register them. Set hooks.enabled to true, or leave them out and register them by lowmark pipelines apply." -}}
+{{- end -}}
 {{- if and (eq $v.store.kind "sqlite") (gt (int $v.standbys) 0) -}}
 {{- fail (printf "standbys is %v, but with store.kind sqlite each pod's volume is its own and a standby could take nothing over: set standbys to 0, or store.kind to redis." $v.standbys) -}}
 {{- end -}}
