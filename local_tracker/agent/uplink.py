@@ -117,11 +117,11 @@ class MinTimes:
             if before is None or min_time > before:
                 self._values[segment] = min_time
                 self._version += 1
-                self._failure = None
-                self._changed.notify_all()
+            self._failure = None
+            self._changed.notify_all()
 
     def fail(self, error: HandOverError) -> None:
-        """Nothing more will be heard."""
+        """Nothing more will be heard, or nothing until the next `put`."""
         with self._changed:
             self._failure = error
             self._changed.notify_all()
@@ -266,21 +266,28 @@ class TrackerUplink:
         )
 
     def watch(self, heard: MinTimes) -> None:
-        try:
-            with self._translating():
-                for update in self._subscriber.updates():
-                    name = update.segment
-                    # It may be the last of a segment that whoever is asked does not know yet.
-                    while not (name is None or name in self.segments or self._closed.is_set()):
-                        with suppress(HandOverError):
-                            self.look_again(name)
-                        if name not in self.segments:
-                            self._closed.wait(_RECONNECT_S)
-                    if name is None or name in self.segments:
-                        number = None if name is None else self.segments.index(name)
-                        heard.put(number, update.min_time)
-        except HandOverError as error:
-            heard.fail(error)
+        while not self._closed.is_set():
+            try:
+                with self._translating():
+                    self._hear(heard)
+            except HandOverError as error:
+                heard.fail(error)
+                if error.code in _OVER:
+                    return
+                self._closed.wait(_RECONNECT_S)  # a token that is not known yet, say
+
+    def _hear(self, heard: MinTimes) -> None:
+        for update in self._subscriber.updates():
+            name = update.segment
+            # It may be the last of a segment that whoever is asked does not know yet.
+            while not (name is None or name in self.segments or self._closed.is_set()):
+                with suppress(HandOverError):
+                    self.look_again(name)
+                if name not in self.segments:
+                    self._closed.wait(_RECONNECT_S)
+            if name is None or name in self.segments:
+                number = None if name is None else self.segments.index(name)
+                heard.put(number, update.min_time)
 
     def close(self, leave: bool) -> None:
         self._closed.set()

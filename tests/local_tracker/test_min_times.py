@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+import tracker
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
-from local_tracker.agent.uplink import LocalTrackerUplink, MinTimes
+from local_tracker.agent.uplink import LocalTrackerUplink, MinTimes, TrackerUplink
 from local_tracker.worker.handle import Relayed
 from tests.local_tracker.fakes import FakeUplink
 from tests.waits import HANG_S, until
+from tracker.client import LowmarkError, Subscriber, Update
+from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 from tracker.errors import Code, HandOverError
 
@@ -102,3 +105,29 @@ def test_what_ends_min_times_above_ends_those_that_are_relayed(tmp_path: Path) -
         assert heard.get(-1, HANG_S, 0).pipeline == FOREVER
         told.fail(HandOverError("it was deleted", Code.REFUSED_UNKNOWN_PIPELINE))
         until(lambda: why_no_more(heard) == Code.REFUSED_UNKNOWN_PIPELINE)
+
+
+def test_min_times_are_heard_again_when_the_tracker_lets_its_local_tracker_in_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A token was renewed, and the tracker had not read its file of tokens yet: that ends a stream, as one that is revoked does."""
+    monkeypatch.setattr("local_tracker.agent.uplink._RECONNECT_S", 0.01)
+    heard, listened = MinTimes(1), Subscriber.updates
+    refused, let_in = threading.Event(), threading.Event()
+
+    def updates(subscriber: Subscriber) -> Iterator[Update]:
+        if not let_in.is_set():
+            refused.set()
+            raise LowmarkError("the call's token is not known here, or not any more")
+        return listened(subscriber)
+
+    monkeypatch.setattr(Subscriber, "updates", updates)
+    with tracker.embedded() as running, ExitStack() as stack:
+        running.register(PipelineSpec("p", ("a",), fronts=("f",), start_slot=7))
+        uplink = TrackerUplink(running.target, "p", "host")
+        stack.callback(uplink.close, leave=False)
+        threading.Thread(target=uplink.watch, args=(heard,), daemon=True).start()
+        assert refused.wait(HANG_S)
+        let_in.set()
+        until(lambda: not why_no_more(heard))
+        assert heard.get(-1, 0, 0).pipeline == 7
