@@ -124,6 +124,18 @@ def test_a_token_has_its_part_of_the_segments(more: str, most: int) -> None:
     register(cluster, budgets, chain("team-d", 1))
 
 
+def test_what_is_being_registered_counts_until_that_is_done_though_its_name_is_asked_for_again() -> None:
+    """The second attempt is refused, say, and over before the first."""
+    _, budgets, _ = judged(entry("{team-*: [register]}"))
+    other = budgets.registers(chain("other", 5), change=False)
+    with other, budgets.registers(chain("team-a", 4), change=False):
+        with budgets.registers(chain("team-a", 1), change=False):
+            pass
+        full = pytest.raises(Refused, match="have 4 segments here, and 2 more")
+        with full, budgets.registers(chain("team-b", 2), change=False):
+            pass
+
+
 def test_what_a_pipeline_gets_while_it_runs_counts_as_if_it_had_been_registered_so() -> None:
     cluster, budgets, _ = judged(entry("{team-*: [register]}"))
     cluster.register(chain("other", 4))

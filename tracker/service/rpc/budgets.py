@@ -24,15 +24,15 @@ class Budgets:
 
     def __init__(self, process: Process, config: ProcessConfig) -> None:
         self._process, self._config = process, config
-        self._registering: dict[str, int] = {}
-        """How many segments the pipelines have that are being registered or changed, when that is done."""
+        self._registering: dict[object, tuple[str, int]] = {}
+        """By call: the pipeline that is being registered or changed, and how many segments it has when that is done."""
 
     @contextmanager
     def registers(self, spec: PipelineSpec, *, change: bool) -> Iterator[None]:
         """While a pipeline is being registered, or changed: what it gets counts from now on. Raises Refused(FULL)."""
         known = {p.name: p.segments for p in self._process.pipelines()}
         there = {name: len(segments) for name, segments in known.items()}
-        for name, count in self._registering.items():
+        for name, count in self._registering.values():
             there[name] = max(count, there.get(name, 0))
         has = known.get(spec.name, ())
         new = 0 if has and not change else len({*spec.segments}.difference(has))
@@ -41,11 +41,12 @@ class Budgets:
         if token is not None and more > 0:
             most = self._most(token, Right.REGISTER, token.max_segments, self._config.max_segments)
             _check(token, Right.REGISTER, there, more, most, "segments", f"pipeline {spec.name!r}")
-        self._registering[spec.name] = len(has) + new
+        call = object()
+        self._registering[call] = spec.name, len(has) + new
         try:
             yield
         finally:
-            self._registering.pop(spec.name, None)
+            del self._registering[call]
 
     def check_join(self, pipeline: str, node_id: str) -> None:
         """Raises Refused(FULL) where a node that is not there yet would be one too many."""
