@@ -11,8 +11,9 @@ from acker.v1 import group_service_pb2 as group_pb
 from tracker.core.model import Refusal, RefusalCode
 from tracker.errors import RefusedError, UnavailableError
 
-ASK_MS = 5_000
-"""How long one call waits for the end of a move; then it is asked again."""
+ASK_MS = 2_000
+"""How long one call waits for the end of a move; then it is asked again. Well below what a call may take, or whoever asks
+hears that nobody answers, of a process that is about to say how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
