@@ -25,7 +25,9 @@ class Moves(GroupServiceServicer):
     def __init__(self) -> None:
         self.asked: list[tuple[float, float]] = []
 
-    def MovePipeline(self, request: pb.MovePipelineRequest, context: Any) -> pb.MovePipelineResponse:
+    def MovePipeline(
+        self, request: pb.MovePipelineRequest, context: Any
+    ) -> pb.MovePipelineResponse:
         self.asked.append((request.wait_ms / 1_000, context.time_remaining()))
         return pb.MovePipelineResponse(over=len(self.asked) > 1, group=request.group)
 

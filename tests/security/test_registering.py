@@ -124,7 +124,9 @@ def test_a_token_has_its_part_of_the_segments(more: str, most: int) -> None:
     register(cluster, budgets, chain("team-d", 1))
 
 
-def test_what_is_being_registered_counts_until_that_is_done_though_its_name_is_asked_for_again() -> None:
+def test_what_is_being_registered_counts_until_that_is_done_though_its_name_is_asked_for_again() -> (
+    None
+):
     """The second attempt is refused, say, and over before the first."""
     _, budgets, _ = judged(entry("{team-*: [register]}"))
     other = budgets.registers(chain("other", 5), change=False)
