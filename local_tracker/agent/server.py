@@ -222,9 +222,7 @@ class Server:
             except OSError:
                 if self._stopping:
                     return
-                time.sleep(
-                    _OWNER_POLL_S
-                )  # no descriptor is free, say: the next attempt would fail, too
+                time.sleep(_OWNER_POLL_S)  # no descriptor is free, say: it would fail again at once
                 continue
             peer = peer_of(connection, address)
             if peer:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -204,6 +208,38 @@ def test_a_worker_for_whom_no_thread_can_be_begun_keeps_no_other_out(
         assert receive_frame(connection) is None, "it is closed"
     assert (threads.refused, connected.get(timeout=HANG_S)) == (0, 0)
     assert served(address)
+
+
+class Full:
+    """A listening socket of a process that has as many descriptors as it may, for so many attempts to take a connection."""
+
+    def __init__(self, taking: socket.socket, refused: int) -> None:
+        self._taking, self.refused = taking, refused
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._taking, name)
+
+    def accept(self) -> Any:
+        if self.refused:
+            self.refused -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return self._taking.accept()
+
+
+def test_a_process_without_a_free_descriptor_looks_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had looked as often as it could, and left the threads of its workers nothing of the processor."""
+    pauses: list[float] = []
+    clock = SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+    monkeypatch.setattr(server_module, "time", clock)
+    with closing(Listener("tcp:127.0.0.1:0")) as listener:
+        uplink, taking = FakeUplink(), Full(listener.socket, 3)
+        listener.socket = taking  # type: ignore[assignment]
+        server = Server(listener, uplink, Stager(uplink, Stats()), None, "lt")
+        assert served(listener.address)
+        assert (taking.refused, len(pauses)) == (0, 3)
+        assert server.stop(HANG_S)
 
 
 def test_who_asks_for_min_times_when_no_thread_can_be_begun_is_told_them_the_next_time(
