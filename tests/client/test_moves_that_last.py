@@ -35,7 +35,8 @@ class Moves(GroupServiceServicer):
 @pytest.fixture
 def moves() -> Iterator[tuple[str, Moves]]:
     """A process of a tracker, and where it is reached."""
-    found, server = Moves(), grpc.server(ThreadPoolExecutor(1))
+    found = Moves()  # type: ignore[abstract]
+    server = grpc.server(ThreadPoolExecutor(1))
     add_GroupServiceServicer_to_server(found, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
