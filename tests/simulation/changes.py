@@ -233,6 +233,13 @@ class Changes:
         self.uncertain += [(*edge, True) for edge in new]
         self.sim.checkers[self.name].grow(len(entry.spec.segments))
 
+    def _look_whether_all_know(self) -> None:
+        """A change is answered; another one may be under way."""
+        number = self.operator.changes_of(self.name)
+        known = [self.sim.pipeline_at(shard.number, self.name) for shard in self.sim.present]
+        if all(pipeline is None or pipeline.changes >= number for pipeline in known):
+            self.world.changed_everywhere()
+
     def _is_refused(self, asked: PipelineSpec, result: Refusal) -> bool:
         """Whether it is to be asked for again."""
         if result.code in REFUSED_FOR_NOW:
@@ -253,7 +260,7 @@ class Changes:
             raise Failure("broken", f"a change to {asked} was answered {result}")
         else:
             self.sim.count("changed_otherwise")
-            self.world.changed_everywhere()
+            self._look_whether_all_know()
         self.others -= 1
         if not self.others:
             self.world.all_await_the_same()
@@ -278,7 +285,7 @@ class Changes:
         more = range(self._segments, len(world.spec.segments))
         self.sim.counts["segments_added"] += len(more)
         self.sim.counts["pipelines_opened"] += world.opening
-        world.changed_everywhere()
+        self._look_whether_all_know()
         self.sim.counts["segments_removed"] += bool(asked.removed)
         # A new generation may begin below what was announced in the one before.
         decided = self._decided if world is self._decided_in else []
