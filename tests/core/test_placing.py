@@ -529,3 +529,17 @@ def test_nothing_is_kept_of_a_name_that_was_given_back_before_a_shard_had_heard_
     made.settle()
     assert not any("p" in process.placements for process in here.processes.values())
     assert not any("p" in inside.pipelines(process) for process in here.processes.values())
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_one_that_is_left_alone_and_comes_back_answers_though_it_has_nothing_to_announce(
+    *, snapshot: bool
+) -> None:
+    """It knows that all have heard how they go on by the stable cut, which moves with what it reports."""
+    cluster = Cluster(2)
+    lose(cluster, 0)
+    declare(cluster, 0)
+    if snapshot:
+        cluster.take_snapshot(1)
+    cluster.restart(1)
+    assert placed(cluster, "p", 1).group == 1

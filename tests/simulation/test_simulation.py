@@ -46,6 +46,12 @@ def test_no_schedule_breaks_a_promise(searched: Summary) -> None:
     assert searched.line().endswith("broken=0 false=0 lost=0 regressed=0")
 
 
+@pytest.mark.parametrize("seed", [259706, 274470])
+def test_nor_does_one_that_did(seed: int) -> None:
+    """One shard is left, and comes back; one has a closed key of a node that has a later one elsewhere, and comes back."""
+    assert run_seed(seed).failures == []
+
+
 def test_every_kind_of_fault_happens(searched: Summary) -> None:
     assert set(FAULT_KINDS) >= RARE
     never = set(searched.zero_kinds) - RARE

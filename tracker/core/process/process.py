@@ -404,7 +404,8 @@ class Process(Queries):
 
     def _resume(self, now_ns: int) -> None:
         """Does what is due, now that all is there again: what was told without a record first, before anything is appended."""
-        if self._shards.membership.former:  # a process may wait to hear that its last entry is here
+        if self._shards.membership.former or self._shards.membership.lost:
+            # A process may wait to hear that its last entry is here; and who asks, until all have heard how all go on.
             self._reporter.record_step()
         self._reporter.refresh_if_due(now_ns)
         if self._shards.membership.moving:
