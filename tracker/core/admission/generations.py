@@ -108,10 +108,7 @@ class Generations:
         for node in pipeline.home.nodes.values():
             node.pending.clear()
             node.heard(now_ns)
-            own = claims.get(node.key.node_id, {}).items()
-            # One that is closed may have a later key at another home by now, whose fronts are that one's.
-            of_key = {f: claim for f, claim in own if claim.incarnation <= node.key.incarnation}
-            pipeline.home.take_up(node, of_key)
+            pipeline.home.take_up(node, claims.get(node.key.node_id, {}))
             if node.key not in closed and not node.evicted:
                 pipeline.home.newest[node.key.node_id] = node.key
         pipeline.moved_ns = [now_ns] * len(pipeline.published)

@@ -277,9 +277,11 @@ class HomePipeline:
         self.coming = newest.segments[len(judged.segments) :]
 
     def take_up(self, node: HomeNode, claims: dict[str, FrontClaim]) -> None:
-        """A node goes on here with the fronts that it has."""
-        node.fronts = claims
-        for front in claims:
+        """A node goes on here with the fronts that it has. One whose key is closed may have a later one at another home by now:
+        the fronts of that are not its own."""
+        newest = node.key.incarnation
+        node.fronts = {f: claim for f, claim in claims.items() if claim.incarnation <= newest}
+        for front in node.fronts:
             if node.granted(front) is None:
                 self.waiting[node.key.node_id, front] = None
 
