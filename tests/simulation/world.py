@@ -164,15 +164,13 @@ class World:
 
     def joins_by(self, change: int, segments: Iterable[int]) -> None:
         """It is durable that fronts join, at a home that has activated this change last."""
-        if self.graph_before is None or change >= self.graph_before[0]:
-            self.waiting = self._unfed(self.spec, self.waiting.difference(segments))
-            self.version += 1
-            return
-        number, spec, waiting = self.graph_before
-        waiting = self._unfed(spec, waiting.difference(segments))
-        self.graph_before = number, spec, waiting
-        there = {s for s in self.waiting if s in waiting or s >= len(spec.segments)}
-        self.waiting = self._unfed(self.spec, there)
+        left = self.waiting.difference(segments)
+        if self.graph_before is not None and change < self.graph_before[0]:
+            number, spec, before = self.graph_before
+            before = self._unfed(spec, before.difference(segments))
+            self.graph_before = number, spec, before
+            left = {s for s in self.waiting if s in before or s >= len(spec.segments)}
+        self.waiting = self._unfed(self.spec, left)
         self.version += 1
 
     def _unfed(self, spec: PipelineSpec, waiting: set[int]) -> set[int]:
@@ -339,7 +337,6 @@ class World:
             shut_out = segment in self.complete
             self.fronts[front] = WorldFront(segment, last_label=last_label, shut_out=shut_out)
         self.joins(front[1])
-        self.waiting = self._unfed(self.spec, self.waiting - {segment})
         self.version += 1
 
     def joins(self, name: str) -> None:
