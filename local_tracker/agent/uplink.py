@@ -205,22 +205,23 @@ class TrackerUplink:
         batch = Batch(FLUSHES, number, fingerprint)
         with self._translating():
             try:
-                if not self._is_under_way(number):
+                committed = self._given(number)
+                if committed is None:
                     with self._changing:
                         promises = self._that_count(content.heartbeats)
                         tick = replace(content, batch=batch, heartbeats=promises)
-                        self._under_way = number, self._node.commit(tick, _COMMIT_TIMEOUT_S)
-                assert self._under_way is not None
-                self._under_way[1].result(_COMMIT_TIMEOUT_S)
+                        committed = self._node.commit(tick, _COMMIT_TIMEOUT_S)
+                    self._under_way = number, committed
+                committed.result(_COMMIT_TIMEOUT_S)
             except UnavailableError as error:
                 raise TimeoutError(str(error)) from None
 
-    def _is_under_way(self, number: int) -> bool:
-        """Whether the node has a flush, and it has not failed."""
-        if self._under_way is None or self._under_way[0] != number:
-            return False
-        committed = self._under_way[1]
-        return not committed.done() or committed.exception() is None
+    def _given(self, number: int) -> Future[int] | None:
+        """A flush that the node has been given, and has not let go of."""
+        last, committed = self._under_way or (0, None)
+        if committed is None or last != number:
+            return None
+        return None if committed.done() and committed.exception() is not None else committed
 
     def _that_count(self, promises: tuple[Heartbeat, ...]) -> tuple[Heartbeat, ...]:
         """The latest promise of each front, without those of an earlier joining of its name; `_changing` is held.

@@ -292,9 +292,8 @@ class QueryTicks:
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
         read = self._input(record, stopping)
-        own = slots = label_slots(read.labels, self._routes.delays, self._spec.times)
-        if self._state is not None:
-            slots = self._held(record, read.labels, self._state)
+        own = self._allowed(read.labels)
+        slots = self._held(record, read.labels, own)
         if self._emits is not None and record.times is not None:
             label = self._emits.label(record.times, slots.values())
             slots = {segment: label for unit in record.created for segment in unit.segments}
@@ -304,24 +303,31 @@ class QueryTicks:
         self._last = record.batch, read, numbered
         return self._compose(record, read.units, slots, read.cells, numbered)
 
+    def _allowed(self, units: Iterable[Unit]) -> dict[int, int]:
+        """By segment number the lowest slot of what may come of these."""
+        return label_slots(units, self._routes.delays, self._spec.times)
+
     def _held(
         self,
         record: QueryRecord,
         labels: Sequence[Unit],
-        state: StateHolds,
+        own: dict[int, int],
         now: Mapping[int, int] | None = None,
     ) -> dict[int, int]:
-        """Makes what the tick does to holds; returns the slots of what the batch creates, which may come of
-        anything that was held before it. now: min times by segment number, below which nothing can be held."""
+        """Makes what the tick does to holds; returns the slots of what the batch creates: `own`, those that its labels
+        allow, and where the query has state, what comes of anything that was held before it. now: min times by segment
+        number, below which nothing can be held."""
+        if self._state is None:
+            return own
         assert record.told is not None
 
         def allowed(units: Sequence[Unit]) -> dict[int, int]:
-            slots = label_slots(units, self._routes.delays, self._spec.times)
+            slots = self._allowed(units)
             least = slots if now is None else now
             return {s: max(slots[s], least[s]) for s in record.creates if s in slots}
 
-        state.tick(record.batch, labels, allowed, record.told)
-        return state.labels(label_slots(labels, self._routes.delays, self._spec.times))
+        self._state.tick(record.batch, labels, allowed, record.told)
+        return self._state.labels(own)
 
     def _created_records(
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
@@ -366,19 +372,17 @@ class QueryTicks:
         that, what comes in time would be refused, and so would the query for good."""
         record = self._read_taken(self.checkpoint.offsets(batch))
         labels: Iterable[Unit] = self._input(record, stopping).labels
-        later = label_slots(labels, self._routes.delays, self._spec.times)
+        later = self._allowed(labels)
         if any(slot < slots.get(segment, FOREVER) for segment, slot in later.items()):
             now = self._min_times()
             labels = [unit for unit in labels if unit.slot >= now[unit.segment]]
-            later = label_slots(labels, self._routes.delays, self._spec.times)
+            later = self._allowed(labels)
         return later
 
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
         """The least slot that a batch may create in, by segment, from what it consumed; waits, and
         raises, as `tick` does."""
-        return label_slots(
-            self._input(record, stopping).labels, self._routes.delays, self._spec.times
-        )
+        return self._allowed(self._input(record, stopping).labels)
 
     def check_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> None:
         """Raises ComposeError or RowsError where the rows of created files cannot be tracked: for
@@ -499,11 +503,7 @@ class QueryTicks:
         in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
         if not let_go and len(in_time) == len(read.labels):
             return None
-        if self._state is None:
-            labels = label_slots(in_time, self._routes.delays, self._spec.times)
-        else:
-            labels = self._held(record, in_time, self._state)
-        slots = dict(now) | labels
+        slots = dict(now) | self._held(record, in_time, self._allowed(in_time))
         return self._compose(record, read.units, slots, read.cells, numbered, now)
 
     def _from_where_it_may(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
@@ -511,9 +511,7 @@ class QueryTicks:
         become shorter, while the pipeline runs. now: min times, by segment number."""
         assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
         _, read, numbered = self._last
-        slots = label_slots(read.labels, self._routes.delays, self._spec.times)
-        if self._state is not None:
-            slots = self._held(record, read.labels, self._state, now)
+        slots = self._held(record, read.labels, self._allowed(read.labels), now)
         raised = {segment: max(slot, now[segment]) for segment, slot in slots.items()}
         made = {s for unit in record.created for s in unit.segments}
         made |= {*record.creates, *numbered.lowest_slots()}

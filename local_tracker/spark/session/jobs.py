@@ -162,9 +162,9 @@ class JobNode:
                 try:
                     self._commit_run(number)
                 except TrackingError as error:
-                    if not joined.generation:
-                        raise
                     advice = restarted(joined, "Let the job publish to an empty directory")
+                    if not advice:
+                        raise
                     raise TrackingError(f"{error}; {advice}") from error
 
     def _commit_run(self, number: int) -> None:
