@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -43,20 +44,22 @@ def at(running: EmbeddedTracker, pipeline: str, slot: int) -> None:
     assert subscriber.min_time(FED) == slot
 
 
-def begin(node: NodeClient, worker: NodeClient) -> None:
-    """A front has put an item into slot 10 and promised 100, and a worker has joined."""
-    joined_front(node)
-    done(node.commit(create(10, 7)))
-    done(node.commit(promise(100)))
-    worker.join(HANG_S)
-
-
-def test_a_hold_begins_with_what_is_consumed(running: EmbeddedTracker, pipeline: str) -> None:
+@contextmanager
+def begun(running: EmbeddedTracker, pipeline: str) -> Iterator[NodeClient]:
+    """A front has put an item into slot 10 and promised 100, and a worker has joined, which is given."""
     with (
         NodeClient(running.target, pipeline, "n") as node,
         NodeClient(running.target, pipeline, "worker") as worker,
     ):
-        begin(node, worker)
+        joined_front(node)
+        done(node.commit(create(10, 7)))
+        done(node.commit(promise(100)))
+        worker.join(HANG_S)
+        yield worker
+
+
+def test_a_hold_begins_with_what_is_consumed(running: EmbeddedTracker, pipeline: str) -> None:
+    with begun(running, pipeline) as worker:
         hold = worker.hold(FED, 10, "state", content=consume(10, 7))
         at(running, pipeline, 10)
         done(hold.move_to(40))
@@ -71,11 +74,7 @@ def test_a_hold_whose_beginning_nobody_waits_for_any_more_is_held_and_let_go_of(
     running: EmbeddedTracker, pipeline: str
 ) -> None:
     """A caller of asyncio that gives up cancels the future: the tick is on its way all the same, and becomes durable."""
-    with (
-        NodeClient(running.target, pipeline, "n") as node,
-        NodeClient(running.target, pipeline, "worker") as worker,
-    ):
-        begin(node, worker)
+    with begun(running, pipeline) as worker:
         begins = HoldMove("state", worker.segment(FED), 10)
         worker.commit(replace(consume(10, 7), holds=(begins,))).cancel()
         worker.flush(HANG_S)
@@ -87,11 +86,7 @@ def test_a_hold_whose_beginning_nobody_waits_for_any_more_is_held_and_let_go_of(
 def test_a_hold_stands_at_the_slot_of_a_moment(running: EmbeddedTracker, pipeline: str) -> None:
     """Slots are 10 ms wide, and number 0 begins with 1970."""
     moment, later = (datetime(1970, 1, 1, 0, 0, 0, us, tzinfo=UTC) for us in (109_999, 400_000))
-    with (
-        NodeClient(running.target, pipeline, "n") as node,
-        NodeClient(running.target, pipeline, "worker") as worker,
-    ):
-        begin(node, worker)
+    with begun(running, pipeline) as worker:
         hold = worker.hold(FED, moment, "state", content=consume(10, 7))
         at(running, pipeline, 10)
         done(hold.move_to(later))
@@ -238,11 +233,7 @@ def test_one_that_min_time_has_passed_begins_anew_by_a_front(
     running: EmbeddedTracker, pipeline: str
 ) -> None:
     """An operator has written it off; the node that comes back is told of it still."""
-    with (
-        NodeClient(running.target, pipeline, "n") as node,
-        NodeClient(running.target, pipeline, "worker") as worker,
-    ):
-        begin(node, worker)
+    with begun(running, pipeline) as worker:
         worker.hold(FED, 20, "own", content=consume(10, 7))
         at(running, pipeline, 20)
         with Admin(running.target) as admin:

@@ -567,16 +567,21 @@ def test_it_says_what_it_is_refused(running: EmbeddedTracker, logs: Logs) -> Non
     query.close()
 
 
+def following(logs: Logs, node: Any, ticks: Any, *, is_active: bool = True) -> Follower:
+    """Of a query that has just joined."""
+    return Follower(
+        "parse", node, CheckpointLog(str(logs.checkpoint)), ticks,
+        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+        is_active=lambda: is_active, on_end=lambda: None,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("code", [RefusalCode.FULL, RefusalCode.NOT_READY])
 def test_a_refusal_that_passes_is_waited_for_and_said(logs: Logs, code: RefusalCode) -> None:
     """The query is not stopped: there may be room later, or every shard reckon with an edge that is new."""
     logs.batch(0, 1)
     node = FullNode(code)
-    follower = Follower(
-        "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
-        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: True, on_end=lambda: None,
-    )  # fmt: skip
+    follower = following(logs, node, AnyTicks())
     follower.start()
     assert follower.wait_durable(HANG_S)
     assert follower.close(HANG_S)
@@ -597,11 +602,7 @@ def test_what_somebody_is_to_put_right_is_said_until_it_is(logs: Logs) -> None:
 
     logs.batch(0, 1)
     node = FullNode(refusals=0)
-    follower = Follower(
-        "parse", node, CheckpointLog(str(logs.checkpoint)), Damaged(),  # type: ignore[arg-type]
-        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: True, on_end=lambda: None,
-    )  # fmt: skip
+    follower = following(logs, node, Damaged())
     follower.start()
     assert follower.wait_durable(HANG_S)
     assert follower.close(HANG_S)
@@ -614,11 +615,7 @@ def test_a_tick_composed_by_what_the_pipeline_was_before_is_composed_anew_once(l
     logs.batch(0, 1)
     for refusals, goes_on in ((1, True), (2, False)):
         node, ticks = FullNode(RefusalCode.INVALID, refusals), HearingTicks()
-        follower = Follower(
-            "parse", node, CheckpointLog(str(logs.checkpoint)), ticks,  # type: ignore[arg-type]
-            Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-            is_active=lambda: True, on_end=lambda: None,
-        )  # fmt: skip
+        follower = following(logs, node, ticks)
         follower.start()
         if goes_on:
             assert follower.wait_durable(HANG_S)
@@ -650,11 +647,7 @@ def test_a_query_far_ahead_says_why_it_was_stopped(running: EmbeddedTracker, log
 def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
     logs.batch(0, 1)
     node = FullNode()
-    follower = Follower(
-        "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
-        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
-        is_active=lambda: False, on_end=lambda: None,
-    )  # fmt: skip
+    follower = following(logs, node, AnyTicks(), is_active=False)
     follower.start()
     assert node.ended.wait(HANG_S)
     assert follower.last_durable_batch == 0
