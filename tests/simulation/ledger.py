@@ -154,6 +154,7 @@ class Ledger:
         for number, (there, _) in enumerate(self._groups):
             if there == group:
                 self._begin(number, name)
+                self.waiting.came(number, name)
         for (of, pipeline, node_id), key in [*self._open.items()]:
             if of != group and pipeline == name:
                 self._open[group, name, node_id] = key

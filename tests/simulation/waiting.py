@@ -90,6 +90,11 @@ class Waiting:
                     for join in tick.content.joins
                 ]
 
+    def came(self, home: int, name: str) -> None:
+        """A pipeline was moved to this home, where it goes by its last change: none is under way in a move."""
+        if (known := self._decided.get(name)) is not None:
+            known.activated[home] = len(known.changes)
+
     def change_of(self, home: int, name: str) -> int:
         """The last change of a pipeline that a home has activated."""
         known = self._decided.get(name)
