@@ -192,6 +192,12 @@ class ReorderBuffer:
         self._drop_through(found[-1])
         return len(found)
 
+    def drop(self, where: str, *values: int) -> None:
+        """Forgets items that wait: those of which SQL says so. None may have been given out."""
+        with self.transaction() as database:
+            if database.execute(f"DELETE FROM waiting WHERE {where}", values).rowcount:
+                self._count_anew()
+
     def written(self, position: int, slot: int, key: str) -> int:
         """Lets go of what a sink has already, up to a position that it knows, whose last item has a slot and
         key; returns how many items that were. May be repeated.

@@ -365,6 +365,33 @@ def test_a_pipeline_that_was_restarted_is_told_again_what_was_taken_before(
         assert admin.pipeline(SPEC.name).state.late_items == 0
 
 
+def test_rows_that_come_in_other_files_after_a_restart_are_written_once(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    """A Spark query begins on an empty checkpoint, so its files have new names. What waited of the old ones goes: of one that
+    was taken, of one that was taken in part; but not of one of before the new generation, whose rows nobody makes again."""
+    feeder.file("kept.json", 3, [row(6, "kept")])
+    feeder.file("old.json", 5, [row(5, "a"), row(7, "b")])
+    feeder.file("partly.json", 5, [row(6, "c"), row(7, "d")])
+    feeder.promise(4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(barrier_rows, "CHUNK_ROWS", 1)
+        with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+            until(lambda: one.counts.rows == 4 or not [one.step()])
+            assert (one.counts.units, one.counts.waiting) == (2, 4)
+            until(lambda: one.min_time == 4)
+    made, feeder.rows = feeder.rows, []
+    running.admin().restart(SPEC.name, 0)
+    with NodeClient(running.target, SPEC.name, "feeder") as feeder.node:
+        feeder.node.join(HANG_S)
+        feeder.node.join_front("front", SEGMENT, HANG_S)
+        feeder.file("new.json", 5, made[1:])
+        feeder.leave()
+        with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+            assert one.run(HANG_S)
+    assert out(tmp_path) == in_order(made)
+
+
 def test_a_pipeline_that_was_deleted_and_registered_again_is_told_again_as_well(
     running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
 ) -> None:

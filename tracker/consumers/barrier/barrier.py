@@ -186,6 +186,7 @@ class Barrier:
         if over is not None:
             raise over
         min_time = self._min_time
+        self._ledger.drop_in_doubt(min_time)
         wrote = self._releaser.step(min_time)
         took = self._taker.step(min_time)
         self._node.report_waits(self._waits())

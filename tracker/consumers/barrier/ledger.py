@@ -5,7 +5,8 @@ number with the last: by that number the tracker knows the tick that consumes it
 between goes on behind the last part, and commits again, in order, what has a number; the tracker drops what it
 has. So no row is ever nowhere, and none is in the buffer twice. Of a unit that was taken its ack value is kept for
 good, as Spark's own log keeps the file's name: whoever lists it again is told nothing new. Unless the pipeline was
-restarted since: then it is created again, and is consumed again, without its rows.
+restarted since: then it is created again, and is consumed again, without its rows. Or other units are created in
+its place, with the same rows: those of its own that wait are dropped when min time has passed them without it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS whose (barrier TEXT, pipeline TEXT, segment TEXT);
 CREATE TABLE IF NOT EXISTS units (value INTEGER PRIMARY KEY, name TEXT, slot INTEGER, rows INTEGER, number INTEGER);
 CREATE INDEX IF NOT EXISTS units_by_slot ON units (slot, value) WHERE number IS NULL;
-CREATE TABLE IF NOT EXISTS taken (value INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS taken (value INTEGER PRIMARY KEY, slot INTEGER);
 CREATE TABLE IF NOT EXISTS taken_before (value INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS in_doubt (value INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS cursors (source TEXT, scope TEXT, number INTEGER, PRIMARY KEY (source, scope));
 CREATE TABLE IF NOT EXISTS late (value INTEGER, ordinal INTEGER, unit TEXT, slot INTEGER, key TEXT, payload BLOB,
     PRIMARY KEY (value, ordinal));
@@ -111,6 +113,11 @@ class Ledger:
             if not generation or (known is None and durable):
                 return  # what was taken, was in this one
             database.execute(
+                "INSERT OR IGNORE INTO in_doubt SELECT value FROM taken WHERE slot >= ?1 "
+                "UNION SELECT value FROM units WHERE rows != 0 AND slot >= ?1",
+                (from_slot,),
+            )
+            database.execute(
                 "INSERT OR IGNORE INTO taken_before SELECT value FROM taken "
                 "UNION SELECT value FROM units WHERE number IS NOT NULL"
             )
@@ -118,6 +125,13 @@ class Ledger:
             database.execute("DELETE FROM units WHERE number IS NOT NULL")
             database.execute("UPDATE units SET slot = NULL")
             database.execute("DELETE FROM cursors")
+
+    def drop_in_doubt(self, min_time: int) -> None:
+        """Drops the rows below min time of units that were taken in an earlier generation, and were not created again in
+        this one: there, too, all of that is complete by now, so what is right of it came in other units."""
+        with self._buffer.transaction() as database:
+            if database.execute("SELECT 1 FROM in_doubt").fetchone():
+                self._buffer.drop("slot < ? AND origin IN (SELECT value FROM in_doubt)", min_time)
 
     def cursors(self, source: str) -> dict[str, int]:
         """How far a source was read, by scope."""
@@ -195,9 +209,10 @@ class Ledger:
                     "UPDATE units SET slot = ? WHERE value = ? AND slot IS NULL",
                     (slot, _signed(name)),
                 )
+                database.execute("DELETE FROM in_doubt WHERE value = ?", (_signed(name),))
             # What lies below the generation's beginning is complete, and nobody creates it again.
             over = "FROM units WHERE rows < 0 AND number IS NULL AND slot < ?"
-            database.execute(f"INSERT INTO taken SELECT value {over}", (self._from_slot,))
+            database.execute(f"INSERT INTO taken SELECT value, slot {over}", (self._from_slot,))
             database.execute(f"DELETE {over}", (self._from_slot,))
 
     def lowest(self) -> Unit | None:
@@ -260,7 +275,8 @@ class Ledger:
         """The ticks of all units up to a number are durable."""
         with self._buffer.transaction() as database:
             database.execute(
-                "INSERT OR IGNORE INTO taken SELECT value FROM units WHERE number <= ?", (number,)
+                "INSERT OR IGNORE INTO taken SELECT value, slot FROM units WHERE number <= ?",
+                (number,),
             )
             database.execute("DELETE FROM units WHERE number <= ?", (number,))
 
