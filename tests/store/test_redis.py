@@ -26,6 +26,12 @@ from tracker.store import (
 
 Start = Callable[..., RedisServer]
 LEASE_MS = 60_000
+_HALF = 8192
+"""Slots of a cluster: that of shard 0 is below, that of the list of all shards above."""
+
+
+def _bus() -> tuple[str, str]:
+    return "--cluster-port", str(free_ports(1)[0])
 
 
 @pytest.fixture
@@ -441,6 +447,40 @@ def test_a_cluster_that_does_not_serve_a_shard_now_is_away(start: Start) -> None
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         until(lambda: "ok" in str(client.execute_command("CLUSTER INFO")["cluster_state"]))
     store.commit(epoch, [(1, b"one")])
+    store.close()
+
+
+def test_a_lease_is_renewed_while_the_server_hangs_that_keeps_the_list_of_shards(
+    start: Start,
+) -> None:
+    """All shards have that one in common. It is found in no list then, and is again when the server goes on."""
+    shard, of_list = (start([*STRICT, "--cluster-enabled", "yes", *_bus()]) for _ in range(2))
+    with shard.client() as client, of_list.client() as other:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, _HALF - 1)
+        other.execute_command("CLUSTER", "ADDSLOTSRANGE", _HALF, 16383)
+        bus = int(of_list.options[-1])
+        client.execute_command("CLUSTER", "MEET", of_list.host, of_list.port, bus)
+        until(
+            lambda: all(
+                "ok" in str(each.execute_command("CLUSTER INFO")["cluster_state"])
+                for each in (client, other)
+            )
+        )
+        store = open_store(f"redis+cluster://{shard.host}:{shard.port}?timeout_ms=1000", 0)
+        keeper = LeaseKeeper(store, store.acquire("a", lease_ms=LEASE_MS), LEASE_MS, lambda _: None)
+        assert other.delete("lowmark:{default:all}:shards") == 1
+        of_list.pause()
+        for _ in range(2):
+            keeper.renew()
+        assert keeper.held
+        of_list.go_on()
+
+        def is_listed() -> bool:
+            keeper.renew()
+            return bool(other.sismember("lowmark:{default:all}:shards", "0"))
+
+        until(is_listed)
+    keeper.stop(release=True)
     store.close()
 
 

@@ -116,7 +116,7 @@ def test_a_shard_that_a_server_has_forgotten_is_found_again_by_those_who_would_t
         client.delete("lowmark:{default:all}:shards")
     assert leases.shards() == []
     owner.renew(epoch, LEASE_MS)
-    assert leases.shards() == [5]
+    until(lambda: leases.shards() == [5])
     owner.close()
     leases.close()
 

@@ -9,8 +9,9 @@ it too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b, sha1
 from typing import Any
 from uuid import uuid4
@@ -72,6 +73,9 @@ class RedisStore:
         self._meta, self._log = base + "meta", base + "log"
         self._shard = shard
         self._numbers = f"lowmark:{{{self._url.namespace}:all}}:shards"
+        self._list_keeper, self._forget_list_keeper = self._url.client()
+        """Of that alone: in a cluster it is another server's, whose trouble is none of the shard's."""
+        self._listing = threading.Lock()
         self._snapshots = {"a": base + "snapshot:a", "b": base + "snapshot:b"}
         self._known_last = 0
         """The last position that this process has seen in the log; durable there."""
@@ -97,13 +101,25 @@ class RedisStore:
 
     def _list(self) -> None:
         """Lets others find this shard; again and again, since a server that has failed over may have forgotten it."""
-        with self._errors("listed"):
-            self._keeper(self._numbers).sadd(self._numbers, self._shard)
+        with self._errors("listed", self._forget_list_keeper):
+            self._list_keeper(self._numbers).sadd(self._numbers, self._shard)
+
+    def _list_beside(self) -> None:
+        """`_list` in a thread of its own, one at a time: no lease waits for the server that keeps the list."""
+        if self._listing.acquire(blocking=False):
+            threading.Thread(target=self._list_once, name="lowmark-list", daemon=True).start()
+
+    def _list_once(self) -> None:
+        try:
+            with suppress(StoreError):  # the next renewal lists it again
+                self._list()
+        finally:
+            self._listing.release()
 
     def shards(self) -> list[int]:
         """Numbers of the shards of this namespace that have ever been acquired."""
-        with self._errors("read"):
-            server: Any = self._keeper(self._numbers)
+        with self._errors("read", self._forget_list_keeper):
+            server: Any = self._list_keeper(self._numbers)
             return sorted(int(number) for number in server.smembers(self._numbers))
 
     def lease(self) -> Lease:
@@ -116,7 +132,7 @@ class RedisStore:
         # A lease that the next primary may not know is none: nobody could tell that it has run out there.
         arguments = [epoch, lease_ms, self._known_last, *more]
         self._run(scripts.RENEW, [self._meta], arguments, wait=lease_ms > 0)
-        self._list()
+        self._list_beside()
 
     def release(self, epoch: int) -> None:
         try:
@@ -322,12 +338,12 @@ class RedisStore:
         return LogShortened(text)
 
     @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        """The client's errors as the store's."""
+    def _errors(self, what: str, forget: Callable[[], None] | None = None) -> Iterator[None]:
+        """The client's errors as the store's. forget: whom to ask anew for the server then."""
         try:
             yield
         except _OF_CLIENT as error:
-            self._forget_keeper()
+            (forget or self._forget_keeper)()
             raise self._as_store_error(what, error) from error
         except OSError as error:
             raise StoreUnavailable(f"{self._where} cannot be {what} now: {error}") from error
