@@ -412,9 +412,34 @@ def test_a_reader_passes_what_was_nobodys_and_whose_manifest_is_deleted(query: Q
     assert list(runs_on.slots(P0, 1, 8)) == expected
 
 
-def is_labelled(labels: TopicLabels, partition: str, end: int) -> bool:
+def test_a_reader_forgets_the_manifests_that_are_deleted_and_it_has_passed(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query writes for years. What a late reader has not come to yet stays."""
+    monkeypatch.setattr("local_tracker.spark.formats.kafka._LISTED_AFTER_LOOKS", 5)
+    for name in ("KEPT_MANIFESTS", "_PRUNE_EVERY"):
+        monkeypatch.setattr(f"local_tracker.spark.formats.kafka_sink.{name}", 5)
+    query.slots = {offset: offset for offset in range(400)}
+    run, reader, late = query.run(), query.labels(), query.labels()
+    for batch in range(40):
+        query.over(batch, batch + 1, 1)
+        run.tick(batch)
+        query.min_times[OUT] = batch
+        run.ticks.durable(batch)
+        until(lambda: is_labelled(reader, P0, batch + 1))  # noqa: B023 - it is called at once
+        until(lambda: is_labelled(late, P0, batch + 1, 0))  # noqa: B023
+    kept, all_of_them = (
+        each._noted._records.published[P0].ends  # type: ignore[union-attr]  # noqa: SLF001
+        for each in (reader, late)
+    )
+    assert len(kept) <= 16 and len(all_of_them) == 40
+    assert next(iter(late.slots(P0, 0, 40))) == (0, 1, 0)
+    assert list(reader.slots(P0, 39, 40)) == [(39, 40, 39)]
+
+
+def is_labelled(labels: TopicLabels, partition: str, end: int, begin: int | None = None) -> bool:
     try:
-        return bool(labels.slots(partition, end - 1, end))
+        return bool(labels.slots(partition, end - 1 if begin is None else begin, end))
     except UnavailableError:
         return False
 

@@ -31,6 +31,7 @@ from local_tracker.spark.formats.ranges import (
     OffsetRanges,
     Pieces,
     PublishedPieces,
+    PublishedRecords,
     RangesError,
     journal_of,
     published_pieces,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from local_tracker.spark.writers.each_batch import BatchWriter, Writing
 
 _LISTED_AFTER_LOOKS = 50
-"""Looks for the next manifest in vain, after which all are listed: another one may be the next."""
+"""Looks for the next manifest, after which all are listed: another one may be the next, and some be deleted."""
 
 log = logging.getLogger("lowmark.spark")
 
@@ -202,8 +203,9 @@ class _Manifests(_Noted):
         self._next: int | None = None
         self._first: Manifest | None = None
         """The oldest that is kept, where some before it were deleted."""
-        self._looks_in_vain = 0
-        self._published: dict[str, PublishedPieces] = {}
+        self._looks = 0
+        """Since they were listed."""
+        self._records = PublishedRecords()
 
     def begin(self, partition: str) -> int:
         """One is deleted when all that it created is consumed; so what a reader finds before is nobody's."""
@@ -213,20 +215,21 @@ class _Manifests(_Noted):
         return next(begins, self._first.ends.get(partition, 0))
 
     def read_on(self) -> None:
-        if self._next is None or self._looks_in_vain >= _LISTED_AFTER_LOOKS:
-            self._find_next()
-            self._looks_in_vain = 0
-        self._looks_in_vain += 1
+        if self._next is None or self._looks >= _LISTED_AFTER_LOOKS:
+            self._list()
+            self._looks = 0
+        self._looks += 1
         while self._next is not None and (manifest := self._log.read(self._next)) is not None:
-            self._next, self._looks_in_vain = self._next + 1, 0
             slot = manifest.slots.get(self._segment)
-            for partition, begin, end in manifest.ranges:
-                self._published.setdefault(partition, PublishedPieces()).add(begin, end, slot)
+            self._records.add(self._next, manifest.ranges, slot)
+            self._next += 1
 
-    def _find_next(self) -> None:
-        """Those that were complete may have been deleted: it goes on with the next that is there."""
-        after = self._next or 0
-        found = min((number for number in self._log.numbers() if number >= after), default=None)
+    def _list(self) -> None:
+        """Those that were complete may have been deleted, from the first on: it goes on with the next that is there, and
+        forgets them."""
+        after, numbers = self._next or 0, self._log.numbers()
+        self._records.forget(range(min(numbers, default=0), after))
+        found = min((number for number in numbers if number >= after), default=None)
         if found is None:
             return
         while found > after and self._log.read(found - 1) is not None:
@@ -236,7 +239,7 @@ class _Manifests(_Noted):
         self._next = found
 
     def of(self, partition: str) -> Sequence[PublishedPieces]:
-        found = self._published.get(partition)
+        found = self._records.published.get(partition)
         return [] if found is None else [found]
 
 

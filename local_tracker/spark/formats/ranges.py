@@ -14,12 +14,12 @@ import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import range_value
-from tracker.core.model.ranges import HIGHEST_OFFSET, parse_note
+from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges, parse_note
 from tracker.errors import Code, UnavailableError
 from tracker.files import STORES, AwayError, Chain, Files, FilesError, Stores, scheme
 
@@ -234,7 +234,7 @@ class PublishedPieces:
     ends: list[int] = field(default_factory=list)
     slots: list[int | None] = field(default_factory=list)
     let_go: int = 0
-    """How many of them, from the first on, the journal has let go of."""
+    """How many of them, from the first on, the log has let go of."""
     _asked: int = -HIGHEST_OFFSET
 
     def add(self, begin: int, end: int, slot: int | None) -> None:
@@ -243,7 +243,7 @@ class PublishedPieces:
         self.slots.append(slot)
 
     def forget(self) -> None:
-        """Forgets what the journal has let go of, as far as whoever reads the partition has come: nobody asks for it."""
+        """Forgets what the log has let go of, as far as whoever reads the partition has come: nobody asks for it."""
         count = min(self.let_go, bisect_right(self.ends, self._asked))
         self.let_go -= count
         for column in (self.begins, self.ends, self.slots):
@@ -257,6 +257,29 @@ class PublishedPieces:
             (max(begin, self.begins[i]), min(end, self.ends[i]), self.slots[i])
             for i in range(first, last)
         ]
+
+
+class PublishedRecords:
+    """The published ranges of a log of numbered records, by partition, as long as a reader may ask for them."""
+
+    def __init__(self) -> None:
+        self.published: dict[str, PublishedPieces] = {}
+        self._records = deque[tuple[int, list[str]]]()
+        """The numbers of the records, in order, and their partitions."""
+
+    def add(self, number: int, ranges: Sequence[tuple[str, int, int]], slot: int | None) -> None:
+        _publish(self.published, ranges, slot)
+        self._records.append((number, [partition for partition, _, _ in ranges]))
+
+    def forget(self, there: Container[int]) -> None:
+        """Forgets what the log has let go of, from the first record on, and the reader of its partition has passed."""
+        while self._records and self._records[0][0] not in there:
+            for partition in self._records.popleft()[1]:
+                self.published[partition].let_go += 1
+        for partition, pieces in [*self.published.items()]:
+            pieces.forget()
+            if not pieces.ends:
+                del self.published[partition]
 
 
 class Journal(ABC):
@@ -285,10 +308,9 @@ class StoredJournal(Journal):
     """A log in a store: a look costs a listing, and each new batch is read once."""
 
     def __init__(self, files: Files, where: str) -> None:
-        self.published, self.ends = {}, {}
+        self._records = PublishedRecords()
+        self.published, self.ends = self._records.published, {}
         self._where, self._chain, self._read = where, Chain(files, where), 0
-        self._lines = deque[tuple[int, list[str]]]()
-        """The numbers of the records that are batches, and their partitions."""
 
     def read_on(self) -> None:
         try:
@@ -298,21 +320,13 @@ class StoredJournal(Journal):
             raise
         except FilesError as error:
             raise RangesError(str(error)) from None
-        self._forget(set(there))
+        self._records.forget(set(there))
         for record in records:
             if record.value is not None and "line" in record.value:
-                line = str(record.value["line"])
-                self._lines.append((record.number, _publish(self.published, line, self._where)))
+                batch = _noted(str(record.value["line"]), self._where)
+                self._records.add(record.number, batch.ranges, batch.slot)
             self.ends |= (record.value or {}).get("ends", {})
             self._read = record.number
-
-    def _forget(self, there: set[int]) -> None:
-        while self._lines and self._lines[0][0] not in there:
-            for partition in self._lines.popleft()[1]:
-                self.published[partition].let_go += 1
-        for pieces in self.published.values():
-            pieces.forget()
-        self.published = {p: pieces for p, pieces in self.published.items() if pieces.ends}
 
 
 class JournalFile(Journal):
@@ -337,15 +351,22 @@ class JournalFile(Journal):
         self._read_bytes += len(whole) + len(newline)
         for line in whole.split(b"\n"):
             if line:
-                _publish(self.published, line.decode(errors="replace"), self.path)
+                batch = _noted(line.decode(errors="replace"), self.path)
+                _publish(self.published, batch.ranges, batch.slot)
 
 
-def _publish(published: dict[str, PublishedPieces], line: str, where: str) -> list[str]:
-    """Adds the batch that a line records; returns its partitions. Raises RangesError where it records none."""
+def _noted(line: str, where: str) -> NotedRanges:
+    """The batch that a line records. Raises RangesError where it records none."""
     try:
-        batch = parse_note(line)
+        return parse_note(line)
     except ValueError as error:
         raise RangesError(f"{where} is damaged: {error}") from None
-    for partition, begin, end in batch.ranges:
-        published.setdefault(partition, PublishedPieces()).add(begin, end, batch.slot)
-    return [partition for partition, _, _ in batch.ranges]
+
+
+def _publish(
+    published: dict[str, PublishedPieces],
+    ranges: Iterable[tuple[str, int, int]],
+    slot: int | None,
+) -> None:
+    for partition, begin, end in ranges:
+        published.setdefault(partition, PublishedPieces()).add(begin, end, slot)
