@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -157,6 +159,45 @@ async def test_a_store_that_fails_does_not_hold_a_process_that_stops(
         await ticks.send(1)
         await asyncio.to_thread(store.failed.wait, HANG_S)
         await served.stop()
+
+
+HANGS = """
+import sys, threading
+from tracker.service import run
+from tracker.service.config import ServerConfig
+from tracker.store import SqliteStore
+
+def hang(*_, **__):
+    print("it hangs", flush=True)
+    threading.Event().wait()
+
+setattr(SqliteStore, sys.argv[2], hang)
+run.END_WITHIN_S = 0.5
+run.configure_logging(as_json=True)
+sys.exit(run.main(ServerConfig(0, ("127.0.0.1:0",), f"sqlite:{sys.argv[1]}")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "until_it_says"), [("acquire", "hangs"), ("load", "hangs"), ("close", "serving")]
+)
+def test_a_call_of_the_store_that_hangs_does_not_hold_a_process_that_is_told_to_end(
+    call: str, until_it_says: str, tmp_path: Path
+) -> None:
+    """As on a disk that answers no more: no limit ends such a call, and no thread in it."""
+    command = [sys.executable, "-c", HANGS, str(tmp_path), call]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            while until_it_says not in (line := process.stdout.readline()):
+                assert line, "it has ended"
+            process.terminate()
+            said = process.communicate(timeout=HANG_S)[0]
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert '"event": "ended_by_force"' in said and " < hang < " in said
 
 
 async def test_an_owner_that_was_replaced_stops_and_answers_nothing_more() -> None:

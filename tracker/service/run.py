@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+import threading
+import traceback
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 
 import structlog
 
@@ -40,6 +45,11 @@ log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.2
 """Before a process that could not begin to serve tries again."""
+END_WITHIN_S = 14.0
+"""So long a process may take to end in good order when it is told to. Above what it gives a slow store
+(`FLUSH_AT_STOP_S`), below what a supervisor gives it (`STOP_TIMEOUT_S`)."""
+_SHOWN_CALLS = 8
+"""So many of a thread that waits, the innermost first."""
 OBJECTS_UNDER_WAY = 20_000
 """So many more are there, at most, before Python looks for those that only hold each other."""
 
@@ -85,17 +95,23 @@ def _printable(_: object, __: str, event: structlog.types.EventDict) -> structlo
     return event
 
 
-async def serve(config: ServerConfig) -> int:
+async def serve(config: ServerConfig, told: Callable[[], None] = lambda: None) -> int:
     """Serves until SIGTERM, SIGINT or SIGHUP; returns the exit status: 0 if told to stop, 1 if it failed, and that
-    of the configuration if its shard has left the tracker.
+    of the configuration if its shard has left the tracker. told: called once, when it is told to stop.
 
     First it waits until the shard is its own. While another process has that, because it has taken
     its place, it is a standby like any other."""
     failpoints.arm()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def hear() -> None:
+        if not stop.is_set():
+            stop.set()
+            told()
+
     for number in ending_signals():
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, hear)
     try:
         secure(config)
         async with auxiliary_endpoints(config) as auxiliary:
@@ -311,7 +327,33 @@ def collect_rarely() -> None:
     gc.set_threshold(OBJECTS_UNDER_WAY)
 
 
+def end_by_force() -> None:
+    """Ends the process as kill -9 would, after a word on what its threads wait for: nothing ends a call of a store that
+    hangs. What was acknowledged is durable."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    threads = [
+        f"{names[ident]}: {_calls(frame)}"
+        for ident, frame in sys._current_frames().items()  # noqa: SLF001 - the one way to see them
+        if ident in names and ident != threading.get_ident()
+    ]
+    try:
+        log.error("ended_by_force", waited_s=END_WITHIN_S, threads=threads)
+    finally:
+        os._exit(1)
+
+
+def _calls(frame: FrameType) -> str:
+    """Without a look at the source, which may be on the disk that hangs."""
+    calls = islice(traceback.walk_stack(frame), _SHOWN_CALLS)
+    return " < ".join(call.f_code.co_qualname for call, _ in calls)
+
+
 def main(config: ServerConfig) -> int:
-    """Runs one process; for the command line."""
+    """Runs one process, which ends within END_WITHIN_S when it is told to; for the command line."""
     collect_rarely()
-    return asyncio.run(serve(config))
+    by_force = threading.Timer(END_WITHIN_S, end_by_force)
+    by_force.daemon = True
+    try:
+        return asyncio.run(serve(config, by_force.start))
+    finally:
+        by_force.cancel()
