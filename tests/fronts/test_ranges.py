@@ -28,7 +28,7 @@ from tests.waits import HANG_S
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, note
 from tracker.errors import StateError, TrackingError, UnavailableError
-from tracker.files import STORES, child
+from tracker.files import STORES, AwayError, child
 from tracker.files.locations import scheme
 
 
@@ -145,6 +145,35 @@ def test_a_line_that_was_cut_off_was_not_published(log: RangeRuns) -> None:
     assert log.reader().slots("a", 3, 9) == [(3, 9, 9)]
 
 
+def test_a_reader_goes_by_no_line_that_a_crash_of_the_machine_would_take_back(
+    log: RangeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the front labels anew behind it would be created once more, under another slot, and never consumed."""
+    front, reader, fsync = log.start(), log.reader(), os.fsync
+    durable: list[int] = []
+
+    def fails(file: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    def looked(file: int) -> None:
+        monkeypatch.setattr(os, "fsync", fails)
+        with pytest.raises(AwayError, match="broken"):
+            reader.slots("a", 0, 3)
+        monkeypatch.setattr(os, "fsync", noted)
+        assert reader.slots("a", 0, 3) == [(0, 3, 0)], "the front has not made it durable"
+        assert durable == [Path(log.where).stat().st_size]
+        fsync(file)
+
+    def noted(file: int) -> None:
+        fsync(file)
+        if os.path.samestat(os.fstat(file), os.stat(log.where)):
+            durable.append(os.fstat(file).st_size)
+
+    monkeypatch.setattr(os, "fsync", looked)
+    front.publish({"a": 3})
+    assert len(durable) == 1
+
+
 def test_a_full_disk_publishes_nothing(log: RangeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     front = log.start()
     front.publish({"a": 3})
@@ -187,9 +216,10 @@ def test_a_line_that_readers_may_have_seen_is_not_taken_back(
     the front would create what nobody consumes, and the reader consume what nobody creates."""
     front = log.start()
     front.publish({"a": 3})
-    reader, seen = log.reader(), list[Any]()
+    reader, seen, fsync = log.reader(), list[Any](), os.fsync
 
     def full(fd: int) -> None:
+        patch.setattr(os, "fsync", fsync)  # of the reader, who finds room again
         seen.append(reader.slots("a", 3, 9))
         raise OSError(errno.ENOSPC, "no space left")
 

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import range_value
@@ -346,6 +347,8 @@ class JournalFile(Journal):
                     self.published, self._inode, self._read_bytes = {}, found.st_ino, 0
                 file.seek(self._read_bytes)
                 whole, newline, _ = file.read().rpartition(b"\n")  # a line may be half written
+                if whole:
+                    _sync(file)  # its front may not have yet, and the machine crash
         except FileNotFoundError:
             return
         self._read_bytes += len(whole) + len(newline)
@@ -353,6 +356,13 @@ class JournalFile(Journal):
             if line:
                 batch = _noted(line.decode(errors="replace"), self.path)
                 _publish(self.published, batch.ranges, batch.slot)
+
+
+def _sync(file: BinaryIO) -> None:
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise AwayError(f"{file.name} cannot be made durable: {error}") from error
 
 
 def _noted(line: str, where: str) -> NotedRanges:
