@@ -20,7 +20,7 @@ from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.periods import LISTED_PERIODS
 from tracker.client import NodeClient
-from tracker.client import history as history_module
+from tracker.client.admin import Admin
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.client.subscriber import Subscriber
@@ -343,12 +343,12 @@ def test_a_process_that_has_not_heard_that_the_pipeline_is_complete_does_not_say
     first, end = TEN + HOUR, TEN + 2 * HOUR
     behind = [True, True, False, True]
 
-    def asked(_: object, __: str, slots: list[int], *___: object, **____: object) -> list[Reached]:
+    def asked(_: object, __: str, slot: int, *___: object) -> list[Reached]:
         if behind and behind.pop():
-            return [Reached(slot, slot <= first, None, slot) for slot in slots]
-        return [Reached(slot, True, 1, end if slot <= end else FOREVER) for slot in slots]
+            return [Reached(slot, slot <= first, None, slot)]
+        return [Reached(slot, True, 1, end if slot <= end else FOREVER)]
 
-    monkeypatch.setattr(due, "history", asked)
+    monkeypatch.setattr(due, "of_each", asked)
     found = plan.due(TEN, FOREVER, lambda slot: plan.passed("nobody", slot), most=10)
     assert [each.to_slot for each in found.periods] == [first, end, FOREVER]
     behind += [True] * 4
@@ -356,7 +356,7 @@ def test_a_process_that_has_not_heard_that_the_pipeline_is_complete_does_not_say
 
 
 def test_where_data_ends_is_not_said_while_a_process_may_have_announced_more(
-    running: EmbeddedTracker,
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is behind, or away, may have announced more on the way to the end: the last period would begin
     elsewhere when it answers, and have another key."""
@@ -373,6 +373,15 @@ def test_where_data_ends_is_not_said_while_a_process_may_have_announced_more(
         plan.passed(running.target, TEN + 2 * HOUR)
     running.start_shard(1)
     assert not plan.passed(running.target, TEN + 2 * HOUR)
+    ask, asked = Admin.ask_shards, list[Any]()
+
+    def noted(*given: Any) -> Any:
+        asked.append(given)
+        return ask(*given)
+
+    monkeypatch.setattr(Admin, "ask_shards", noted)
+    assert not plan.passed(running.target, TEN + 2 * HOUR)
+    assert len(asked) == 1, "all have announced it, and each is asked once"
 
 
 def test_a_process_that_is_behind_is_waited_for_where_another_one_was_told_the_end_at_once(
@@ -385,10 +394,7 @@ def test_a_process_that_is_behind_is_waited_for_where_another_one_was_told_the_e
         [one, Reached(TEN + HOUR, True, 2, TEN + HOUR)],
     ]
 
-    def asked(_: object, __: object, *, of_all: bool = False) -> list[list[Reached]]:
-        return [[each] for each in (says.pop(0) if of_all and len(says) > 1 else says[0])]
-
-    monkeypatch.setattr(history_module, "_asked", asked)
+    monkeypatch.setattr(due, "of_each", lambda *_: says.pop(0))
     assert plan.passed("127.0.0.1:1", TEN + HOUR)
 
 
@@ -396,6 +402,6 @@ def test_where_no_process_has_heard_of_it_that_is_an_error_and_no_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(due, "LOOK_TIMEOUT_S", 0.1)  # expires: nobody ever answers here
-    monkeypatch.setattr(due, "history", lambda *_, **__: [Reached(TEN, False, None, TEN)])
+    monkeypatch.setattr(due, "of_each", lambda *_: [Reached(TEN, False, None, TEN)])
     with pytest.raises(UnavailableError, match="announced to be complete"):
         Plan("two", "first", HOURS, TEN).passed("nobody", TEN + HOUR)

@@ -25,7 +25,6 @@ def history(
     segment: str | None = None,
     *,
     heard_generation: int | None = None,
-    of_all: bool = False,
 ) -> list[Reached]:
     """When min time, of a segment or of the whole pipeline, reached each slot, or had all before a moment behind it:
     the earliest moment at which any process of the tracker announced it. A process that is away does not count.
@@ -35,8 +34,6 @@ def history(
     next announcement that is remembered, by which the slot was reached: `exact` tells. At most 10,000 slots; raises RefusedError, UnavailableError.
 
     heard_generation: of the pipeline that is meant. Raises RefusedError where that was deleted, and another one has its name.
-    of_all: a slot counts as reached when every process has announced that, so that no answer changes any more; raises
-    UnavailableError where one is away.
     """
     if not slots:
         return []
@@ -45,11 +42,24 @@ def history(
         request = progress_pb.GetHistoryRequest(
             pipeline=pipeline, segment=segment or "", slots=asked, heard_generation=heard_generation
         )
-        told = _asked(admin, request, of_all=of_all)
-    return [
-        next((each for each in of_slot if of_all and not each.reached), reduce(_earlier, of_slot))
-        for of_slot in zip(*told, strict=True)
-    ]
+        told = _asked(admin, request)
+    return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]
+
+
+def of_each(
+    target: str | Sequence[str],
+    pipeline: str,
+    slot: int,
+    segment: str | None = None,
+    heard_generation: int | None = None,
+) -> list[Reached | UnavailableError]:
+    """As `history`, of each process by itself; or why it does not say. Raises RefusedError, UnavailableError."""
+    request = progress_pb.GetHistoryRequest(
+        pipeline=pipeline, segment=segment or "", slots=[slot], heard_generation=heard_generation
+    )
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        answers = _answers(admin, request)
+    return [each if isinstance(each, UnavailableError) else each[0] for each in answers]
 
 
 def remembered(
@@ -63,17 +73,27 @@ def remembered(
     return _asked(admin, request)
 
 
-def _asked(
-    admin: Admin, request: progress_pb.GetHistoryRequest, *, of_all: bool = False
-) -> list[list[Reached]]:
+def _asked(admin: Admin, request: progress_pb.GetHistoryRequest) -> list[list[Reached]]:
+    answers = _answers(admin, request)
+    heard = [each for each in answers if not isinstance(each, UnavailableError)]
+    away = [each for each in answers if isinstance(each, UnavailableError)]
+    if away and not heard:
+        raise away[0]
+    return heard
+
+
+def _answers(
+    admin: Admin, request: progress_pb.GetHistoryRequest
+) -> list[list[Reached] | UnavailableError]:
     answers = admin.ask_shards(
         lambda channel: progress_grpc.ProgressServiceStub(channel).GetHistory, request
     )
-    heard = [answer for _, answer in answers if not isinstance(answer, UnavailableError)]
-    away = [answer for _, answer in answers if isinstance(answer, UnavailableError)]
-    if away and (of_all or not heard):
-        raise away[0]
-    return [[reached_from_pb(each) for each in answer.reached] for answer in heard]
+    return [
+        answer
+        if isinstance(answer, UnavailableError)
+        else [reached_from_pb(each) for each in answer.reached]
+        for _, answer in answers
+    ]
 
 
 def _slot_untils(admin: Admin, pipeline: str, slots: Sequence[int | datetime]) -> list[int]:

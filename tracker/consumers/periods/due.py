@@ -20,7 +20,7 @@ from datetime import datetime
 
 from tracker.client.admin import Admin
 from tracker.client.connection import Backoff
-from tracker.client.history import history, moment
+from tracker.client.history import history, moment, of_each
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
 from tracker.consumers.periods.cut import Cut, Period
@@ -172,13 +172,15 @@ class Plan:
         LOOK_TIMEOUT_S, or a process is away by whose word it might be."""
         until_s, backoff = time.monotonic() + LOOK_TIMEOUT_S, Backoff()
         while True:
-            for of_all in (False, True):
-                (reached,) = history(
-                    target, self.pipeline, [slot], self.segment,
-                    heard_generation=generation, of_all=of_all,
-                )  # fmt: skip
-                if reached.reached and (of_all or reached.min_time != FOREVER):
-                    return reached.min_time != FOREVER
+            answers = of_each(target, self.pipeline, slot, self.segment, generation)
+            away = [each for each in answers if isinstance(each, UnavailableError)]
+            told = [each for each in answers if not isinstance(each, UnavailableError)]
+            if any(each.reached and each.min_time != FOREVER for each in told):
+                return True
+            if away:
+                raise away[0]
+            if all(each.reached for each in told):
+                return False
             if time.monotonic() >= until_s:
                 raise UnavailableError(
                     f"pipeline {self.pipeline!r} was announced to be complete, and not all processes have heard of "
