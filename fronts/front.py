@@ -220,11 +220,11 @@ class Front(Starting):
 
     # --- starting and ending ----------------------------------------------------------------------
 
-    def check_alone(self, timeout_s: float) -> None:
-        """Raises FencedError where another run of this front has a session with the tracker; changes
-        nothing. Raises RefusedError and UnavailableError as `start`."""
+    def check_alone(self, timeout_s: float) -> bool:
+        """Whether the tracker knows a run of this front, which has not left; changes nothing. Raises FencedError where
+        another run has a session with the tracker, RefusedError and UnavailableError as `start`."""
         try:
-            self._node.check_join(timeout_s, owner=self._owner)
+            return self._node.check_join(timeout_s, owner=self._owner).key.incarnation > 0
         except RefusedError as error:
             if error.refusal.code is not RefusalCode.CONFLICT:
                 raise

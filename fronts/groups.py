@@ -17,7 +17,8 @@ members take turns (`fronts.turns`).
 journals are in one directory, which all members see. When a partition becomes another member's, the one
 that has it ends its run of the front, and the other one starts the next run, which goes on from the
 journal: what was labelled is labelled once, and min time waits meanwhile. A member that dies lets go of
-its partitions by that.
+its partitions by that. Of a partition that is not listed any more the front leaves, though nobody had it just then: its
+journal is there, and the tracker knows whether it has left.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ import os
 import socket
 import time
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from fronts.files import FileFront
 from fronts.front import DEFAULTS, JOIN_TIMEOUT_S, FrontOptions
@@ -41,11 +43,13 @@ from fronts.ranges import RangeFront
 from fronts.renames import Renames
 from fronts.rounds import Rounds
 from fronts.turns import Turns
+from tracker.core.model import RefusalCode
 from tracker.errors import (
     ClosedError,
     Code,
     FencedError,
     LowmarkError,
+    RefusedError,
     StateError,
     TrackingError,
     UnavailableError,
@@ -58,6 +62,11 @@ STORED_POLL_INTERVAL_MS = 1_000
 """The same, of files in a store, where each look is paid for."""
 MAX_PARTITIONS = 1_000
 """Partitions of one group: each is a front, which promises at each heartbeat."""
+ASKED_PER_ROUND = 10
+"""Fronts of partitions that are not listed and that nobody has: of so many at most a member asks the tracker before it
+publishes again."""
+
+_JOURNAL = ".ranges"
 
 log = logging.getLogger("lowmark.front")
 
@@ -227,6 +236,10 @@ class PartitionGroup(_Group):
         self._fronts: dict[str, RangeFront] = {}
         self._leaving: dict[str, RangeFront] = {}
         """Of partitions that are not listed any more."""
+        self._unlisted: deque[str] = deque()
+        """The others that are not listed and have a journal: whether their fronts have left is to be asked."""
+        self._looked: tuple[list[str], list[str]] | None = None
+        """Which partitions were listed, and who was alive, when they were looked for."""
         self._troubles: dict[str, str] = {}
         """What keeps a partition whose ends were not published since."""
 
@@ -268,12 +281,46 @@ class PartitionGroup(_Group):
                 front.close()
             else:
                 self._leaving[partition] = front
+        self._look_for_unlisted(listed, members)
+        self._take_unlisted()
         for partition, front in list(self._leaving.items()):
             self._leave(partition, front)
         for partition in sorted(mine - set(self._fronts)):
             if self._rounds.stopping.is_set():
                 return
             self._take(partition)
+
+    def _look_for_unlisted(self, listed: list[str], members: list[str]) -> None:
+        """Who had one when it was not listed any more may be gone; else that is seen again by a change of both."""
+        if self._looked == (listed, members):
+            return
+        try:
+            names = STORES.files(self.location).names(self.location)
+        except (LowmarkError, OSError) as error:
+            log.warning("group %r: its journals cannot be listed yet: %s", self.group, error)
+            return
+        journals = {unquote(name[: -len(_JOURNAL)]) for name in names if name.endswith(_JOURNAL)}
+        unlisted = sorted(journals - {*listed, *self._leaving})
+        self._unlisted = deque(p for p in unlisted if meant_for(p, members) == self._member)
+        self._looked = listed, members
+
+    def _take_unlisted(self) -> None:
+        """Those whose fronts have not left are started again, to leave."""
+        for _ in range(min(ASKED_PER_ROUND, len(self._unlisted))):
+            if self._rounds.stopping.is_set():
+                return
+            partition = self._unlisted.popleft()
+            front = self._front_of(partition)
+            try:
+                if front.front.check_alone(JOIN_TIMEOUT_S):
+                    self._leaving[partition] = front.start(lock_timeout_s=0.0)
+                    continue
+            except (LowmarkError, OSError) as error:
+                # A pipeline that is complete waits for nobody: only its node could not be told of.
+                if not isinstance(error, RefusedError) or error.refusal.code is not RefusalCode.COMPLETE:
+                    self._unlisted.append(partition)
+                    self._trouble(partition, f"has not left yet: {error}")
+            front.close()
 
     def _leave(self, partition: str, front: RangeFront) -> None:
         """Nobody else does it: it is tried again while the tracker is away."""
@@ -285,19 +332,27 @@ class PartitionGroup(_Group):
             return
         except ClosedError:
             pass  # it has left, and its node could not be told of
+        except TrackingError as error:
+            self._trouble(partition, f"has not left, and is started again: {error}")
+            front.close()
+            self._unlisted.append(partition)
         del self._leaving[partition]
 
     def _options_of(self, partition: str) -> FrontOptions:
         """Of a partition's front."""
         return self._options
 
+    def _front_of(self, partition: str) -> RangeFront:
+        """The next run of its front."""
+        journal = child(self.location, f"{quote(partition, safe='')}{_JOURNAL}")
+        return RangeFront(
+            self._target, self._pipeline, f"{self.group}/{partition}", self._segment, text_of(journal),
+            options=self._options_of(partition),
+        )  # fmt: skip
+
     def _take(self, partition: str) -> None:
         """Starts the next run of a partition's front, unless its last one has not ended yet."""
-        name = quote(partition, safe="")
-        front = RangeFront(
-            self._target, self._pipeline, f"{self.group}/{partition}", self._segment,
-            text_of(child(self.location, f"{name}.ranges")), options=self._options_of(partition),
-        )  # fmt: skip
+        front = self._front_of(partition)
         try:
             self._fronts[partition] = front.start(lock_timeout_s=0.0)
         except FencedError:

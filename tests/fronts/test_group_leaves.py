@@ -1,25 +1,29 @@
-"""A partition that is not listed any more takes leave, though the tracker is away just then."""
+"""A partition that is not listed any more takes leave, though the tracker is away or nobody has it just then."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tracker
 from fronts import groups
 from fronts.front import FrontOptions
 from fronts.groups import PartitionGroup
 from tests.waits import until
-from tracker.errors import UnavailableError
+from tracker import EmbeddedTracker
+from tracker.core.model import PipelineSpec
+from tracker.errors import LowmarkError, TrackingError, UnavailableError
 
 
 class LeavingFront:
-    """Of a partition; the tracker is away when it leaves first."""
+    """Of a partition; `error` is raised when it leaves first."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: LowmarkError | None = None) -> None:
         self.asked, self.closed, self.ends = 0, False, dict[str, int]()
+        self.error, self.front = error, self
 
     def start(self, **_: object) -> LeavingFront:
         return self
@@ -27,35 +31,91 @@ class LeavingFront:
     def publish(self, ends: Mapping[str, int]) -> None:
         self.ends |= ends
 
+    def check_alone(self, timeout_s: float) -> bool:
+        return True
+
     def leave(self) -> None:
         self.asked += 1
-        if self.asked == 1:
-            raise UnavailableError("the tracker is away")
+        if self.asked == 1 and self.error is not None:
+            raise self.error
 
     def close(self) -> None:
         self.closed = True
+
+
+def group_over(
+    fronts: Iterable[LeavingFront], listed: list[str], path: Path, patch: pytest.MonkeyPatch
+) -> PartitionGroup:
+    """A member of a group whose fronts are these, in the order in which they are made."""
+    made = iter(fronts)
+    patch.setattr(groups, "RangeFront", lambda *_, **__: next(made))
+
+    def ends(partitions: Sequence[str]) -> dict[str, Any]:
+        return {partition: len(listed) for partition in partitions}
+
+    return PartitionGroup(
+        "unused:1", "p", "g", "in", path, partitions=lambda: list(listed), ends=ends,
+        options=FrontOptions(member="m", poll_interval_ms=1),
+    )  # fmt: skip
 
 
 def test_a_partition_leaves_when_the_tracker_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its member had ended, and nobody else takes what is not listed: min time waited for it for good."""
-    a, b = LeavingFront(), LeavingFront()
-    made = iter((a, b))
-    monkeypatch.setattr(groups, "RangeFront", lambda *_, **__: next(made))
+    a, b = LeavingFront(UnavailableError("the tracker is away")), LeavingFront()
     listed = ["a", "b"]
-
-    def ends(partitions: Sequence[str]) -> dict[str, Any]:
-        return {partition: len(listed) for partition in partitions}
-
-    group = PartitionGroup(
-        "unused:1", "p", "g", "in", tmp_path, partitions=lambda: list(listed), ends=ends,
-        options=FrontOptions(member="m", poll_interval_ms=1),
-    )  # fmt: skip
-    with group.start():
+    with group_over((a, b), listed, tmp_path, monkeypatch).start() as group:
         until(lambda: group.held == ["a", "b"])
         listed.remove("a")
         until(lambda: a.asked == 2 or group.failure)
         until(lambda: b.ends == {"b": 1} or group.failure)
         assert group.failure is None and group.held == ["b"] and not b.closed
     assert a.asked == 2 and b.closed
+
+
+def test_a_front_that_fails_as_it_leaves_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Say it was evicted meanwhile. Its member had ended, and so did each that took its place."""
+    a, b, again = LeavingFront(TrackingError("it was evicted")), LeavingFront(), LeavingFront()
+    listed = ["a", "b"]
+    with group_over((a, b, again), listed, tmp_path, monkeypatch).start() as group:
+        until(lambda: group.held == ["a", "b"])
+        listed.remove("a")
+        until(lambda: again.asked or group.failure)
+        assert group.failure is None and group.held == ["b"] and a.closed
+    assert a.asked == again.asked == 1
+
+
+class Log:
+    """A log by hand, which a group of one pipeline labels; and the tracker, asked who it waits for."""
+
+    def __init__(self, embedded: EmbeddedTracker, journals: Path) -> None:
+        self.embedded, self.journals = embedded, journals
+        self.ends = {"a": 3, "b": 5}
+        embedded.register(PipelineSpec("p", ("in",), open=True))
+
+    def member(self, name: str) -> PartitionGroup:
+        return PartitionGroup(
+            self.embedded.target, "p", "g", "in", self.journals,
+            partitions=lambda: list(self.ends), ends=lambda names: {n: self.ends[n] for n in names},
+            options=FrontOptions(member=name, poll_interval_ms=1, heartbeat_interval_ms=5),
+        )  # fmt: skip
+
+    def waited_for(self) -> list[str]:
+        return sorted(front.front for front in self.embedded.admin().pipeline("p").state.fronts)
+
+
+def test_a_partition_that_nobody_has_when_it_is_not_listed_any_more_leaves(tmp_path: Path) -> None:
+    """Members take what is listed, and let leave what they have; nobody ended what a member had that was gone."""
+    with tracker.embedded(shards=2) as embedded:
+        log = Log(embedded, tmp_path)
+        with log.member("m1") as first:
+            until(lambda: first.held == ["a", "b"])
+        assert log.waited_for() == ["g/a", "g/b"]
+        del log.ends["a"]
+        with log.member("m2") as second:
+            until(lambda: log.waited_for() == ["g/b"] or second.failure)
+            until(lambda: second.held == ["b"] or second.failure)
+            assert second.failure is None
