@@ -315,7 +315,10 @@ class Front(Starting):
             self._wake()
             self._wait(lambda: core.left, timeout_s, "has not left")
         self._stop()
-        self._node.leave(timeout_s)
+        try:
+            self._node.leave(timeout_s)
+        finally:
+            self._node.close()
 
     def close(self, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
         """Ends this run: min time waits for the front to be started again. What was published is

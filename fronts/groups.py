@@ -284,14 +284,17 @@ class PartitionGroup(_Group):
         self._look_for_unlisted(listed, members)
         self._take_unlisted()
         for partition, front in list(self._leaving.items()):
-            self._leave(partition, front)
+            if partition in listed:  # again: whoever it is meant for goes on with it
+                self._leaving.pop(partition).close()
+            else:
+                self._leave(partition, front)
         for partition in sorted(mine - set(self._fronts)):
             if self._rounds.stopping.is_set():
                 return
             self._take(partition)
 
     def _look_for_unlisted(self, listed: list[str], members: list[str]) -> None:
-        """Who had one when it was not listed any more may be gone; else that is seen again by a change of both."""
+        """Once for each change of partitions or members: whoever had one then may be gone."""
         if self._looked == (listed, members):
             return
         try:
@@ -331,7 +334,7 @@ class PartitionGroup(_Group):
             self._trouble(partition, f"has not left yet: {error}")
             return
         except ClosedError:
-            pass  # it has left, and its node could not be told of
+            front.close()  # it has left, and its node could not be told of
         except TrackingError as error:
             self._trouble(partition, f"has not left, and is started again: {error}")
             front.close()

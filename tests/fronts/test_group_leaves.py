@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,21 @@ from fronts.front import FrontOptions
 from fronts.groups import PartitionGroup
 from tests.waits import until
 from tracker import EmbeddedTracker
+from tracker.client import NodeClient
 from tracker.core.model import PipelineSpec
 from tracker.errors import LowmarkError, TrackingError, UnavailableError
 
 
 class LeavingFront:
-    """Of a partition; `error` is raised when it leaves first."""
+    """A run of a partition's front; `errors` are raised when it leaves, one each. before: the run before it."""
 
-    def __init__(self, error: LowmarkError | None = None) -> None:
+    def __init__(self, *errors: LowmarkError, before: LeavingFront | None = None) -> None:
+        self.errors, self.before, self.front = list(errors), before, self
         self.asked, self.closed, self.ends = 0, False, dict[str, int]()
-        self.error, self.front = error, self
+        self.on_leave: Callable[[], object] = lambda: None
 
     def start(self, **_: object) -> LeavingFront:
+        assert self.before is None or self.before.closed, "two runs of one front"
         return self
 
     def publish(self, ends: Mapping[str, int]) -> None:
@@ -36,8 +39,9 @@ class LeavingFront:
 
     def leave(self) -> None:
         self.asked += 1
-        if self.asked == 1 and self.error is not None:
-            raise self.error
+        self.on_leave()
+        if self.errors:
+            raise self.errors.pop(0)
 
     def close(self) -> None:
         self.closed = True
@@ -78,7 +82,8 @@ def test_a_front_that_fails_as_it_leaves_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Say it was evicted meanwhile. Its member had ended, and so did each that took its place."""
-    a, b, again = LeavingFront(TrackingError("it was evicted")), LeavingFront(), LeavingFront()
+    a, b = LeavingFront(TrackingError("it was evicted")), LeavingFront()
+    again = LeavingFront(before=a)
     listed = ["a", "b"]
     with group_over((a, b, again), listed, tmp_path, monkeypatch).start() as group:
         until(lambda: group.held == ["a", "b"])
@@ -88,20 +93,42 @@ def test_a_front_that_fails_as_it_leaves_is_started_again(
     assert a.asked == again.asked == 1
 
 
+def test_a_partition_that_is_listed_again_before_it_has_left_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second run began beside the one that was to leave; in a store, where no lock keeps it out, it fenced that one,
+    and its member ended."""
+    away = UnavailableError("the tracker is away")
+    a, b = LeavingFront(away, away), LeavingFront()
+    again = LeavingFront(before=a)
+    listed = ["a", "b"]
+    a.on_leave = lambda: listed.append("a")
+    with group_over((a, b, again), listed, tmp_path, monkeypatch).start() as group:
+        until(lambda: group.held == ["a", "b"])
+        listed.remove("a")
+        until(lambda: "a" in again.ends or group.failure)
+        assert group.failure is None and group.held == ["a", "b"]
+    assert a.asked == 1 and again.closed and not again.asked
+
+
 class Log:
-    """A log by hand, which a group of one pipeline labels; and the tracker, asked who it waits for."""
+    """A log by hand, which a group labels; and the tracker, asked for whom it waits."""
 
     def __init__(self, embedded: EmbeddedTracker, journals: Path) -> None:
         self.embedded, self.journals = embedded, journals
-        self.ends = {"a": 3, "b": 5}
+        self.ends, self.looks = {"a": 3, "b": 5}, 0
         embedded.register(PipelineSpec("p", ("in",), open=True))
 
     def member(self, name: str) -> PartitionGroup:
         return PartitionGroup(
             self.embedded.target, "p", "g", "in", self.journals,
-            partitions=lambda: list(self.ends), ends=lambda names: {n: self.ends[n] for n in names},
+            partitions=self.listed, ends=lambda names: {n: self.ends[n] for n in names},
             options=FrontOptions(member=name, poll_interval_ms=1, heartbeat_interval_ms=5),
         )  # fmt: skip
+
+    def listed(self) -> list[str]:
+        self.looks += 1
+        return list(self.ends)
 
     def waited_for(self) -> list[str]:
         return sorted(front.front for front in self.embedded.admin().pipeline("p").state.fronts)
@@ -119,3 +146,27 @@ def test_a_partition_that_nobody_has_when_it_is_not_listed_any_more_leaves(tmp_p
             until(lambda: log.waited_for() == ["g/b"] or second.failure)
             until(lambda: second.held == ["b"] or second.failure)
             assert second.failure is None
+
+
+def test_a_partition_whose_node_could_not_leave_is_taken_when_it_is_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its member had the lock of the journal for as long as it lived, and found that another process ran the front."""
+    leave = NodeClient.leave
+
+    def away(node: NodeClient, timeout_s: float) -> None:
+        monkeypatch.setattr(NodeClient, "leave", leave)
+        raise UnavailableError("the tracker is away")
+
+    with tracker.embedded() as embedded:
+        log = Log(embedded, tmp_path)
+        with log.member("m") as group:
+            until(lambda: group.held == ["a", "b"])
+            monkeypatch.setattr(NodeClient, "leave", away)
+            end = log.ends.pop("a")
+            until(lambda: log.waited_for() == ["g/b"] and NodeClient.leave is leave)
+            before = log.looks
+            until(lambda: log.looks > before + 1 or group.failure)
+            log.ends["a"] = end
+            until(lambda: group.held == ["a", "b"] or group.failure)
+            assert group.failure is None and log.waited_for() == ["g/a", "g/b"]
