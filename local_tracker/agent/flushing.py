@@ -98,6 +98,11 @@ class Flusher:
         with self._changed:
             return self._window.cells
 
+    def last_step(self, sender: str) -> int:
+        """The number of a sender's last step, 0 if none of its is known."""
+        with self._changed:
+            return self._outcomes[sender][0] if sender in self._outcomes else 0
+
     def submit(
         self, step: Step, again: bool, deadline: Deadline, first_to: str = ""
     ) -> Future[None]:

@@ -179,7 +179,7 @@ class Server:
             "hello": self._hello, "stage": self._stage, "step": self._step,
             "min_times": self._get_min_times, "join_front": self._join_front,
             "leave_front": self._leave_front,
-            "holds": self._get_holds,
+            "holds": self._get_holds, "last_step": self._get_last_step,
         }  # fmt: skip
         self._accepting = threading.Thread(target=self._accept, name="lowmark-accept", daemon=True)
         self._accepting.start()
@@ -425,6 +425,9 @@ class Server:
         self._required_flusher()
         holds = self._uplink.holds(_deadline(fields))
         return {"holds": [[held.name, held.segment, held.slot] for held in holds]}
+
+    def _get_last_step(self, fields: Fields, _: CellReader) -> Header:
+        return {"number": self._required_flusher().last_step(fields.text("sender"))}
 
     def _get_min_times(self, fields: Fields, _: CellReader) -> Header:
         wait_s = min(max(0, fields.integer("wait_ms")), MAX_WAIT_MS) / 1000

@@ -120,7 +120,7 @@ class Spool:
     def begin_generation(self, generation: int, last_flush: int = 0) -> int:
         """The pipeline is in this generation: nothing of an older one may count in it, so the record begins
         anew, under another name, where it was of one. Returns how many flushes are given up. last_flush: the number of the
-        last one of this generation that is durable above, which the record has unless it began behind it. Raises
+        last one of this generation that whoever is above has, and the record too unless it began behind it. Raises
         HandOverError."""
         if generation == self.generation and last_flush > self.last_number:
             raise HandOverError(

@@ -62,7 +62,7 @@ class Uplink(Protocol):
         """Stages contributions at the home of a query's node; they are durable on return."""
 
     def open(self) -> tuple[int, int | None]:
-        """Joins, for flushing; returns the number of the last flush that it knows as durable (0 for
+        """Joins, for flushing; returns the number of the last flush that whoever is above has (0 for
         none), and how often the pipeline was restarted (None if whoever is above does not say)."""
 
     def record_above(self) -> str:
@@ -348,8 +348,8 @@ class LocalTrackerUplink:
         self._staging.stage(node_id, contributions, deadline.left_s())
 
     def open(self) -> tuple[int, int | None]:
-        # Flushes are numbered under the name of their spool, which knows all of them.
-        return 0, self._flushing.welcome().generation
+        # Flushes are numbered under the name of their spool, which knows all of them, unless it is an older copy.
+        return self._asking.last_step(self._sender()), self._flushing.welcome().generation
 
     def record_above(self) -> str:
         return self._flushing.welcome().spool

@@ -201,6 +201,17 @@ class Handle:
         header |= {"again": again, "first_to": first_to}
         self._ask(header, body, f"flush {number}", deadline_s)
 
+    def last_step(self, sender: str) -> int:
+        """The number of the last step of a sender that the local tracker knows; 0 if it knows none, or is of a release that
+        does not say. Raises HandOverError."""
+        try:
+            answer, _ = self._ask({"type": "last_step", "sender": sender}, b"", "the last step")
+        except HandOverError as error:
+            if error.code != Code.HAND_OVER_PROTOCOL:
+                raise
+            return 0
+        return int(answer["number"])
+
     def min_times(self, after: int = -1, wait_s: float = 0.0) -> Relayed:
         """What was heard last, as soon as the version is above `after` or the time is up (then an older
         version comes back). Raises HandOverError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -157,51 +158,78 @@ class Life:
     def take_signals(self) -> None: ...
 
 
+@contextmanager
+def upper(above: FakeUplink, path: Path) -> Iterator[None]:
+    """A local tracker for others below."""
+    listener, spool = Listener(f"unix:{path}/upper"), Spool(f"{path}/upper.spool")
+    flusher = Flusher(above, spool, 1)
+    server = Server(listener, above, Stager(above), flusher, "upper")
+    yield
+    server.stop(1)
+    flusher.close(HANG_S)
+    spool.close()
+    listener.close()
+
+
+@contextmanager
+def lower(path: Path) -> Iterator[Flusher]:
+    """One that flushes into it."""
+    options = Options(
+        f"unix:{path}/upper", "p", "lower", f"unix:{path}/lower", "eager", 1, Flush.WHEN_IDLE,
+        f"{path}/lower.spool", 0, 0, -1,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        agent = Agent(options, Life(), stack)  # type: ignore[arg-type]
+        assert agent.flusher is not None
+        yield agent.flusher
+        agent.server.stop(1)
+        agent.flusher.close(HANG_S)
+        agent.uplink.close(leave=False)
+
+
+def hands_over(flusher: Flusher, number: int, item: int) -> None:
+    step = Step("w", number, one_cell(0, 5, item))
+    flusher.submit(step, False, Deadline(HANG_S)).result(HANG_S)
+
+
+def test_an_older_copy_of_a_spool_below_takes_no_step_that_the_newer_one_has_taken(
+    tmp_path: Path,
+) -> None:
+    """It took it once more, and its flushes were taken for those that the newer one had numbered so: their items were gone
+    without a word."""
+    above = FakeUplink()
+    with upper(above, tmp_path):
+        with lower(tmp_path) as flusher:
+            hands_over(flusher, 1, 1)
+            shutil.copy(tmp_path / "lower.spool", tmp_path / "older")
+            hands_over(flusher, 2, 2)
+        shutil.copy(tmp_path / "older", tmp_path / "lower.spool")
+        with pytest.raises(HandOverError, match="ends at flush 1, and flush 2 of") as refused:
+            with lower(tmp_path) as flusher:
+                hands_over(flusher, 3, 4)
+        assert refused.value.code == "refused.rolled_back"
+        assert above.sums() == {(0, 5): 1 ^ 2}
+        (tmp_path / "lower.spool").unlink()
+        with lower(tmp_path) as flusher:
+            hands_over(flusher, 3, 4)
+    assert above.sums() == {(0, 5): 1 ^ 2 ^ 4}
+
+
 def test_a_flush_from_below_is_known_again_after_the_pipeline_was_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lower one's record has another name in the new generation, and so have the flushes that are in it: they are handed
     over under that from the beginning, and once more by the next process."""
     above = FakeUplink()
-
-    @contextmanager
-    def upper() -> Iterator[None]:
-        listener, spool = Listener(f"unix:{tmp_path}/upper"), Spool(f"{tmp_path}/upper.spool")
-        flusher = Flusher(above, spool, 1)
-        server = Server(listener, above, Stager(above), flusher, "upper")
-        yield
-        server.stop(1)
-        flusher.close(HANG_S)
-        spool.close()
-        listener.close()
-
-    @contextmanager
-    def lower() -> Iterator[Flusher]:
-        options = Options(
-            f"unix:{tmp_path}/upper", "p", "lower", f"unix:{tmp_path}/lower", "eager", 1,
-            Flush.WHEN_IDLE, f"{tmp_path}/lower.spool", 0, 0, -1,
-        )  # fmt: skip
-        with ExitStack() as stack:
-            agent = Agent(options, Life(), stack)  # type: ignore[arg-type]
-            assert agent.flusher is not None
-            yield agent.flusher
-            agent.server.stop(1)
-            agent.flusher.close(HANG_S)
-            agent.uplink.close(leave=False)
-
-    def hands_over(flusher: Flusher, number: int, item: int) -> None:
-        step = Step("w", number, one_cell(0, 5, item))
-        flusher.submit(step, False, Deadline(HANG_S)).result(HANG_S)
-
-    with upper(), lower() as flusher:
+    with upper(above, tmp_path), lower(tmp_path) as flusher:
         hands_over(flusher, 1, 1)
     above.generation = 1
-    with upper():
-        with monkeypatch.context() as killed, lower() as flusher:
+    with upper(above, tmp_path):
+        with monkeypatch.context() as killed, lower(tmp_path) as flusher:
             # It is killed before it has written down that the flush is done.
             killed.setattr(Spool, "done", lambda *_: None)
             hands_over(flusher, 2, 2)
-        with lower() as flusher:
+        with lower(tmp_path) as flusher:
             hands_over(flusher, 3, 4)
     assert above.sums() == {(0, 5): 1 ^ 2 ^ 4}
 
