@@ -107,6 +107,7 @@ class PeriodTrigger(BaseEventTrigger):
         )
         position = plan.begin
         async with AsyncSubscriber(target, self.pipeline) as subscriber:
+            subscriber.goes_on_since(plan.generation)
             while position != FOREVER:
                 await subscriber.wait_until(plan.needed(position), self.segment)
                 min_time = await subscriber.min_time(self.segment)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +18,7 @@ from tests.client.support import done, joined_front, promise, use_again
 from tests.waits import HANG_S
 from tracker.client import NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
+from tracker.consumers.periods import made
 from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.follow import Periods
 from tracker.consumers.periods.runs import Runs
@@ -118,3 +125,69 @@ def test_the_last_period_is_not_cut_by_the_history_of_the_other(
     ):
         next(periods.completed())
     assert asked
+
+
+def first_of_watcher(running: EmbeddedTracker, path: Path, patch: pytest.MonkeyPatch) -> Any:
+    """What Airflow's watcher reports first, without Airflow: it cannot be installed beside the rest."""
+    base = SimpleNamespace(BaseEventTrigger=object, BaseTrigger=object, TriggerEvent=dict)
+    modules = {
+        "airflow": SimpleNamespace(), "airflow.triggers": SimpleNamespace(),
+        "airflow.triggers.base": base, "airflow.sdk": SimpleNamespace(BaseHook=object),
+    }  # fmt: skip
+    for name, module in modules.items():
+        patch.setitem(sys.modules, name, module)
+    for name in ("lowmark.airflow.hooks", "lowmark.airflow.triggers"):
+        patch.delitem(sys.modules, name, raising=False)
+    triggers = importlib.import_module("lowmark.airflow.triggers")
+    hook = SimpleNamespace(atarget=partial(asyncio.sleep, 0, running.target))
+    patch.setattr(triggers, "LowmarkHook", lambda _: hook)
+
+    async def first() -> Any:
+        return await anext(triggers.PeriodTrigger("two", "second", "100ms", None, "c").run())
+
+    return asyncio.run(first())
+
+
+def first_look(running: EmbeddedTracker, path: Path, patch: pytest.MonkeyPatch) -> Any:
+    return Plan.of(running.target, "two", "second", "100ms").look(running.target, None, 1)
+
+
+def first_period(running: EmbeddedTracker, path: Path, patch: pytest.MonkeyPatch) -> Any:
+    with Periods(running.target, "two", "second", "100ms", path / "record") as periods:
+        return next(periods.completed(HANG_S))
+
+
+@pytest.mark.parametrize("first", [first_of_watcher, first_look, first_period])
+def test_the_periods_of_the_other_are_not_cut_by_the_settings_of_the_one_before(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    first: Callable[[EmbeddedTracker, Path, pytest.MonkeyPatch], Any],
+) -> None:  # fmt: skip
+    """The tracker is away behind the first question, say, and answers the next one when the name was used again: of slots that
+    are wider there, min time seems to be where it is not."""
+    of = Plan.of
+
+    def late(*given: Any) -> Plan:
+        plan = of(*given)
+        use_again(running)
+        reach(running, joined_front(running.node("two", "n")), REACHED)
+        return plan
+
+    monkeypatch.setattr(Plan, "of", late)
+    with pytest.raises(RefusedError, match="another one has its name"):
+        first(running, tmp_path, monkeypatch)
+
+
+def test_partitions_are_not_judged_by_the_history_of_the_other(
+    running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = made.history
+
+    def late(*given: Any, **named: Any) -> Any:
+        use_again(running)
+        return asked(*given, **named)
+
+    monkeypatch.setattr(made, "history", late)
+    with pytest.raises(RefusedError, match="another one has its name"):
+        made.judge(
+            running.target, "two", "second", [made.Made("k", datetime.fromtimestamp(1, UTC), 2.0)]
+        )

@@ -176,6 +176,7 @@ class CompletedStream(Stream):
 
     def initial(self) -> Offset:
         plan = self._plan
+        self._subscriber.goes_on_since(plan.generation)
         min_time = self._subscriber.min_time(self.segment, self._timeout_s)
         return self._record(plan.begun(min_time))
 

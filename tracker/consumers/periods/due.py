@@ -15,7 +15,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from tracker.client.admin import Admin
@@ -49,12 +49,14 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The periods of a segment (None: of the whole pipeline), and the slot at which the first begins."""
+    """The periods of a segment (None: of the whole pipeline), and the slot at which the first begins. generation: in which
+    the pipeline was that it is of, where that is known: nothing of another one of its name counts by it."""
 
     pipeline: str
     segment: str | None
     cut: Cut
     begin: int
+    generation: int | None = field(default=None, kw_only=True, compare=False)
 
     @classmethod
     def of(
@@ -70,14 +72,16 @@ class Plan:
         given. Raises RefusedError, UnavailableError, and ValueError for an unknown segment and for periods that
         are not whole slots."""
         with Admin(target, LOOK_TIMEOUT_S) as admin:
-            spec = admin.pipeline(pipeline).spec
+            info = admin.pipeline(pipeline)
+        spec = info.spec
         if segment is not None and segment not in spec.segments:
             raise ValueError(
                 f"pipeline {pipeline!r} has no segment {segment!r}; it has {', '.join(spec.segments)}"
             )
         cut = Cut.parse(spec, every)
         first = spec.start_slot if since is None else slot_until(since, spec.slack_ns, spec.rounds)
-        return cls(pipeline, segment, cut, cut.first(first))
+        begin = cut.first(first)
+        return cls(pipeline, segment, cut, begin, generation=info.state.generation)
 
     @property
     def name(self) -> str:
@@ -144,11 +148,10 @@ class Plan:
         return self.period(begins[passed], FOREVER)
 
     def look(self, target: str | Sequence[str], recorded: Recorded | None, most: int) -> Due:
-        """`due` by min time now, from where a record says; None: from the first on. Raises RefusedError, also where the record
-        is of a pipeline that was deleted and another one has its name; UnavailableError."""
+        """`due` by min time now, from where a record says; None: from the first on. Raises RefusedError, also where the record,
+        or this without one, is of a pipeline that was deleted and another one has its name; UnavailableError."""
         with Subscriber(target, self.pipeline) as subscriber:
-            if recorded is not None:
-                subscriber.goes_on_since(recorded.generation)
+            subscriber.goes_on_since(self.generation if recorded is None else recorded.generation)
             min_time = subscriber.min_time(self.segment, LOOK_TIMEOUT_S)
             generation = subscriber.heard_generation
         position = self.begin if recorded is None else recorded.next

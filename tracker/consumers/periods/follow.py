@@ -93,6 +93,7 @@ class Periods(Closing):
         return self._plan.passed(self._target, slot, self._subscriber.heard_generation)
 
     def _begin(self) -> int:
+        self._subscriber.goes_on_since(self._plan.generation)
         return self._plan.begun(self._subscriber.min_time(self._plan.segment))
 
     def close(self) -> None:

@@ -44,18 +44,20 @@ def judge(
     target: str | Sequence[str], pipeline: str, segment: str | None, made: Sequence[Made]
 ) -> Judged:
     """Asks the tracker's history when each period was complete, its lateness counted in. Of one that is
-    complete it may not be remembered since when: that is long ago, and right. Raises RefusedError,
-    UnavailableError; at most 10,000 partitions."""
+    complete it may not be remembered since when: that is long ago, and right. Raises RefusedError, also
+    where another pipeline gets the name meanwhile; UnavailableError; at most 10,000 partitions."""
     found = Judged()
     if not made:
         return found
     with Admin(target, LOOK_TIMEOUT_S) as admin:
-        spec = admin.pipeline(pipeline).spec
+        info = admin.pipeline(pipeline)
+    spec, generation = info.spec, info.state.generation
     needed = [
         add_delay(slot_until(each.end, spec.slack_ns, spec.rounds), spec.lateness_slots)
         for each in made
     ]
-    for each, reached in zip(made, history(target, pipeline, needed, segment), strict=True):
+    answers = history(target, pipeline, needed, segment, heard_generation=generation)
+    for each, reached in zip(made, answers, strict=True):
         if not reached.reached:
             found.open.append(each.key)
         elif reached.at_ms is not None and each.at_unix_s * 1000 < reached.at_ms:
