@@ -129,21 +129,31 @@ def _render(chart: Any, values: Values, release: str, namespace: str) -> Rendere
 
 
 def render_upgrade(values: Values, running: Rendered | None = None, **was: str) -> Rendered:
-    """Renders an upgrade of a release that runs, or of one with these annotations: Helm's engine has no
-    cluster to ask here, so the answer is put into a copy of the chart. Raises RefusedValues."""
+    """Renders an upgrade of a release that runs, or of one with these annotations. Raises RefusedValues."""
     kept = dict(was)
     if running is not None:
         kept = next(running.of_groups()).one("StatefulSet")["metadata"]["annotations"]
     words = " ".join(f'"{name}" "{value}"' for name, value in kept.items())
+    answer = f'dict "metadata" (dict "annotations" (dict {words}))'
+    return _render_answered(values, _ASKED_FOR_SET, answer)
+
+
+def render_into_cluster(values: Values) -> Rendered:
+    """Renders an install into a namespace that is there. Raises RefusedValues."""
+    return _render_answered(values, _ASKED_FOR_CLUSTER, 'dict "kind" "ConfigMap"')
+
+
+_ASKED_FOR_SET = r'lookup "apps/v1" "StatefulSet" \.Release\.Namespace \(.*?\)'
+_ASKED_FOR_CLUSTER = r'lookup "v1" "ConfigMap" \.Release\.Namespace "kube-root-ca\.crt"'
+
+
+def _render_answered(values: Values, asked: str, answer: str) -> Rendered:
+    """Helm's engine has no cluster to ask here, so the answer is put into a copy of the chart."""
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "lowmark"
         shutil.copytree(CHART, copy)
         helpers = copy / "templates" / "_helpers.tpl"
-        text, answers = re.subn(
-            r'lookup "apps/v1" "StatefulSet" \.Release\.Namespace \(.*?\)',
-            f'dict "metadata" (dict "annotations" (dict {words}))',
-            helpers.read_text(),
-        )
+        text, answers = re.subn(asked, answer, helpers.read_text())
         assert answers == 1
         helpers.write_text(text)
         with helm_python.Chart.load(copy) as chart:

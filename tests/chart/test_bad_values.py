@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this machine")
 
-from tests.chart.rendering import RefusedValues, render, render_upgrade
+from tests.chart.rendering import RefusedValues, render, render_into_cluster, render_upgrade
 from tests.chart.rules import argument, setting
 
 REDIS = {"kind": "redis", "redis": {"url": "redis://r:6379"}}
@@ -241,6 +241,22 @@ def test_without_a_cluster_to_ask_the_values_say_how_it_began() -> None:
     assert setting(container, "members").count(",") == 2
     with pytest.raises(RefusedValues, match="Set standbys to 0"):
         render({"store": REDIS, "shards": 3, "initialShards": 1, "standbys": 1})
+
+
+def test_a_release_that_begins_does_not_wait_for_shards_without_pods() -> None:
+    """It waited for ever. One that has got smaller has begun with more, which nobody knows without a cluster to ask."""
+    smaller = {"shards": 2, "initialShards": 3}
+    with pytest.raises(
+        RefusedValues, match="initialShards is 3 and shards is 2.*Leave initialShards out"
+    ):
+        render_into_cluster(smaller)
+    with pytest.raises(RefusedValues, match=r"groupOverrides\.NUMBER\.initialShards to 1"):
+        render_into_cluster(
+            {"groups": 2, "shards": 3, "initialShards": 3, "groupOverrides": {"1": {"shards": 1}}}
+        )
+    render_into_cluster({"shards": 3, "initialShards": 1})
+    render_upgrade(smaller, render({"shards": 3}))
+    render(smaller)
 
 
 def test_good_values_beside_the_bad_ones_pass() -> None:

@@ -12,6 +12,9 @@
 {{- if and $wasInitial $v.initialShards (ne $wasInitial (toString $v.initialShards)) -}}
 {{- fail (printf "initialShards is %v, and the release began with %v: set it to that, or leave it out." $v.initialShards $wasInitial) -}}
 {{- end -}}
+{{- if and (not $wasInitial) (gt (int $v.initialShards) (int $v.shards)) (include "lowmark.asksCluster" .) -}}
+{{- fail (printf "initialShards is %v and shards is %v, and no release runs here that began with more: it would wait for ever for the shards of pods that are not there. Leave initialShards out (of a group, set groupOverrides.NUMBER.initialShards to %v), or install it with shards %v and upgrade to %v." $v.initialShards $v.shards $v.shards $v.initialShards $v.shards) -}}
+{{- end -}}
 {{- $wasShards := index $was "lowmark.dev/shards" | default (toString $v.shards) -}}
 {{- $wasStandbys := index $was "lowmark.dev/standbys" | default "0" -}}
 {{- $changes := ne $wasShards (toString $v.shards) -}}

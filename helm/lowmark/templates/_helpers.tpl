@@ -71,6 +71,11 @@ name. */ -}}
 {{- dig "metadata" "annotations" (dict) $running | toJson -}}
 {{- end -}}
 
+{{- /* Whether Helm has a cluster to ask: each namespace has this there. Empty if not, or if the namespace is still to be made. */ -}}
+{{- define "lowmark.asksCluster" -}}
+{{- if lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt" }}yes{{ end -}}
+{{- end -}}
+
 {{- /* With how many shards the release began: what each of those pods was from the start never changes. */ -}}
 {{- define "lowmark.initialShards" -}}
 {{- $was := fromJson (include "lowmark.was" .) -}}
