@@ -320,7 +320,10 @@ class PartitionGroup(_Group):
                     continue
             except (LowmarkError, OSError) as error:
                 # A pipeline that is complete waits for nobody: only its node could not be told of.
-                if not isinstance(error, RefusedError) or error.refusal.code is not RefusalCode.COMPLETE:
+                if (
+                    not isinstance(error, RefusedError)
+                    or error.refusal.code is not RefusalCode.COMPLETE
+                ):
                     self._unlisted.append(partition)
                     self._trouble(partition, f"has not left yet: {error}")
             front.close()

@@ -247,7 +247,7 @@ def test_a_release_that_begins_does_not_wait_for_shards_without_pods() -> None:
     """It waited for ever. One that has got smaller has begun with more, which nobody knows without a cluster to ask."""
     smaller = {"shards": 2, "initialShards": 3}
     with pytest.raises(
-        RefusedValues, match="initialShards is 3 and shards is 2.*Leave initialShards out"
+        RefusedValues, match=r"initialShards is 3 and shards is 2.*Leave initialShards out"
     ):
         render_into_cluster(smaller)
     with pytest.raises(RefusedValues, match=r"groupOverrides\.NUMBER\.initialShards to 1"):

@@ -204,9 +204,9 @@ def test_an_older_copy_of_a_spool_below_takes_no_step_that_the_newer_one_has_tak
             shutil.copy(tmp_path / "lower.spool", tmp_path / "older")
             hands_over(flusher, 2, 2)
         shutil.copy(tmp_path / "older", tmp_path / "lower.spool")
-        with pytest.raises(HandOverError, match="ends at flush 1, and flush 2 of") as refused:
-            with lower(tmp_path) as flusher:
-                hands_over(flusher, 3, 4)
+        older = pytest.raises(HandOverError, match="ends at flush 1, and flush 2 of")
+        with older as refused, lower(tmp_path) as flusher:
+            hands_over(flusher, 3, 4)
         assert refused.value.code == "refused.rolled_back"
         assert above.sums() == {(0, 5): 1 ^ 2}
         (tmp_path / "lower.spool").unlink()
