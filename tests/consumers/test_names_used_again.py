@@ -18,6 +18,7 @@ from tests.client.support import done, joined_front, promise, use_again
 from tests.waits import HANG_S
 from tracker.client import NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.history import history
 from tracker.consumers.periods import made
 from tracker.consumers.periods.due import Plan
 from tracker.consumers.periods.follow import Periods
@@ -180,7 +181,7 @@ def test_the_periods_of_the_other_are_not_cut_by_the_settings_of_the_one_before(
 def test_partitions_are_not_judged_by_the_history_of_the_other(
     running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = made.history
+    asked = history
 
     def late(*given: Any, **named: Any) -> Any:
         use_again(running)

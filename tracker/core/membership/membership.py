@@ -180,11 +180,7 @@ class Membership:
             self.former.pop(shard, None)
         for shard in self.former.keys() | gone:
             self.addresses.pop(shard, None)
-        without = tuple(sorted(gone & self.members))
-        self.moved = left.moved
-        self.moving = {
-            move.pipeline: replace(move, lost=(*move.lost, *without)) for move in left.moving
-        }
+        self.moved, self.moving = left.moved, {move.pipeline: move for move in left.moving}
         self.members, self.draining = set(left.members), set(left.draining)
         self.joining, self.next_shard = {}, left.next_shard
         self.table, self.previous, self.asked, self.highest = left.table, None, None, {}

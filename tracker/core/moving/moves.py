@@ -340,6 +340,8 @@ class Moves:
         if not move.arrives:
             if pipeline is not None and pipeline.placed == move.version:
                 self._end_going(name, entry, now_ns)
+        elif entry.here and pipeline is not None:  # it began by a loss
+            pipeline.placed = max(pipeline.placed, entry.version)
         elif entry.here and coming is not None and coming.version == move.version:
             pipeline = self._put_together(coming)
             pipeline.placed = entry.version
@@ -359,6 +361,7 @@ class Moves:
             pipeline = self._put_together(coming)
             if coming.version < known.placed and pipeline.generation == known.generation:
                 pipeline.placed = known.placed
+                pipeline.arrived_home = pipeline.arrived_number = 0  # by no entry of a log here
                 self._begin_here(pipeline, move, now_ns)
 
     def _end_going(self, name: str, entry: MoveEnded, now_ns: int) -> None:

@@ -23,10 +23,9 @@ def known_at_loss(
     least = max(min(pipeline.announced), min(pipeline.departed_floors), pipeline.floor, *heard)
     if FOREVER in heard or min(pipeline.durable) == FOREVER:
         least = FOREVER
-    before = () if pipeline.held is None else pipeline.held.open
     return PipelineKnown(
         pipeline.registered, pipeline.restart, pipeline.changed, pipeline.changes, least,
-        _bound(pipeline, lost, is_counted), (*before, *_open(pipeline, lost)), pipeline.placed,
+        _bound(pipeline, lost, is_counted), tuple(_open(pipeline, lost)), pipeline.placed,
     )  # fmt: skip
 
 
@@ -78,13 +77,16 @@ def _promised(pipeline: Pipeline) -> Iterator[int]:
 
 
 def _open(pipeline: Pipeline, lost: set[int]) -> Iterator[DroppedCells]:
-    """What lost shards have reported last to be open."""
+    """What lost shards have reported last to be open, also those that were lost before."""
     views = [view for shard, view in pipeline.combiner.views.items() if shard in lost]
+    held = () if pipeline.held is None else pipeline.held.open
     for segment in range(pipeline.graph.size):
+        before = [each for each in held if each.segment == segment]
         lows = [view.lows[segment] for view in views if segment in view.lows]
         lows = [low for low in lows if low.open_slots]
-        if lows:
-            lowest = min(low.slot for low in lows)
-            items = shown_items(sum(low.open_items for low in lows))
-            cells = sum(low.open_slots for low in lows)
-            yield DroppedCells(segment, cells, items, lowest, lowest)
+        if lows or before:
+            lowest = min([low.slot for low in lows] + [each.lowest for each in before])
+            items = sum(low.open_items for low in lows) + sum(each.items for each in before)
+            cells = sum(low.open_slots for low in lows) + sum(each.cells for each in before)
+            highest = max([lowest] + [each.highest for each in before])
+            yield DroppedCells(segment, cells, shown_items(items), lowest, highest)

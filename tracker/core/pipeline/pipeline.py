@@ -187,7 +187,7 @@ class Pipeline:
         has published of the whole pipeline: so no front is granted less than anyone has heard of. Elsewhere it
         may begin below that: the slot is reported to the other shards. What was dropped is listed; lost: at other shards."""
         older, floor = self.shard, max(restart.from_slot, self.min_time)
-        given_up = self.held.open if self.held is not None else lost
+        given_up = lost or (self.held.open if self.held is not None else ())
         self.restarts.append(Dropped(restart, floor, _sums(older) + given_up))
         del self.restarts[:-MAX_LISTED_RESTARTS]
         self.restart = restart

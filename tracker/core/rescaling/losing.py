@@ -226,7 +226,7 @@ class Losing:
                 tuple(
                     (home, number) for home, (number, _) in loss.heard.items() if home in members
                 ),
-                tuple(_moving([*heard.values()], members)),
+                tuple(_moving([*heard.values()], members, lost - known.lost.keys())),
                 max(s.moved for s in heard.values()),
             ),
         )
@@ -305,8 +305,9 @@ class Losing:
                 self._requests.append((request, asked))
 
 
-def _moving(heard: Sequence[ShardsKnown], members: Set[int]) -> Iterator[Move]:
-    """The moves that are under way, by what all that are left know: one that any knows to have ended is over."""
+def _moving(heard: Sequence[ShardsKnown], members: Set[int], lost: Set[int]) -> Iterator[Move]:
+    """The moves that are under way, by what all that are left know, each with those of its shards that are lost by now: one that
+    any knows to have ended is over."""
     numbers = {move.number for shards in heard for move in shards.moving}
     for number in sorted(numbers):
         there = [[m for m in shards.moving if m.number == number] for shards in heard]
@@ -314,4 +315,5 @@ def _moving(heard: Sequence[ShardsKnown], members: Set[int]) -> Iterator[Move]:
             continue
         known = [move for moves in there for move in moves]
         ready = {shard for move in known for shard in move.ready} & members
-        yield replace(known[0], ready=tuple(sorted(ready)))
+        gone = lost | {shard for move in known for shard in move.lost}
+        yield replace(known[0], ready=tuple(sorted(ready)), lost=tuple(sorted(gone)))
