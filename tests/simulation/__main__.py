@@ -15,7 +15,7 @@ from tests.simulation.run import KINDS, Summary, hunt, replay, run_pieces
 DEFAULT_SCHEDULES = 20_000
 SABOTAGED_SCHEDULES = 500
 """Many of them find each of the faults of `SABOTAGE`."""
-EVERY_KIND_AT = 2_000
+EVERY_KIND_AT = 10_000
 """In a search of so many schedules, each kind of fault must have happened."""
 _SHOWN_FAILURES = 5
 _SHOWN_EVERY_S = 10.0
