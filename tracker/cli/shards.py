@@ -47,6 +47,14 @@ WriteOff = Annotated[
         help="with --declare-lost: give up what was open, and go on at once; else pipelines stand until each is restarted",
     ),
 ]
+Group = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=255,
+        help="whose shards, in a deployment of several groups; with --members it is that of the process which is asked",
+    ),
+]
 Timeout = Annotated[
     float,
     lasting(
@@ -86,6 +94,7 @@ def shards(
     finish_upgrade: FinishUpgrade = False,
     declare_lost: DeclareLost = None,
     write_off: WriteOff = False,
+    group: Group = None,
     yes: Yes = False,
     timeout_s: Timeout = RESCALE_TIMEOUT_S,
 ) -> None:
@@ -104,7 +113,7 @@ def shards(
     if declare_lost:
         if number is not None or members is not None or finish_upgrade:
             raise typer.BadParameter("--declare-lost goes with no other change of the shards")
-        return _declare_lost(context, tuple(declare_lost), write_off, yes, timeout_s)
+        return _declare_lost(context, tuple(declare_lost), write_off, yes, group, timeout_s)
     if write_off:
         raise typer.BadParameter("--write-off goes with --declare-lost")
     if (evacuate or without) and number is None:
@@ -112,6 +121,7 @@ def shards(
             "--evacuate and --without go with NUMBER: --members evacuates where it must"
         )
     with connect(context) as admin:
+        _stay_in(admin, group, changes=finish_upgrade or number is not None)
         if finish_upgrade:
             return _finish_upgrade(context, admin, timeout_s)
         if members is not None:
@@ -123,6 +133,20 @@ def shards(
             routing = admin.routing()
             return show(context, routing_json(routing), routing_table(routing))
     _show_owners(context, routing)
+
+
+def _stay_in(admin: Admin, group: int | None, *, changes: bool) -> None:
+    """All that is asked from now on is asked of one group. Raises typer.BadParameter where it has to be named: what changes
+    its shards is not left to who happens to be asked."""
+    admin.group = group
+    routing = admin.routing()
+    if group is None and changes and (routing.group or routing.elsewhere):
+        raise typer.BadParameter(
+            "the deployment has several groups, each with shards of its own: name one by --group; lowmark groups list shows "
+            "them"
+        )
+    if group is None:
+        admin.group = routing.group
 
 
 def _show_owners(context: typer.Context, routing: RoutingInfo) -> None:
@@ -149,12 +173,18 @@ def _finish_upgrade(context: typer.Context, admin: Admin, timeout_s: float) -> N
 
 
 def _declare_lost(
-    context: typer.Context, lost: tuple[int, ...], write_off: bool, yes: bool, timeout_s: float
+    context: typer.Context,
+    lost: tuple[int, ...],
+    write_off: bool,
+    yes: bool,
+    group: int | None,
+    timeout_s: float,
 ) -> None:
     as_json = Shared.of(context).as_json
     if as_json and not yes:
         raise typer.BadParameter("--json cannot ask: add --yes")
     with connect(context) as admin:
+        _stay_in(admin, group, changes=True)
         routing = admin.routing()
         if not as_json:
             for shard in routing.shards:

@@ -118,6 +118,8 @@ class Admin(Closing):
         self._last: str | None = None
         self.silent_groups: dict[int, str] = {}
         """By number the groups that did not answer when pipelines were listed last, and why."""
+        self.group: int | None = None
+        """The number of the group whose shards are meant. None: of the one that is asked first when they are to change."""
 
     def register(self, spec: PipelineSpec) -> tuple[PipelineSpec, bool]:
         """Registers a pipeline with every shard; returns it as it is now, and whether it is new. One that
@@ -246,8 +248,10 @@ class Admin(Closing):
 
     def routing(self, pipeline: str = "") -> RoutingInfo:
         """All shards, what each is for, and by which table slots are dealt to them; of the group in which a pipeline lives, or of
-        whichever group is asked."""
-        request = pipeline_pb.ListShardsRequest(pipeline=pipeline)
+        `group`, or of whichever group is asked."""
+        request = pipeline_pb.ListShardsRequest(
+            pipeline=pipeline, group=None if pipeline else self.group
+        )
         answer = self._call(lambda stub: stub.ListShards, request)
         return RoutingInfo(
             RoutingDescription(
@@ -258,7 +262,14 @@ class Admin(Closing):
             ),
             tuple(ShardInfo(shard_from_pb(shard), shard.address) for shard in answer.shards),
             tuple(StandbyDescription(s.address, s.speaks, s.release) for s in answer.standbys),
+            answer.group if answer.HasField("group") else None,
+            tuple(answer.elsewhere),
         )
+
+    def _stay_in_group(self) -> None:
+        """What is asked of the shards of one group goes on at no other one, where who was asked does not answer any more."""
+        if self.group is None:
+            self.group = self.routing().group
 
     def rescale(
         self,
@@ -277,6 +288,7 @@ class Admin(Closing):
         Raises RefusedError if it cannot be; UnavailableError where it is not done within `timeout_s`
         seconds (None: the timeout of this object), which goes on all the same and may be asked for
         again."""
+        self._stay_in_group()
         return Rescaling(self, Wish(shards, evacuate, tuple(without)), on_progress).wait(
             self._timeout_s if timeout_s is None else timeout_s
         )
@@ -291,6 +303,7 @@ class Admin(Closing):
         any more. Returns when every shard has heard of it; may be repeated. on_progress: called with what it waits for, in
         a sentence, when that has changed. Raises RefusedError; UnavailableError where a shard is older, or away, for
         `timeout_s` seconds (None: the timeout of this object): then nothing has changed."""
+        self._stay_in_group()
         return Finishing(self, on_progress).wait(
             self._timeout_s if timeout_s is None else timeout_s
         )
@@ -298,7 +311,7 @@ class Admin(Closing):
     def ask_to_finish(self, level: int) -> None:
         """One attempt to let all record by a feature level. Raises RefusedError, also for what passes (NOT_READY);
         UnavailableError."""
-        request = pipeline_pb.FinishUpgradeRequest(level=level)
+        request = pipeline_pb.FinishUpgradeRequest(level=level, group=self.group)
         self._ask_about_shards(lambda stub: stub.FinishUpgrade, request)
 
     def declare_lost(
@@ -314,6 +327,7 @@ class Admin(Closing):
         slot; else each stands until it is restarted. May be repeated. on_progress: as for `rescale`. Raises RefusedError
         where one of them is not lost; UnavailableError where the others do not go on within `timeout_s` seconds (None: the
         timeout of this object), which goes on all the same."""
+        self._stay_in_group()
         return Losing(self, tuple(shards), write_off, on_progress).wait(
             self._timeout_s if timeout_s is None else timeout_s
         )
@@ -323,7 +337,7 @@ class Admin(Closing):
     ) -> pipeline_pb.DeclareLostResponse:
         """One attempt, of so many milliseconds. Raises RefusedError, also for what passes (NOT_READY); UnavailableError."""
         request = pipeline_pb.DeclareLostRequest(
-            shards=shards, write_off=write_off, wait_ms=wait_ms
+            shards=shards, write_off=write_off, wait_ms=wait_ms, group=self.group
         )
         return self._ask_about_shards(lambda stub: stub.DeclareLost, request, wait_ms)
 
@@ -343,7 +357,11 @@ class Admin(Closing):
         """One attempt: whether the table is in force within the time. Raises RefusedError, also for what
         passes (NOT_READY); UnavailableError."""
         request = pipeline_pb.RescaleShardsRequest(
-            shards=wish.shards, evacuate=wish.evacuate, without=wish.without, wait_ms=wait_ms
+            shards=wish.shards,
+            evacuate=wish.evacuate,
+            without=wish.without,
+            wait_ms=wait_ms,
+            group=self.group,
         )
         answer = self._ask_about_shards(lambda stub: stub.RescaleShards, request, wait_ms)
         return bool(answer.in_force)

@@ -38,11 +38,14 @@ class ShardInfo:
 
 @dataclass(frozen=True, slots=True)
 class RoutingInfo:
-    """The shards, by number, by which table slots are dealt to them, and who waits for one, as one process sees it."""
+    """The shards, by number, by which table slots are dealt to them, and who waits for one, as one process sees it. group: the
+    number of its group (None: it is too old to tell); elsewhere: where processes of the other groups are reached."""
 
     table: RoutingDescription
     shards: tuple[ShardInfo, ...]
     standbys: tuple[StandbyDescription, ...] = ()
+    group: int | None = None
+    elsewhere: tuple[str, ...] = ()
 
     def of(self, *roles: ShardRole) -> list[ShardInfo]:
         """The shards that are for something."""

@@ -63,18 +63,24 @@ class FinishUpgradeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEVEL_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     level: _builtins.int
     """The highest that the caller knows every process to speak."""
+    group: _builtins.int
+    """Number of the group whose processes are meant: of another one it is refused, with where that is. Not given: of the asked one."""
     def __init__(
         self,
         *,
         level: _builtins.int = ...,
+        group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group", "level", b"level"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___FinishUpgradeRequest: _TypeAlias = FinishUpgradeRequest  # noqa: Y015
 
@@ -109,10 +115,13 @@ class DeclareLostRequest(_message.Message):
     SHARDS_FIELD_NUMBER: _builtins.int
     WRITE_OFF_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     write_off: _builtins.bool
     """Whether what was open is given up, and pipelines go on at once. Else each stands until it is restarted."""
     wait_ms: _builtins.int
     """How long to wait, in milliseconds; at most 60000."""
+    group: _builtins.int
+    """Number of the group whose shards are meant: of another one it is refused, with where that is. Not given: of the asked one."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Their numbers."""
@@ -123,12 +132,15 @@ class DeclareLostRequest(_message.Message):
         shards: _abc.Iterable[_builtins.int] | None = ...,
         write_off: _builtins.bool = ...,
         wait_ms: _builtins.int = ...,
+        group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards", "wait_ms", b"wait_ms", "write_off", b"write_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group", "shards", b"shards", "wait_ms", b"wait_ms", "write_off", b"write_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___DeclareLostRequest: _TypeAlias = DeclareLostRequest  # noqa: Y015
 
@@ -228,12 +240,15 @@ class RescaleShardsRequest(_message.Message):
     EVACUATE_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     WITHOUT_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     shards: _builtins.int
     """How many are to own the slots to come. More than there are: processes that have joined get them."""
     evacuate: _builtins.bool
     """Whether shards that go hand over what is open at once, instead of waiting until it is done."""
     wait_ms: _builtins.int
     """How long to wait for the table to be in force, in milliseconds; at most 60000."""
+    group: _builtins.int
+    """Number of the group whose shards are meant: of another one it is refused, with where that is. Not given: of the asked one."""
     @_builtins.property
     def without(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Shards that are to go, before those with the highest numbers."""
@@ -245,12 +260,15 @@ class RescaleShardsRequest(_message.Message):
         evacuate: _builtins.bool = ...,
         wait_ms: _builtins.int = ...,
         without: _abc.Iterable[_builtins.int] | None = ...,
+        group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evacuate", b"evacuate", "shards", b"shards", "wait_ms", b"wait_ms", "without", b"without"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "evacuate", b"evacuate", "group", b"group", "shards", b"shards", "wait_ms", b"wait_ms", "without", b"without"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___RescaleShardsRequest: _TypeAlias = RescaleShardsRequest  # noqa: Y015
 
@@ -494,18 +512,24 @@ class ListShardsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PIPELINE_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Of the group in which this pipeline lives; not given: of the group of whichever process is asked."""
+    group: _builtins.int
+    """Of the group of this number: of another one it is refused, with where that is."""
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
+        group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___ListShardsRequest: _TypeAlias = ListShardsRequest  # noqa: Y015
 
@@ -522,12 +546,15 @@ class ListShardsResponse(_message.Message):
     LEVEL_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
     ELSEWHERE_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table by which slots are dealt; it grows with each change."""
     changing: _builtins.bool
     """Whether a change of the table, or a shard's leaving, is under way."""
     level: _builtins.int
     """The feature level by which the asked process records; 0 stands for 1."""
+    group: _builtins.int
+    """The number of the asked process's group."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardState]:
         """In the order of their numbers."""
@@ -554,12 +581,15 @@ class ListShardsResponse(_message.Message):
         level: _builtins.int = ...,
         standbys: _abc.Iterable[Global___StandbyState] | None = ...,
         elsewhere: _abc.Iterable[_builtins.str] | None = ...,
+        group: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "elsewhere", b"elsewhere", "level", b"level", "shards", b"shards", "standbys", b"standbys", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group", b"_group", "asked", b"asked", "changing", b"changing", "elsewhere", b"elsewhere", "group", b"group", "level", b"level", "shards", b"shards", "standbys", b"standbys", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
 
 Global___ListShardsResponse: _TypeAlias = ListShardsResponse  # noqa: Y015
 

@@ -179,6 +179,10 @@ class GroupServicer:
         """As `Groups.elsewhere`."""
         return self._deployment.elsewhere()
 
+    def address(self, group: int) -> str:
+        """As `Groups.address`."""
+        return self._deployment.address(group)
+
     # --- placing ----------------------------------------------------------------------------------
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.insight.freshness import MAX_POINTS
-from tracker.core.model import Refused
+from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model.placements import Placement
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
@@ -53,6 +53,9 @@ class Groups(Protocol):
 
     def elsewhere(self) -> list[str]:
         """host:port of processes of the other groups."""
+
+    def address(self, group: int) -> str:
+        """host:port of a process of a group; nothing where none is known."""
 
     async def give_back(self, name: str, placed: int, ended: int) -> None:
         """A pipeline that was here by this placement was deleted, by the generation `ended`: its name is free for every group, as
@@ -160,6 +163,7 @@ class PipelineServicer:
     async def ListShards(
         self, request: pipeline_pb.ListShardsRequest, context: Context
     ) -> pipeline_pb.ListShardsResponse:
+        self._need_group(request)
         process = self._engine.process
         if request.pipeline and caller_knows(request.pipeline):
             process.spec(request.pipeline)  # raises where it lives in another group
@@ -182,11 +186,23 @@ class PipelineServicer:
                 for shard in process.describe_shards()
             ],
             elsewhere=[] if self._groups is None else self._groups.elsewhere(),
+            group=0 if self._groups is None else self._groups.group,
         )
+
+    def _need_group(self, request: Any) -> None:
+        """Raises Refused, with where that is reached, where the shards of another group are meant: whoever asks was here before, or
+        comes as who was asked before does not answer."""
+        if self._groups is None or not request.HasField("group"):
+            return
+        if request.group != self._groups.group:
+            message = f"this is a process of group {self._groups.group}; the shards of group {request.group} are meant"
+            address = self._groups.address(request.group)
+            raise Refused.of(Refusal(RefusalCode.NOT_HOME, message, address=address))
 
     async def FinishUpgrade(
         self, request: pipeline_pb.FinishUpgradeRequest, context: Context
     ) -> pipeline_pb.FinishUpgradeResponse:
+        self._need_group(request)
         if request.level > self._engine.process.membership.level:
             self._standbys.check_speak(request.level, self._addresses.values())
         await self._engine.ask(m.FinishUpgrade(object(), request.level))
@@ -195,6 +211,7 @@ class PipelineServicer:
     async def RescaleShards(
         self, request: pipeline_pb.RescaleShardsRequest, context: Context
     ) -> pipeline_pb.RescaleShardsResponse:
+        self._need_group(request)
         _check_wait(request.wait_ms)
         wish = m.RescaleShards(object(), request.shards, request.evacuate, tuple(request.without))
         in_force = await self._within(request.wait_ms, wish) is not None
@@ -219,6 +236,7 @@ class PipelineServicer:
     async def DeclareLost(
         self, request: pipeline_pb.DeclareLostRequest, context: Context
     ) -> pipeline_pb.DeclareLostResponse:
+        self._need_group(request)
         _check_wait(request.wait_ms)
         at_ms = time.time_ns() // 1_000_000
         wish = m.DeclareLost(object(), tuple(request.shards), request.write_off, at_ms)
