@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tracker.cli.groups import _emptied
-from tracker.client import RefusedError
+from tracker.client import RefusedError, UnavailableError
 from tracker.core.model import Refusal, RefusalCode
 
 
@@ -16,6 +18,9 @@ class Groups:
     def __init__(self, **lives: int) -> None:
         self.lives = lives
         self.silent_groups: dict[int, str] = {}
+        self.known = (0, 1)
+        self.arriving: tuple[str, ...] = ()
+        """On their way to group 1: it lists each when it was asked about it once more."""
         self.coming: list[str] = []
         self.staying: set[str] = set()
         self.asked: list[str] = []
@@ -26,10 +31,12 @@ class Groups:
 
     def groups(self) -> list[Any]:
         named = {"cordoned": False, "silent": "", "pipelines": 0}
-        return [SimpleNamespace(group=group, **named) for group in (0, 1)]
+        ways = {0: (), 1: self.arriving}
+        return [SimpleNamespace(group=n, arriving=ways[n], **named) for n in self.known]
 
     def move(self, name: str, group: int) -> None:
         self.asked.append(name)
+        self.arriving = tuple(each for each in self.arriving if each != name)
         if self.coming:
             self.lives[self.coming.pop()] = 1
         if name in self.staying:
@@ -52,3 +59,19 @@ def test_what_cannot_move_is_named_and_asked_for_once() -> None:
     moved, stayed = _emptied(groups, 1)
     assert moved == ["c"] and [*stayed] == ["a"]
     assert groups.asked == ["a", "c"]
+
+
+def test_what_was_on_its_way_there_moves_on() -> None:
+    """The directory had turned, so that it belongs to the group, whose processes do not list it yet."""
+    groups: Any = Groups(a=0)
+    groups.arriving = ("late",)
+    moved, stayed = _emptied(groups, 1)
+    assert (moved, stayed) == (["late"], {})
+
+
+def test_a_group_of_which_nobody_has_heard_is_not_taken_for_empty() -> None:
+    """A process that was just started does not know the other groups before the directory has answered it."""
+    groups: Any = Groups(a=1)
+    groups.known = (0,)
+    with pytest.raises(UnavailableError, match="not drained"):
+        _emptied(groups, 1)

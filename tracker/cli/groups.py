@@ -89,14 +89,21 @@ def move(
 
 
 def _pipelines_of(admin: Admin, group: int) -> set[str]:
-    """The names of all that live in a group. Raises UnavailableError where it does not answer."""
+    """The names of all that live in a group, or are on their way there, which may belong there already though no process lists
+    them. Raises UnavailableError where it does not answer, or whoever is asked has not heard of it."""
+    coming = {
+        each.group: {*each.arriving} for each in admin.groups()
+    }  # first: they live there then
     names = {info.spec.name for info in admin.pipelines() if info.group == group}
-    if group in admin.silent_groups:
+    silent = dict(admin.silent_groups)
+    if group not in coming:
+        silent[group] = "who is asked has not heard of it yet"
+    if group in silent:
         raise UnavailableError(
             f"group {group} is cordoned, and not drained: it does not say what lives there "
-            f"({admin.silent_groups[group]}); repeat the command when it answers"
+            f"({silent[group]}); repeat the command when it answers"
         )
-    return names
+    return names | coming[group]
 
 
 def _emptiest(admin: Admin, group: int) -> int:
@@ -120,6 +127,7 @@ def group_json(group: GroupInfo) -> dict[str, Any]:
         "silent": group.silent or None, "shards": group.shards, "pipelines": group.pipelines,
         "ticks_per_s": round(group.ticks_per_s, 1), "open_cells": group.open_cells,
         "memory_bytes": group.memory_bytes, "leaving": [*group.leaving],
+        "arriving": [*group.arriving],
     }  # fmt: skip
 
 
@@ -131,6 +139,7 @@ def _table(groups: list[GroupInfo]) -> Table:
         notes = [each.silent] if each.silent else []
         notes += ["cordoned"] if each.cordoned else []
         notes += [f"{name} leaves" for name in each.leaving]
+        notes += [f"{name} comes" for name in each.arriving]
         table.add_row(
             str(each.group), str(each.shards), str(each.pipelines), f"{each.ticks_per_s:.0f}",
             str(each.open_cells), f"{each.memory_bytes / 2**20:.0f} MiB", "; ".join(notes),

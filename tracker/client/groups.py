@@ -20,7 +20,7 @@ hears that nobody answers, of a process that is about to say how far it is."""
 class GroupInfo:
     """A group, and what it has to do. addresses: host:port of its processes; cordoned: it is given no new pipelines; silent: why
     it does not answer, or is not known whole; ticks_per_s, open_cells, memory_bytes: of all of its shards that have answered;
-    leaving: pipelines on their way to other groups."""
+    leaving: pipelines on their way to other groups; arriving: those on their way here."""
 
     group: int
     addresses: tuple[str, ...]
@@ -32,12 +32,14 @@ class GroupInfo:
     open_cells: int
     memory_bytes: int
     leaving: tuple[str, ...]
+    arriving: tuple[str, ...]
 
 
 def group_info(state: group_pb.GroupState) -> GroupInfo:
     return GroupInfo(
         state.group.group, tuple(state.group.addresses), state.group.cordoned, state.silent, state.shards,
         state.pipelines, state.ticks_per_s, state.open_cells, state.memory_bytes, tuple(state.leaving),
+        tuple(state.arriving),
     )  # fmt: skip
 
 

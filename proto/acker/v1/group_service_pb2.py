@@ -27,7 +27,7 @@ from acker.v1 import storage_pb2 as acker_dot_v1_dot_storage__pb2
 from acker.v1 import types_pb2 as acker_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x63ker/v1/group_service.proto\x12\x08\x61\x63ker.v1\x1a\x15\x61\x63ker/v1/shards.proto\x1a\x16\x61\x63ker/v1/storage.proto\x1a\x14\x61\x63ker/v1/types.proto\"\"\n\x11ListGroupsRequest\x12\r\n\x05\x62rief\x18\x01 \x01(\x08\":\n\x12ListGroupsResponse\x12$\n\x06groups\x18\x01 \x03(\x0b\x32\x14.acker.v1.GroupState\"\xaf\x01\n\nGroupState\x12\x1e\n\x05group\x18\x01 \x01(\x0b\x32\x0f.acker.v1.Group\x12\x0e\n\x06silent\x18\x02 \x01(\t\x12\x11\n\tpipelines\x18\x03 \x01(\x05\x12\x13\n\x0bticks_per_s\x18\x04 \x01(\x01\x12\x12\n\nopen_cells\x18\x05 \x01(\x03\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x03\x12\x0e\n\x06shards\x18\x07 \x01(\x05\x12\x0f\n\x07leaving\x18\x08 \x03(\t\"G\n\x13MovePipelineRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\"E\n\x14MovePipelineResponse\x12\x0c\n\x04over\x18\x01 \x01(\x08\x12\r\n\x05group\x18\x02 \x01(\x05\x12\x10\n\x08given_up\x18\x03 \x01(\t\"5\n\x12\x43ordonGroupRequest\x12\r\n\x05group\x18\x01 \x01(\x05\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\"\x15\n\x13\x43ordonGroupResponse\"\x83\x04\n\nAskRequest\x12\x12\n\x05shard\x18\x01 \x01(\x05H\x01\x88\x01\x01\x12(\n\x05where\x18\x02 \x01(\x0b\x32\x17.acker.v1.PipelineAskedH\x00\x12%\n\x05place\x18\x03 \x01(\x0b\x32\x14.acker.v1.PlaceAskedH\x00\x12 \n\x05known\x18\x04 \x01(\x0b\x32\x0f.acker.v1.GroupH\x00\x12(\n\x06groups\x18\x05 \x01(\x0b\x32\x16.acker.v1.NothingAskedH\x00\x12(\n\x05lives\x18\x06 \x01(\x0b\x32\x17.acker.v1.PipelineAskedH\x00\x12)\n\x07members\x18\x07 \x01(\x0b\x32\x16.acker.v1.NothingAskedH\x00\x12&\n\x04load\x18\x08 \x01(\x0b\x32\x16.acker.v1.NothingAskedH\x00\x12%\n\x05piece\x18\t \x01(\x0b\x32\x14.acker.v1.PieceAskedH\x00\x12\'\n\x06\x63oming\x18\n \x01(\x0b\x32\x15.acker.v1.ComingAskedH\x00\x12$\n\x04keep\x18\x0b \x01(\x0b\x32\x14.acker.v1.PartRecordH\x00\x12!\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x12.acker.v1.EndAskedH\x00\x12\x12\n\x05group\x18\r \x01(\x05H\x02\x88\x01\x01\x42\x06\n\x04whatB\x08\n\x06_shardB\x08\n\x06_group\"\xa1\x02\n\x0b\x41skResponse\x12(\n\tplacement\x18\x01 \x01(\x0b\x32\x13.acker.v1.PlacementH\x00\x12\'\n\x06groups\x18\x02 \x01(\x0b\x32\x15.acker.v1.GroupsKnownH\x00\x12\x1e\n\x04said\x18\x03 \x01(\x0b\x32\x0e.acker.v1.SaidH\x00\x12)\n\x07members\x18\x04 \x01(\x0b\x32\x16.acker.v1.ShardNumbersH\x00\x12$\n\x04load\x18\x05 \x01(\x0b\x32\x14.acker.v1.GroupStateH\x00\x12 \n\x05piece\x18\x06 \x01(\x0b\x32\x0f.acker.v1.PieceH\x00\x12$\n\x05terms\x18\x07 \x01(\x0b\x32\x13.acker.v1.MoveTermsH\x00\x42\x06\n\x04what\"!\n\rPipelineAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\"\x0e\n\x0cNothingAsked\"\x13\n\x04Said\x12\x0b\n\x03yes\x18\x01 \x01(\x08\"|\n\nPlaceAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\x05\x12\x15\n\x08\x65xpected\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x04 \x01(\x03\x12\x11\n\x04seen\x18\x05 \x01(\x03H\x01\x88\x01\x01\x42\x0b\n\t_expectedB\x07\n\x05_seen\".\n\x0bGroupsKnown\x12\x1f\n\x06groups\x18\x01 \x03(\x0b\x32\x0f.acker.v1.Group\"\x1e\n\x0cShardNumbers\x12\x0e\n\x06shards\x18\x01 \x03(\x05\"?\n\nPieceAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06number\x18\x03 \x01(\x05\"j\n\x05Piece\x12(\n\x04part\x18\x01 \x01(\x0b\x32\x1a.acker.v1.PipelineSnapshot\x12\x0e\n\x06pieces\x18\x02 \x01(\x05\x12\x18\n\x10next_incarnation\x18\x03 \x01(\x03\x12\r\n\x05level\x18\x04 \x01(\x05\"\x8e\x01\n\x0b\x43omingAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\r\n\x05group\x18\x03 \x01(\x05\x12\x10\n\x08segments\x18\x04 \x01(\x05\x12\x18\n\x10next_incarnation\x18\x05 \x01(\x03\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\r\n\x05level\x18\x07 \x01(\x05\"S\n\tMoveTerms\x12%\n\x05table\x18\x01 \x01(\x0b\x32\x16.acker.v1.RoutingTable\x12\x0f\n\x07members\x18\x02 \x03(\x05\x12\x0e\n\x06number\x18\x03 \x01(\x03\"K\n\x08\x45ndAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0c\n\x04here\x18\x03 \x01(\x08\x12\x0e\n\x06number\x18\x04 \x01(\x03\x32\xa6\x02\n\x0cGroupService\x12G\n\nListGroups\x12\x1b.acker.v1.ListGroupsRequest\x1a\x1c.acker.v1.ListGroupsResponse\x12M\n\x0cMovePipeline\x12\x1d.acker.v1.MovePipelineRequest\x1a\x1e.acker.v1.MovePipelineResponse\x12J\n\x0b\x43ordonGroup\x12\x1c.acker.v1.CordonGroupRequest\x1a\x1d.acker.v1.CordonGroupResponse\x12\x32\n\x03\x41sk\x12\x14.acker.v1.AskRequest\x1a\x15.acker.v1.AskResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x63ker/v1/group_service.proto\x12\x08\x61\x63ker.v1\x1a\x15\x61\x63ker/v1/shards.proto\x1a\x16\x61\x63ker/v1/storage.proto\x1a\x14\x61\x63ker/v1/types.proto\"\"\n\x11ListGroupsRequest\x12\r\n\x05\x62rief\x18\x01 \x01(\x08\":\n\x12ListGroupsResponse\x12$\n\x06groups\x18\x01 \x03(\x0b\x32\x14.acker.v1.GroupState\"\xc1\x01\n\nGroupState\x12\x1e\n\x05group\x18\x01 \x01(\x0b\x32\x0f.acker.v1.Group\x12\x0e\n\x06silent\x18\x02 \x01(\t\x12\x11\n\tpipelines\x18\x03 \x01(\x05\x12\x13\n\x0bticks_per_s\x18\x04 \x01(\x01\x12\x12\n\nopen_cells\x18\x05 \x01(\x03\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x03\x12\x0e\n\x06shards\x18\x07 \x01(\x05\x12\x0f\n\x07leaving\x18\x08 \x03(\t\x12\x10\n\x08\x61rriving\x18\t \x03(\t\"G\n\x13MovePipelineRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x03\"E\n\x14MovePipelineResponse\x12\x0c\n\x04over\x18\x01 \x01(\x08\x12\r\n\x05group\x18\x02 \x01(\x05\x12\x10\n\x08given_up\x18\x03 \x01(\t\"5\n\x12\x43ordonGroupRequest\x12\r\n\x05group\x18\x01 \x01(\x05\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\"\x15\n\x13\x43ordonGroupResponse\"\x83\x04\n\nAskRequest\x12\x12\n\x05shard\x18\x01 \x01(\x05H\x01\x88\x01\x01\x12(\n\x05where\x18\x02 \x01(\x0b\x32\x17.acker.v1.PipelineAskedH\x00\x12%\n\x05place\x18\x03 \x01(\x0b\x32\x14.acker.v1.PlaceAskedH\x00\x12 \n\x05known\x18\x04 \x01(\x0b\x32\x0f.acker.v1.GroupH\x00\x12(\n\x06groups\x18\x05 \x01(\x0b\x32\x16.acker.v1.NothingAskedH\x00\x12(\n\x05lives\x18\x06 \x01(\x0b\x32\x17.acker.v1.PipelineAskedH\x00\x12)\n\x07members\x18\x07 \x01(\x0b\x32\x16.acker.v1.NothingAskedH\x00\x12&\n\x04load\x18\x08 \x01(\x0b\x32\x16.acker.v1.NothingAskedH\x00\x12%\n\x05piece\x18\t \x01(\x0b\x32\x14.acker.v1.PieceAskedH\x00\x12\'\n\x06\x63oming\x18\n \x01(\x0b\x32\x15.acker.v1.ComingAskedH\x00\x12$\n\x04keep\x18\x0b \x01(\x0b\x32\x14.acker.v1.PartRecordH\x00\x12!\n\x03\x65nd\x18\x0c \x01(\x0b\x32\x12.acker.v1.EndAskedH\x00\x12\x12\n\x05group\x18\r \x01(\x05H\x02\x88\x01\x01\x42\x06\n\x04whatB\x08\n\x06_shardB\x08\n\x06_group\"\xa1\x02\n\x0b\x41skResponse\x12(\n\tplacement\x18\x01 \x01(\x0b\x32\x13.acker.v1.PlacementH\x00\x12\'\n\x06groups\x18\x02 \x01(\x0b\x32\x15.acker.v1.GroupsKnownH\x00\x12\x1e\n\x04said\x18\x03 \x01(\x0b\x32\x0e.acker.v1.SaidH\x00\x12)\n\x07members\x18\x04 \x01(\x0b\x32\x16.acker.v1.ShardNumbersH\x00\x12$\n\x04load\x18\x05 \x01(\x0b\x32\x14.acker.v1.GroupStateH\x00\x12 \n\x05piece\x18\x06 \x01(\x0b\x32\x0f.acker.v1.PieceH\x00\x12$\n\x05terms\x18\x07 \x01(\x0b\x32\x13.acker.v1.MoveTermsH\x00\x42\x06\n\x04what\"!\n\rPipelineAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\"\x0e\n\x0cNothingAsked\"\x13\n\x04Said\x12\x0b\n\x03yes\x18\x01 \x01(\x08\"|\n\nPlaceAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\x05\x12\x15\n\x08\x65xpected\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05\x65nded\x18\x04 \x01(\x03\x12\x11\n\x04seen\x18\x05 \x01(\x03H\x01\x88\x01\x01\x42\x0b\n\t_expectedB\x07\n\x05_seen\".\n\x0bGroupsKnown\x12\x1f\n\x06groups\x18\x01 \x03(\x0b\x32\x0f.acker.v1.Group\"\x1e\n\x0cShardNumbers\x12\x0e\n\x06shards\x18\x01 \x03(\x05\"?\n\nPieceAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06number\x18\x03 \x01(\x05\"j\n\x05Piece\x12(\n\x04part\x18\x01 \x01(\x0b\x32\x1a.acker.v1.PipelineSnapshot\x12\x0e\n\x06pieces\x18\x02 \x01(\x05\x12\x18\n\x10next_incarnation\x18\x03 \x01(\x03\x12\r\n\x05level\x18\x04 \x01(\x05\"\x8e\x01\n\x0b\x43omingAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\r\n\x05group\x18\x03 \x01(\x05\x12\x10\n\x08segments\x18\x04 \x01(\x05\x12\x18\n\x10next_incarnation\x18\x05 \x01(\x03\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\r\n\x05level\x18\x07 \x01(\x05\"S\n\tMoveTerms\x12%\n\x05table\x18\x01 \x01(\x0b\x32\x16.acker.v1.RoutingTable\x12\x0f\n\x07members\x18\x02 \x03(\x05\x12\x0e\n\x06number\x18\x03 \x01(\x03\"K\n\x08\x45ndAsked\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0c\n\x04here\x18\x03 \x01(\x08\x12\x0e\n\x06number\x18\x04 \x01(\x03\x32\xa6\x02\n\x0cGroupService\x12G\n\nListGroups\x12\x1b.acker.v1.ListGroupsRequest\x1a\x1c.acker.v1.ListGroupsResponse\x12M\n\x0cMovePipeline\x12\x1d.acker.v1.MovePipelineRequest\x1a\x1e.acker.v1.MovePipelineResponse\x12J\n\x0b\x43ordonGroup\x12\x1c.acker.v1.CordonGroupRequest\x1a\x1d.acker.v1.CordonGroupResponse\x12\x32\n\x03\x41sk\x12\x14.acker.v1.AskRequest\x1a\x15.acker.v1.AskResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,41 +39,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTGROUPSRESPONSE']._serialized_start=147
   _globals['_LISTGROUPSRESPONSE']._serialized_end=205
   _globals['_GROUPSTATE']._serialized_start=208
-  _globals['_GROUPSTATE']._serialized_end=383
-  _globals['_MOVEPIPELINEREQUEST']._serialized_start=385
-  _globals['_MOVEPIPELINEREQUEST']._serialized_end=456
-  _globals['_MOVEPIPELINERESPONSE']._serialized_start=458
-  _globals['_MOVEPIPELINERESPONSE']._serialized_end=527
-  _globals['_CORDONGROUPREQUEST']._serialized_start=529
-  _globals['_CORDONGROUPREQUEST']._serialized_end=582
-  _globals['_CORDONGROUPRESPONSE']._serialized_start=584
-  _globals['_CORDONGROUPRESPONSE']._serialized_end=605
-  _globals['_ASKREQUEST']._serialized_start=608
-  _globals['_ASKREQUEST']._serialized_end=1123
-  _globals['_ASKRESPONSE']._serialized_start=1126
-  _globals['_ASKRESPONSE']._serialized_end=1415
-  _globals['_PIPELINEASKED']._serialized_start=1417
-  _globals['_PIPELINEASKED']._serialized_end=1450
-  _globals['_NOTHINGASKED']._serialized_start=1452
-  _globals['_NOTHINGASKED']._serialized_end=1466
-  _globals['_SAID']._serialized_start=1468
-  _globals['_SAID']._serialized_end=1487
-  _globals['_PLACEASKED']._serialized_start=1489
-  _globals['_PLACEASKED']._serialized_end=1613
-  _globals['_GROUPSKNOWN']._serialized_start=1615
-  _globals['_GROUPSKNOWN']._serialized_end=1661
-  _globals['_SHARDNUMBERS']._serialized_start=1663
-  _globals['_SHARDNUMBERS']._serialized_end=1693
-  _globals['_PIECEASKED']._serialized_start=1695
-  _globals['_PIECEASKED']._serialized_end=1758
-  _globals['_PIECE']._serialized_start=1760
-  _globals['_PIECE']._serialized_end=1866
-  _globals['_COMINGASKED']._serialized_start=1869
-  _globals['_COMINGASKED']._serialized_end=2011
-  _globals['_MOVETERMS']._serialized_start=2013
-  _globals['_MOVETERMS']._serialized_end=2096
-  _globals['_ENDASKED']._serialized_start=2098
-  _globals['_ENDASKED']._serialized_end=2173
-  _globals['_GROUPSERVICE']._serialized_start=2176
-  _globals['_GROUPSERVICE']._serialized_end=2470
+  _globals['_GROUPSTATE']._serialized_end=401
+  _globals['_MOVEPIPELINEREQUEST']._serialized_start=403
+  _globals['_MOVEPIPELINEREQUEST']._serialized_end=474
+  _globals['_MOVEPIPELINERESPONSE']._serialized_start=476
+  _globals['_MOVEPIPELINERESPONSE']._serialized_end=545
+  _globals['_CORDONGROUPREQUEST']._serialized_start=547
+  _globals['_CORDONGROUPREQUEST']._serialized_end=600
+  _globals['_CORDONGROUPRESPONSE']._serialized_start=602
+  _globals['_CORDONGROUPRESPONSE']._serialized_end=623
+  _globals['_ASKREQUEST']._serialized_start=626
+  _globals['_ASKREQUEST']._serialized_end=1141
+  _globals['_ASKRESPONSE']._serialized_start=1144
+  _globals['_ASKRESPONSE']._serialized_end=1433
+  _globals['_PIPELINEASKED']._serialized_start=1435
+  _globals['_PIPELINEASKED']._serialized_end=1468
+  _globals['_NOTHINGASKED']._serialized_start=1470
+  _globals['_NOTHINGASKED']._serialized_end=1484
+  _globals['_SAID']._serialized_start=1486
+  _globals['_SAID']._serialized_end=1505
+  _globals['_PLACEASKED']._serialized_start=1507
+  _globals['_PLACEASKED']._serialized_end=1631
+  _globals['_GROUPSKNOWN']._serialized_start=1633
+  _globals['_GROUPSKNOWN']._serialized_end=1679
+  _globals['_SHARDNUMBERS']._serialized_start=1681
+  _globals['_SHARDNUMBERS']._serialized_end=1711
+  _globals['_PIECEASKED']._serialized_start=1713
+  _globals['_PIECEASKED']._serialized_end=1776
+  _globals['_PIECE']._serialized_start=1778
+  _globals['_PIECE']._serialized_end=1884
+  _globals['_COMINGASKED']._serialized_start=1887
+  _globals['_COMINGASKED']._serialized_end=2029
+  _globals['_MOVETERMS']._serialized_start=2031
+  _globals['_MOVETERMS']._serialized_end=2114
+  _globals['_ENDASKED']._serialized_start=2116
+  _globals['_ENDASKED']._serialized_end=2191
+  _globals['_GROUPSERVICE']._serialized_start=2194
+  _globals['_GROUPSERVICE']._serialized_end=2488
 # @@protoc_insertion_point(module_scope)

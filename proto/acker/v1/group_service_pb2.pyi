@@ -81,6 +81,7 @@ class GroupState(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    ARRIVING_FIELD_NUMBER: _builtins.int
     silent: _builtins.str
     """Why it does not answer, if so; then nothing that follows is known."""
     pipelines: _builtins.int
@@ -101,6 +102,10 @@ class GroupState(_message.Message):
     def leaving(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Pipelines on their way to other groups."""
 
+    @_builtins.property
+    def arriving(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pipelines on their way here, of which the group may not say yet that they live here."""
+
     def __init__(
         self,
         *,
@@ -112,10 +117,11 @@ class GroupState(_message.Message):
         memory_bytes: _builtins.int = ...,
         shards: _builtins.int = ...,
         leaving: _abc.Iterable[_builtins.str] | None = ...,
+        arriving: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "leaving", b"leaving", "memory_bytes", b"memory_bytes", "open_cells", b"open_cells", "pipelines", b"pipelines", "shards", b"shards", "silent", b"silent", "ticks_per_s", b"ticks_per_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arriving", b"arriving", "group", b"group", "leaving", b"leaving", "memory_bytes", b"memory_bytes", "open_cells", b"open_cells", "pipelines", b"pipelines", "shards", b"shards", "silent", b"silent", "ticks_per_s", b"ticks_per_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

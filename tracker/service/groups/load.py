@@ -30,6 +30,7 @@ class Load:
             open_cells=process.open_cells,
             memory_bytes=_resident_bytes(),
             leaving=sorted(move.pipeline for move in moving if not move.arrives),
+            arriving=sorted(move.pipeline for move in moving if move.arrives),
         )
 
     def _rate(self) -> float:

@@ -71,9 +71,10 @@ class GroupServicer:
             )
         states = await asyncio.gather(*map(self._state, known))
         for state in states:
-            leaving = [name for name in state.leaving if caller_knows(name)]
-            del state.leaving[:]
-            state.leaving.extend(leaving)
+            for names in (state.leaving, state.arriving):
+                known_to_caller = [name for name in names if caller_knows(name)]
+                del names[:]
+                names.extend(known_to_caller)
         return pb.ListGroupsResponse(groups=states)
 
     async def _state(self, group: Group) -> pb.GroupState:
@@ -101,6 +102,7 @@ class GroupServicer:
             state.open_cells += load.open_cells
             state.memory_bytes += load.memory_bytes
             state.leaving.extend(name for name in load.leaving if name not in state.leaving)
+            state.arriving.extend(name for name in load.arriving if name not in state.arriving)
         return state
 
     async def MovePipeline(
