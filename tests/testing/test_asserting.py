@@ -109,6 +109,20 @@ def test_a_segment_that_there_is_not_is_refused(shop: HandFront) -> None:
         item.move_to("ship")
 
 
+def test_what_an_earlier_run_of_a_front_has_left_open_stays_open(
+    shop: HandFront, embedded: EmbeddedTracker, request: pytest.FixtureRequest, complete: Complete
+) -> None:
+    shop.let_in("2026-03-01T09:30")
+    shop.close()
+    with HandFront(embedded.target, request.node.name, "shop", "price") as again:
+        item = again.let_in("2026-03-01T09:30")
+        again.promise("2026-03-01T10:00")
+        for _ in range(2):
+            with pytest.raises(AssertionError, match=r"is not complete up to 2026-03-01T10:00"):
+                complete("2026-03-01T10:00", timeout_s=AT_ONCE_S)
+            item.done()
+
+
 # --- rows -----------------------------------------------------------------------------------------
 
 

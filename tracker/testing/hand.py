@@ -34,7 +34,7 @@ class HandFront(Closing):
         self.name, self._ordinal = front, 0
         self._node = NodeClient(target, pipeline, front, NodeKind.FRONT)
         try:
-            self._node.join(COMMIT_S)
+            self._run = self._node.join(COMMIT_S).key.incarnation
             self._node.join_front(front, segment, COMMIT_S)
         except BaseException:
             self._node.close()
@@ -44,7 +44,8 @@ class HandFront(Closing):
     def let_in(self, at: When) -> HandItem:
         """An item, labelled with a moment: min time does not pass it before it is done."""
         slot = slot_of_moment(at, self._node.spec)
-        value = root_value(self.name, 0, self._ordinal)
+        # Of this run of the front: the same value once more would take out what an earlier one has left open.
+        value = root_value(self.name, self._run, self._ordinal)
         self._ordinal += 1
         item = HandItem(self._node, slot, value)
         item.move_to(self._segment)
