@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
+import pandas
+import pyarrow
 import pytest
+from pyspark.sql import Row
 
 import tracker
 from lowmark.testing import (
@@ -147,6 +151,32 @@ def test_what_differs_is_said(expected: list[object], found: list[object], said:
     with pytest.raises(AssertionError) as failed:
         assert_nothing_lost(expected, found)
     assert str(failed.value) == said
+
+
+def test_what_gives_out_its_columns_is_not_compared_by_these() -> None:
+    frames = [pandas.DataFrame({"a": values}) for values in ([1, 2], [7])]
+    for expected, found in (frames, ([{"a": 1}], frames[1]), ([], pyarrow.table({})), ({"a": 1},) * 2):
+        with pytest.raises(TypeError, match=r"gives out its columns and not its rows: pass those"):
+            assert_nothing_lost(expected, found)
+    assert_nothing_lost([{"a": 1}, {"a": 2}], frames[0].to_dict("records"))
+
+
+Xy, Yx = namedtuple("Xy", "x y"), namedtuple("Yx", "y x")
+
+
+@pytest.mark.parametrize(
+    ("expected", "found"),
+    [
+        (Row("a", "a")(1, 2), Row("a", "a")(9, 2)),
+        (Xy(1, 2), Yx(1, 2)),
+    ],
+    ids=["two columns of a name", "tuples with names"],
+)  # fmt: skip
+def test_no_column_is_left_out_or_taken_for_another(expected: object, found: object) -> None:
+    assert_nothing_lost([expected], [expected])
+    with pytest.raises(AssertionError, match=r"of 1 rows 1 lost: .*; 1 not expected"):
+        assert_nothing_lost([expected], [found])
+    assert_nothing_lost([Xy(1, 2), (1, 2)], [{"y": 2, "x": 1}, Row(1, 2)])
 
 
 # --- the clock ------------------------------------------------------------------------------------

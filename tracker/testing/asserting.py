@@ -45,8 +45,14 @@ def assert_complete(
 def assert_nothing_lost(expected: Iterable[Any], found: Iterable[Any]) -> None:
     """Each expected row is found once, and no other. Rows are dicts, tuples, or rows of Spark, in any order; their
     columns are compared by name where they have names. Raises AssertionError, which names the rows that are lost, that are
-    there more than once, and that nobody expected."""
+    there more than once, and that nobody expected; TypeError for what gives out anything else than its rows."""
     __tracebackhide__ = True
+    for rows in (expected, found):
+        if isinstance(rows, Mapping) or hasattr(rows, "columns"):
+            raise TypeError(
+                f"a {type(rows).__name__} gives out its columns and not its rows: pass those, as by collect() of a "
+                f'DataFrame of Spark, to_dict("records") of one of pandas, to_pylist() of a table of Arrow'
+            )
     differences = Differences.between(expected, found)
     if differences:
         raise AssertionError(str(differences))
@@ -84,8 +90,11 @@ class Differences:
 
 def _text(row: Any) -> str:
     """A row such that two rows are equal where their texts are."""
-    if hasattr(row, "asDict"):  # of Spark
+    names = getattr(row, "__fields__", ())
+    if names and len({*names}) == len(names):  # of Spark; one of two columns of a name would be left out
         row = row.asDict(recursive=True)
+    elif hasattr(row, "_asdict"):
+        row = row._asdict()
     if isinstance(row, Mapping):
         row = dict(row)
     return json.dumps(row, sort_keys=True, default=repr, ensure_ascii=False)
