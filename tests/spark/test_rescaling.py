@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
+from local_tracker.spark import versions
 from local_tracker.spark.session.rescaling import (
     ROCKSDB,
     check_rescale,
@@ -16,10 +18,15 @@ from local_tracker.spark.session.rescaling import (
     repartition_state,
     rescale_query,
 )
+from tests.waits import HANG_S
 from tracker.errors import TrackingError
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 HDFS = f"{PACKAGE}.HDFSBackedStateStoreProvider"
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stateStore.providerClass": f"{PACKAGE}.{ROCKSDB}",
+}
 
 
 def checkpoint(
@@ -122,3 +129,50 @@ def test_a_batch_that_is_under_way_is_finished_first_or_refused(
             spark, Query(), start, root, 4, finish_timeout_s=5
         )  # expires: the stub decides
     assert started == [{"availableNow": True}], "it is not started again behind the caller's back"
+
+
+def counted(spark: SparkSession, root: Path) -> StreamingQuery:
+    """A query that keeps state, over one more row than there was."""
+    (root / "in").mkdir(exist_ok=True)
+    (root / "in" / f"{len(list((root / 'in').iterdir()))}.json").write_text('{"row": 1}')
+    frame = spark.readStream.schema("row INT").json(str(root / "in")).groupBy("row").count()
+    writer = frame.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+    return writer.option("checkpointLocation", str(root / "checkpoint")).start()
+
+
+def test_a_repartition_that_was_killed_is_taken_up_by_the_same_number(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark starts the query only when it is over, and so does `rescale_query`, whose query is finished by nobody."""
+    repartition, root = versions.repartition, tmp_path / "checkpoint"
+
+    def killed(spark: SparkSession, where: str, partitions: int) -> None:
+        repartition(spark, where, partitions)
+        batch = checkpoint_state(root).begun
+        for name in (f"{batch}", f".{batch}.crc"):
+            (root / "commits" / name).unlink()
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(versions, "repartition", killed)
+    before = {name: spark.conf.get(name) for name in SETTINGS}
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    try:
+        query = counted(spark, tmp_path)
+        assert query.awaitTermination(HANG_S)
+        with pytest.raises(TrackingError, match=r"repeat it with 3 when this is mended: .*full"):
+            repartition_state(spark, root, 3)
+        assert checkpoint_state(root).unfinished
+        with pytest.raises(TrackingError, match=r"a repartition to 3 .* is not over.*repeat it"):
+            check_rescale(spark, root, 4)
+        monkeypatch.undo()
+        again, done = rescale_query(
+            spark, query, lambda **trigger: counted(spark, tmp_path), root, 3
+        )
+        assert (done.to_partitions, done.batch) == (3, 1)
+        assert again.awaitTermination(HANG_S) and checkpoint_state(root).committed == 2
+        with pytest.raises(TrackingError, match="has 3 partitions already"):
+            check_rescale(spark, root, 3)
+    finally:
+        for name, given in before.items():
+            spark.conf.set(name, given)

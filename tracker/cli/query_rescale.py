@@ -35,7 +35,8 @@ def query_rescale(
     it lets the query run up to a moment.
 
     Without --stop the query must not be running. Everything that Spark would refuse is checked before
-    the query is stopped. Exit status: 0 done; 1 it cannot be, and the checkpoint is as it was.
+    the query is stopped. Killed in the middle, it goes on by the same number of partitions. Exit status: 0 done; 1 it cannot
+    be, and the checkpoint is as it was.
     """
     try:
         from local_tracker.spark.session import rescaling
@@ -47,7 +48,7 @@ def query_rescale(
         stopped_s = time.monotonic()
         _run(stop, "--stop")
         state = rescaling.checkpoint_state(checkpoint)
-        if state.begun != state.committed:
+        if state.is_under_way:
             _run(finish, "--finish")
         batch = rescaling.repartition_state(spark, checkpoint, partitions)
         _run(start, "--start")

@@ -42,13 +42,20 @@ log = logging.getLogger("lowmark.spark")
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
     """What a checkpoint says of its query. begun, committed: the last batch that was planned, and that
-    is over; -1 if none is. partitions: of the state. provider: the class that keeps the state."""
+    is over; -1 if none is. partitions: of the state, or to be of it. provider: the class that keeps the state. unfinished:
+    what has begun is a repartition, which Spark takes up by the same number alone, and before that starts no query."""
 
     begun: int
     committed: int
     partitions: int
     provider: str
     stateful: bool
+    unfinished: bool = False
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a batch has begun, and is over when the query comes to its end."""
+        return self.begun != self.committed and not self.unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +83,11 @@ def checkpoint_state(
             Code.TRACKING_RESCALE,
         )
     settings = logs.settings(begun)
+    before = settings if committed in (-1, begun) else logs.settings(committed)
     return CheckpointState(
         begun, committed, int(settings.get(_PARTITIONS, 0)), settings.get(_PROVIDER, ""),
         logs.files.is_directory(f"{logs.root}/state"),
+        settings.get(_PARTITIONS) != before.get(_PARTITIONS),
     )  # fmt: skip
 
 
@@ -109,7 +118,13 @@ def check_rescale(
             f"{partitions} state partitions: from 1 to {MAX_STATE_PARTITIONS} can be",
             Code.TRACKING_RESCALE,
         )
-    if partitions == state.partitions:
+    if state.unfinished and partitions != state.partitions:
+        raise TrackingError(
+            f"{checkpoint}: a repartition to {state.partitions} partitions has begun and is not over, and Spark starts no "
+            f"query before: repeat it with {state.partitions}, and change them to {partitions} then",
+            Code.TRACKING_RESCALE,
+        )
+    if partitions == state.partitions and not state.unfinished:
         raise TrackingError(
             f"{checkpoint}: the state has {partitions} partitions already", Code.TRACKING_RESCALE
         )
@@ -119,25 +134,32 @@ def check_rescale(
 def repartition_state(
     spark: SparkSession, checkpoint: str | os.PathLike[str], partitions: int
 ) -> int:
-    """Repartitions the state of a query that is not running; returns the number of the batch that Spark
-    wrote it as. Raises TrackingError, before anything is changed where Spark would refuse."""
+    """Repartitions the state of a query that is not running, or goes on where a repartition was killed; returns the number
+    of the batch that Spark wrote it as. Raises TrackingError, before anything is changed where Spark would refuse."""
     before = check_rescale(spark, checkpoint, partitions)
-    if before.begun != before.committed:
+    if before.is_under_way:
         raise TrackingError(
             f"{checkpoint}: batch {before.begun} has begun and is not over; start the query with "
             "trigger availableNow, which finishes it, and try again when it has ended",
             Code.TRACKING_RESCALE,
         )
     stores = session_stores(spark)
-    versions.repartition(spark, _as_spark_names(checkpoint, stores), partitions)
+    try:
+        versions.repartition(spark, _as_spark_names(checkpoint, stores), partitions)
+    except Exception as error:
+        if not checkpoint_state(checkpoint, stores).unfinished:
+            raise
+        raise TrackingError(
+            f"{checkpoint}: Spark has begun to repartition it to {partitions} partitions, and starts no query before that "
+            f"is over; repeat it with {partitions} when this is mended: {error}",
+            Code.TRACKING_RESCALE,
+        ) from error
     after = checkpoint_state(checkpoint, stores)
-    if (after.begun, after.committed, after.partitions) != (
-        before.begun + 1, before.begun + 1, partitions,
-    ):  # fmt: skip
+    batch = before.committed + 1
+    if (after.begun, after.committed, after.partitions) != (batch, batch, partitions):
         raise TrackingError(
             f"{checkpoint}: Spark has repartitioned it to {after.partitions} partitions in batch "
-            f"{after.begun}, of which {after.committed} is over; {partitions} in batch "
-            f"{before.begun + 1} were expected",
+            f"{after.begun}, of which {after.committed} is over; {partitions} in batch {batch} were expected",
             Code.TRACKING_RESCALE,
         )
     return after.begun
@@ -177,7 +199,7 @@ def rescale_query(
     stopped_s = time.monotonic()
     query.stop()
     state = checkpoint_state(checkpoint, session_stores(spark))
-    if state.begun != state.committed:
+    if state.is_under_way:
         _finish(start, checkpoint, state.begun, finish_timeout_s)
     repartition_from_s = time.monotonic()
     batch = repartition_state(spark, checkpoint, partitions)
