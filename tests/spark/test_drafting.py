@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from local_tracker.spark.session.drafting import draft_of_checkpoint, drafts_of_program
+from local_tracker.spark.session.drafting import (
+    Draft,
+    draft_of_checkpoint,
+    drafts_of_program,
+)
 from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import Edge
+from tracker.dev.existing import pipeline_of
 from tracker.errors import TrackingError
 
 PROGRAM = """
@@ -144,3 +150,60 @@ def test_a_checkpoint_without_a_batch_shows_nothing(top: Path) -> None:
     (top / "metadata").write_text('{"id": "x"}')
     with pytest.raises(TrackingError, match="has read nothing yet"):
         draft_of_checkpoint(str(top))
+
+
+def test_a_checkpoint_shows_sources_of_which_its_last_batch_had_nothing(
+    spark: SparkSession, top: Path
+) -> None:
+    def took(*places: str) -> str:
+        for place in places:
+            spark.range(1).selectExpr("id AS row").write.mode("append").parquet(str(top / place))
+        one, other = (
+            spark.readStream.schema("row long").parquet(str(top / name)) for name in ("in", "manual")
+        )
+        writer = one.union(other).writeStream.format("noop").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(top / "checkpoint")).start()
+        assert query.awaitTermination(HANG_S)
+        return str(top / "checkpoint")
+
+    with pytest.raises(TrackingError, match=r"source 1 of the query of .* has read nothing yet"):
+        draft_of_checkpoint(took("in"))
+    took("manual")
+    assert {*draft_of_checkpoint(took("in")).reads} == {f"{top}/in", f"{top}/manual"}
+
+
+def test_a_program_that_ends_before_its_end_is_named(spark: SparkSession, top: Path) -> None:
+    text = (top / "flights.py").read_text()
+    for how, said in (("1 / 0", "ZeroDivisionError: division by zero"), ("exit(0)", "")):
+        (top / "flights.py").write_text(text.replace("second =", f"{how}\nsecond =", 1))
+        directory = top / how[:1]
+        assert init(directory, "--from", str(top / "flights.py")).exit_code == 0
+        written = (directory / "pipeline.yaml").read_text()
+        assert ("its program ended" in written) == bool(said), written
+        assert not said or f"# Behind query parse its program ended by {said}: what" in written
+
+
+def test_a_table_that_one_query_writes_by_name_and_another_reads_is_one_place(
+    spark: SparkSession, top: Path
+) -> None:
+    spark.sql(f"CREATE TABLE middle (row long) USING parquet LOCATION '{top}/middle'")
+    try:
+        spark.sql("INSERT INTO middle VALUES (1)")
+        (top / "flights.py").write_text(
+            PROGRAM.format(top=top).partition("first =")[0]
+            + f"""
+first = orders.writeStream.queryName("first").option("checkpointLocation", "{top}/1").toTable("middle")
+spark.readStream.table("middle").writeStream.format("noop").queryName("last").start()
+"""
+        )
+        first, last = drafts_of_program(top / "flights.py")
+    finally:
+        spark.sql("DROP TABLE middle")
+    assert first.writes == last.reads == (f"{top}/middle",)
+
+
+def test_fronts_have_names_of_their_own() -> None:
+    drafts = [Draft(name, (f"/{name}/{place}",)) for name, place in
+              (("a", "orders-2"), ("b", "orders"), ("c", "orders"), ("d", "orders"))]  # fmt: skip
+    spec = load_pipeline(pipeline_of("p", drafts, datetime.now(UTC)))
+    assert spec.fronts == ("orders-2", "orders", "orders-3", "orders-4")

@@ -69,8 +69,8 @@ def _fronts(drafts: Sequence[Draft], writers: dict[str, Draft]) -> dict[str, str
     fronts: dict[str, str] = {}
     for place in readers:
         short = place.removeprefix(TOPIC).rpartition("/")[2]
-        same = sum(name.rpartition("-")[0] == short or name == short for name in fronts.values())
-        fronts[place] = f"{short}-{same + 1}" if same else short
+        names = (short, *(f"{short}-{number}" for number in range(2, len(readers) + 2)))
+        fronts[place] = next(name for name in names if name not in fronts.values())
     return fronts
 
 
@@ -84,6 +84,8 @@ def _notes(
                 yield f"Front {fronts[place]} labels what comes to {place}, for segment {draft.name}."
         creates = [reader.name for reader in drafts if {*reader.reads} & {*draft.writes}]
         more = f", untracked=... of {'; '.join(draft.others)}" if draft.others else ""
+        if draft.ended:
+            yield f"Behind query {draft.name} its program ended by {draft.ended}: what it starts later is not here."
         yield (
             f"tracked.start(writer, node_id={draft.name!r}, reads={draft.name!r}, creates={creates!r}{more})"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import runpy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from tracker.errors import TrackingError
 from tracker.files import STORES, FilesError, child, parent
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
     from local_tracker.spark.formats.interface import Source
@@ -32,12 +33,13 @@ _SINK_LOG = "_spark_metadata"
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A query. name: of its node, and of its segment; reads, writes: places: a directory, of a table too, or `topic NAME`;
-    others: sources that are neither, as Spark shows them."""
+    others: sources that are neither, as Spark shows them; ended: by what its program ended behind it, before its own end."""
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    ended: str = ""
 
 
 def drafts_of_program(program: Path) -> list[Draft]:
@@ -47,10 +49,12 @@ def drafts_of_program(program: Path) -> list[Draft]:
         with _nothing_is_started(drafts):
             runpy.run_path(str(program), run_name="__main__")
     except (Exception, SystemExit) as error:
-        if not drafts:  # one that goes on with what a query has written may well end so
-            raise TrackingError(
-                f"{program} has ended before it started a query: {type(error).__name__}: {error}"
-            ) from error
+        why = f"{type(error).__name__}: {error}"
+        if not drafts:
+            raise TrackingError(f"{program} has ended before it started a query: {why}") from error
+        # One that goes on with what a query has written may well end so; or there is more behind it.
+        if not (isinstance(error, SystemExit) and not error.code):
+            drafts[-1] = replace(drafts[-1], ended=why.partition("\n")[0])
     if not drafts:
         raise TrackingError(f"{program} starts no streaming query")
     return drafts
@@ -134,7 +138,7 @@ def _draft(planned: PlannedQuery, name: str, table: str, number: int) -> Draft:
         places = _places(source)
         reads += places
         others += [] if places else [source.what]
-    writes = table or planned.path or ""
+    writes = _location(planned.session, table) if table else planned.path or ""
     if planned.sink.lower() == "kafka" and "topic" in planned.options:
         writes = TOPIC + planned.options["topic"]
     of_checkpoint = (planned.checkpoint or "").rstrip("/").rpartition("/")[2]
@@ -143,6 +147,17 @@ def _draft(planned: PlannedQuery, name: str, table: str, number: int) -> Draft:
     return Draft(
         named, tuple(dict.fromkeys(reads)), (_place(writes),) if writes else (), tuple(others)
     )
+
+
+def _location(session: SparkSession, table: str) -> str:
+    """Of a table that has a name; the name where there is no such table yet."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = session.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    except AnalysisException:
+        return table
+    return next((row.data_type for row in rows if row.col_name == "Location"), table)
 
 
 def _places(source: Source) -> list[str]:
@@ -169,23 +184,26 @@ def draft_of_checkpoint(directory: str) -> Draft:
     log = CheckpointLog(directory)
     if not log.exists():
         raise TrackingError(f"{log.root} is no checkpoint of a query: it has no metadata")
-    reads: dict[str, None] = {}
-    others: dict[str, None] = {}
-    for batch in reversed(log.readable()):
-        offsets = log.offsets(batch)
-        for number, text in offsets.sources.items():
-            if text is not None and offsets.log_offset(number) is None:
-                topics = _topics(text)
-                reads.update(dict.fromkeys(topics))
-                others.update({} if topics else {f"source {number}, at {text[:200]}": None})
-        for names in log.consumed(batch).values():
-            reads.update(dict.fromkeys(_directory(STORES.location(name)) for name in names))
-        if reads or others:
-            break
-    else:
+    batches = log.readable()
+    if not batches:
         raise TrackingError(
             f"the query of {log.root} has read nothing yet: run it once with some input"
         )
+    offsets = log.offsets(batches[-1])
+    # Of all its batches: one alone may have had nothing of one of several sources.
+    directories = (_directory(STORES.location(n)) for n in log.consumed_until(batches[-1]))
+    reads = dict.fromkeys(directories)
+    others: dict[str, None] = {}
+    for number, text in offsets.sources.items():
+        if offsets.log_offset(number) == -1:
+            raise TrackingError(
+                f"source {number} of the query of {log.root} has read nothing yet, and nobody knows what it is: run the "
+                f"query once with some input of each, or name the program that starts it"
+            )
+        if text is not None and offsets.log_offset(number) is None:
+            topics = _topics(text)
+            reads.update(dict.fromkeys(topics))
+            others.update({} if topics else {f"source {number}, at {text[:200]}": None})
     for place in reads:
         if not place.startswith(TOPIC) and _is_written_by_a_query(place):
             raise TrackingError(
