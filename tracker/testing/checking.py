@@ -337,5 +337,8 @@ def _rows_of(file: Path) -> Iterator[dict[str, Any]]:
         case ".json":
             rows = [json.loads(line) for line in file.read_text().splitlines()]
         case _:
-            rows = [{"line": line} for line in file.read_text().splitlines()]
+            try:
+                rows = [{"line": line} for line in file.read_text().splitlines()]
+            except UnicodeDecodeError:
+                raise TrackingError(f"{file} cannot be compared: a check reads Parquet, JSON and text") from None
     return ({**row, **folders} for row in rows)

@@ -22,6 +22,10 @@ from tracker.files import STORES, FilesError, scheme
 
 _READS = ("load", "json", "parquet", "orc", "csv", "text")
 _WRITES = ("save", "json", "parquet", "orc", "csv", "text")
+_OF_CODE = frozenset(("foreachbatch", "foreach", "memory", "console", "noop"))
+"""Sinks that write nowhere, or where code of the program does."""
+
+_There = Callable[[str], str]
 
 
 class Places:
@@ -37,7 +41,11 @@ class Places:
         where = directory(named) or named
         if Path(where).is_relative_to(self.root):
             return where
-        folder = self._folders.setdefault(where, str(self.root / str(len(self._folders))))
+        return self._folders.setdefault(where, str(self.root / str(len(self._folders))))
+
+    def read(self, place: str | os.PathLike[str]) -> str:
+        """The same, where it must be there. (What is written may have to be new.)"""
+        folder = self.of(place)
         os.makedirs(folder, exist_ok=True)
         return folder
 
@@ -47,31 +55,47 @@ class Places:
 
     def replacing(self) -> Iterator[Replaced]:
         """What stands for the methods that take a place."""
-        for owner, names in ((DataStreamReader, _READS), (DataFrameWriter, _WRITES)):
+        for owner, names, there in (
+            (DataStreamReader, _READS, self.read), (DataFrameWriter, _WRITES, self.of)
+        ):  # fmt: skip
             for name in names:
-                yield owner, name, self._with_place(getattr(owner, name))
-        yield Tracked, "writer", self._with_place(Tracked.writer)
-        yield DataStreamReader, "option", self._option(DataStreamReader.option)
+                yield owner, name, self._with_place(getattr(owner, name), there)
+            yield owner, "option", self._option(owner.option, there)
+        yield DataFrameWriter, "options", self._options(DataFrameWriter.options)
+        yield Tracked, "writer", self._with_place(Tracked.writer, self.of)
 
-    def _with_place(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_place(self, method: Callable[..., Any], there: _There) -> Callable[..., Any]:
         def call(self_: Any, path: Any = None, *given: Any, **more: Any) -> Any:
             if "out" in more:
                 more["out"] = self.of(more["out"])
             if isinstance(path, str | os.PathLike):
-                path = self.of(path)
+                path = there(path)
             return method(self_, *([] if path is None else [path]), *given, **more)
 
         return call
 
-    def _option(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(reader: Any, key: str, value: Any) -> Any:
-            return method(reader, key, self.of(value) if key.lower() == "path" else value)
+    def _option(self, method: Callable[..., Any], there: _There) -> Callable[..., Any]:
+        def call(owner: Any, key: str, value: Any) -> Any:
+            return method(owner, key, there(value) if key.lower() == "path" else value)
 
         return call
 
-    def move(self, writer: DataStreamWriter) -> None:
-        """What a query writes, and its checkpoint. Raises TrackingError where it has none, or reads what is elsewhere."""
+    def _options(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(writer: Any, **given: Any) -> Any:
+            moved = {key: self.of(path) for key, path in given.items() if key.lower() == "path"}
+            return method(writer, **{**given, **moved})
+
+        return call
+
+    def move(self, writer: DataStreamWriter, table: str = "") -> None:
+        """What a query writes, and its checkpoint. table: the one that it writes by name. Raises TrackingError where it has no
+        checkpoint, or reads or writes what is elsewhere."""
         planned = planned_query(writer)
+        if table or not (planned.path or planned.sink.lower() in _OF_CODE):
+            raise TrackingError(
+                f"the query writes to {f'table {table}' if table else planned.sink}, and a check has folders of its own for "
+                f"files alone: try it where it may write, by kill_and_restart (docs/testing.md)"
+            )
         if not planned.checkpoint:
             raise TrackingError(
                 "a query has no checkpointLocation: killed and started again, it would take nothing up where it was"

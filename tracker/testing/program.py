@@ -96,7 +96,7 @@ class Running:
 
     def _start(self, writer: DataStreamWriter, table: str) -> StreamingQuery:
         if self._places:
-            self._places.move(writer)
+            self._places.move(writer, table)
         planned = planned_query(writer)
         self._report_one(planned)
         killer = self._killer()
