@@ -139,6 +139,18 @@ def test_the_first_run_begins_where_the_job_says(
         assert run is not None and (run.from_slot, run.to_slot) == (7, 10)
 
 
+def test_where_the_first_run_begins_is_what_was_said_first_though_nothing_was_complete_then(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    """A job that says `since` now whenever it is started would never have a run."""
+    found = []
+    for since in (20, 40):
+        reach(running, node, since - 15)
+        with Runs(running.target, "two", None, tmp_path / "r.json", since=since) as job:
+            found.append(job.begin())
+    assert found == [None, Run(0, 20, 25)]
+
+
 def test_a_record_is_used_by_one_process_and_one_job(
     running: EmbeddedTracker, node: NodeClient, tmp_path: Path
 ) -> None:

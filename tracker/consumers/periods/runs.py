@@ -84,10 +84,13 @@ class Runs(Closing):
             self._subscriber.min_time(self.segment)  # refuses, if it was begun in another pipeline
             return self._again(state, state.begun, version)
         info = self._admin.pipeline(self.pipeline)
+        recorded = state
         if state is None:
             state = _State(self._first(info.spec.start_slot), 0, 0, None)
         to_slot = self._subscriber.min_time(self.segment)
         if to_slot <= state.next:
+            if recorded is None:  # so that where the first run begins does not depend on who asks next
+                self._write(state)
             return None
         late = max(0, info.state.late_items - state.late_seen)
         if late:
