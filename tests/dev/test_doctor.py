@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import tracker
 from examples.children import free_ports
 from tracker import __version__
 from tracker.cli.app import app
+from tracker.client.admin import Admin, RoutingInfo
 from tracker.client.embedded import EmbeddedTracker
 from tracker.dev.doctor import missing
 
@@ -61,6 +63,22 @@ def test_where_all_works_nothing_is_wrong_and_nothing_is_changed(
         assert (found[what]["state"], found[what]["advice"]) == ("ok", ""), found[what]
     assert found["tracker"]["found"] == (f"1 shards at {running.target}, of release {__version__}")
     assert not list(here.iterdir())
+
+
+def test_a_tracker_of_which_a_shard_is_away_does_not_work(
+    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routing = Admin.routing
+
+    def one_away(admin: Admin) -> RoutingInfo:
+        found = routing(admin)
+        gone = [replace(s, state=replace(s.state, connected=False)) for s in found.shards]
+        return replace(found, shards=tuple(gone))
+
+    monkeypatch.setattr(Admin, "routing", one_away)
+    found, status = examined(running.target)
+    assert status == 1 and found["tracker"]["state"] == "wrong"
+    assert "of which 0 are away, and min time stands" in found["tracker"]["found"]
 
 
 def test_without_a_tracker_the_ports_of_one_are_looked_at(here: Path) -> None:

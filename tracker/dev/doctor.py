@@ -274,7 +274,13 @@ def tracker(here: Here) -> Iterator[Finding]:
         return
     releases = sorted({shard.state.release or "unknown" for shard in shards})
     text = f"{len(shards)} shards at {here.target}, of release {', '.join(releases)}"
-    if releases == [__version__]:
+    away = [str(shard.state.shard) for shard in shards if not shard.state.connected]
+    if away:
+        yield Finding(
+            "tracker", State.WRONG, f"{text}, of which {', '.join(away)} are away, and min time stands",
+            "start them again, on their stores; lowmark shards shows them",
+        )  # fmt: skip
+    elif releases == [__version__]:
         yield Finding("tracker", State.OK, text)
     else:
         yield Finding(
