@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from fronts.files import SLOT_COLUMN
+from tests.waits import HANG_S
 from tracker.cli.query_check import report
-from tracker.testing.asserting import Differences
-from tracker.testing.checking import Checked, Found
+from tracker.testing.asserting import Differences, assert_complete
+from tracker.testing.checking import Checked, Fed, Found, _World
+from tracker.testing.hand import HandFront
 from tracker.testing.moments import Moment
 
 WANTED = ["a", "b", "c"]
@@ -57,3 +63,34 @@ def test_each_moment_by_itself_is_said_where_something_is_wrong() -> None:
 )
 def test_what_is_no_success(one: Found) -> None:
     assert not checked(one).ok
+
+
+def test_what_comes_out_is_early_where_the_last_query_has_passed_it(tmp_path: Path) -> None:
+    """And not while the last of several has not come so far."""
+    (tmp_path / "pipeline.yaml").write_text(
+        "{name: orders, segments: [price, store], edges: [price -> store], fronts: [shop]}"
+    )
+    rows = [{"amount": 1, SLOT_COLUMN: 7}, {"twice": 2, SLOT_COLUMN: 7}]
+    with _World(tmp_path / "query.py") as world:
+        target, query = world._tracker.target, {"checkpoint": "none"}
+        segments = frozenset(("price", "store"))
+        world._fed = Fed(query, Path("in"), world.spec, "price", True, segments)
+        world._folder, world._front = world.root / "in", Nothing()  # type: ignore[assignment]
+        (out := world.root / "priced").mkdir()
+        (out / "1.json").write_text(json.dumps(rows[0]))
+        with HandFront(target, "orders", "shop", "price") as shop:
+            item = shop.let_in(7)
+            shop.promise(8)
+            item.move_to("store")
+            assert_complete(target, "orders", 8, "price", timeout_s=HANG_S)
+            assert world.early(rows) == 0
+            item.done()
+            assert_complete(target, "orders", 8, timeout_s=HANG_S)
+            assert world.early(rows) == 1
+
+
+class Nothing:
+    """A front that has published nothing."""
+
+    def published(self) -> list[object]:
+        return []

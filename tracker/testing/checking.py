@@ -44,13 +44,15 @@ _NO_DIFFERENCES = Differences(0, (), (), ())
 
 @dataclass(frozen=True)
 class Fed:
-    """Where the sample goes: the folder, the pipeline's front and segment, and whether its rows are items."""
+    """Where the sample goes: the folder, the pipeline's front and segment, and whether its rows are items. segments: that
+    tracked queries of the program read, of which this is one."""
 
     query: Any
     folder: Path
     spec: PipelineSpec | None
     segment: str = ""
     rows: bool = False
+    segments: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -179,7 +181,8 @@ class _Check:
                     f"{self._program} has made no row of {len(self._rows)} rows of the sample: does it fit the query's "
                     f"schema, and are its rows written to files?"
                 )
-            return found, fed[0]
+            tracked = (each for each in queries if each["pipeline"] == fed[0].query["pipeline"])
+            return found, replace(fed[0], segments=frozenset(each["segment"] for each in tracked))
 
     def killed(self, moments: tuple[Moment, ...], fed: Fed, expected: list[Any]) -> Found:
         """What the query makes of it when it is killed at some moments, one after the other."""
@@ -278,12 +281,13 @@ class _World:
             return 0
         with self._tracker.admin() as admin:
             state = admin.pipeline(self._fed.spec.name).state
-        (min_time,) = (
-            each.min_time for each in state.segments if each.segment == self._fed.segment
-        )
-        open_files = [file for file in self._uncommitted() if file.slot < min_time]
+        times = {each.segment: each.min_time for each in state.segments}
+        taken = times[self._fed.segment]
+        open_files = [file for file in self._uncommitted() if file.slot < taken]
         taken_early = sum(len(Path(file.path).read_text().splitlines()) for file in open_files)
         timed = [row for row in expected if isinstance(row, dict) and SLOT_COLUMN in row]
+        # What the last of several queries is behind is there, of all that they write.
+        min_time = min(times[segment] for segment in self._fed.segments)
         there = [row for row in self.found() if row.get(SLOT_COLUMN, min_time) < min_time]
         missing = Differences.between((r for r in timed if r[SLOT_COLUMN] < min_time), there)
         return taken_early + len(missing.lost)
