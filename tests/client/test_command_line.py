@@ -28,6 +28,7 @@ from tracker.client.embedded import EmbeddedTracker
 from tracker.core.process import ProcessConfig
 from tracker.service.config import ServerConfig
 from tracker.service.settings import ServeSettings
+from tracker.errors import RefusedError
 
 FILE = """
 name: two
@@ -266,6 +267,19 @@ def test_all_pipelines_of_a_directory_are_registered(
     (directory / "notes.txt").write_text("not a pipeline")
     result = run(running, "pipelines", "apply", "-f", str(directory))
     assert result.stdout == "pipeline left: registered\npipeline right: registered\n"
+
+
+def test_two_files_of_a_directory_do_not_change_one_pipeline_in_turns(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    for name, segment in (("turned", "in"), ("turned-before", "former")):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"name: turned\nsegments: [{segment}]\nfronts: [f]\n"
+        )
+    refused = run(running, "pipelines", "apply", "-f", str(tmp_path))
+    assert refused.exit_code == WRONG_USAGE and "pipeline turned is in two" in refused.stderr
+    with running.admin() as admin, pytest.raises(RefusedError, match="is not registered"):
+        admin.pipeline("turned")
 
 
 def test_serving_asks_for_what_belongs_together(running: EmbeddedTracker) -> None:

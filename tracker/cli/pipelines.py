@@ -61,6 +61,10 @@ def pipelines_apply(
         raise typer.BadParameter(f"{file} has no *.yaml")
     texts = {str(each): _text(each) for each in files}
     pipelines = [(load_pipeline(text, name), text) for name, text in texts.items()]
+    files_of: dict[str, str] = {}
+    for (spec, _), each in zip(pipelines, texts, strict=True):
+        if (other := files_of.setdefault(spec.name, each)) != each:
+            raise typer.BadParameter(f"pipeline {spec.name} is in two files: {other}, {each}")
     if succeeds is not None and len(pipelines) > 1:
         raise typer.BadParameter(f"{file} has {len(pipelines)} pipelines, and one succeeds another")
     with connect(context) as admin:
