@@ -31,6 +31,7 @@ class _Process:
     def __init__(self) -> None:
         self.specs = {name: PipelineSpec(name, ("s",), front_count=1) for name in ("one", "two")}
         self.slots = {"one": 1, "two": 1}
+        self.generations = {"one": 0, "two": 0}
 
     def spec(self, name: str) -> PipelineSpec:
         return self.specs[name]
@@ -41,8 +42,18 @@ class _Process:
     def pipeline_min_time(self, name: str) -> int:
         return self.slots[name]
 
-    def generation(self, _: str) -> int:
-        return 0
+    def generation(self, name: str) -> int:
+        return self.generations[name]
+
+    def goes_on_since(self, name: str, generation: int) -> bool:
+        """None was restarted."""
+        return generation == self.generations[name]
+
+    def use_again(self, name: str, slot: int) -> None:
+        """Another one has the name, and is as far as a slot."""
+        self.specs[name] = PipelineSpec(name, ("s",), front_count=1, start_slot=slot)
+        self.slots[name] = slot
+        self.generations[name] += 2
 
 
 @dataclass
@@ -88,8 +99,7 @@ async def test_a_slow_reader_hears_nothing_of_a_pipeline_that_has_got_the_name_o
     assert (first.pipeline, first.min_time) == ("one", 2)
 
     hub.ended("two")
-    process.specs["two"] = PipelineSpec("two", ("s",), front_count=1, start_slot=1_000)
-    process.slots["two"] = 1_000
+    process.use_again("two", 1_000)
     hub.announced("two")
 
     context.may.release()
@@ -98,6 +108,26 @@ async def test_a_slow_reader_hears_nothing_of_a_pipeline_that_has_got_the_name_o
         await asyncio.wait_for(stream, HANG_S)
     assert refused.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
     assert context.written.empty(), context.written.get_nowait()
+
+
+async def test_who_waits_is_told_nothing_of_the_pipeline_that_gets_the_name_in_the_step_that_deletes_his() -> (
+    None
+):
+    """The process was away, and one message of another one tells it of both."""
+    process, hub = _Process(), Hub()
+    servicer: Any = ProgressServicer(_Engine(process), hub)  # type: ignore[arg-type]
+    asked = progress_pb.WaitUntilRequest(pipeline="two", slot=100, heard_generation=0)
+    waiting = asyncio.ensure_future(servicer.WaitUntil(asked, _SlowContext()))
+    while not hub.waiting.count:
+        await asyncio.sleep(0)
+
+    hub.ended("two")
+    process.use_again("two", 1_000)
+    hub.announced("two")
+
+    with pytest.raises(Refused) as refused:
+        await asyncio.wait_for(waiting, HANG_S)
+    assert refused.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
 
 
 class _Tracker:

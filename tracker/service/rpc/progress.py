@@ -349,16 +349,20 @@ class Announcing:
         spec = await self._look(request)
         announced = self._announced()
         segment = segment_number(spec, request.segment) if request.segment else None
+        generation = announced.generation(spec.name)
         while True:
             with self._hub.waiting.waiter(spec.name) as waiter:
+                # Another pipeline may have got the name in the step that has ended this one.
+                if (now := announced.generation(spec.name)) != generation:
+                    await self._check_same(spec.name, generation)
+                    generation = now
+                    continue
                 if segment is None:
                     least = announced.pipeline_min_time(spec.name)
                 else:
                     least = announced.min_times(spec.name)[segment]
                 if least >= request.slot:
-                    return progress_pb.WaitUntilResponse(
-                        min_time=least, generation=announced.generation(spec.name)
-                    )
+                    return progress_pb.WaitUntilResponse(min_time=least, generation=generation)
                 await waiter.until(None)
 
 
