@@ -17,6 +17,7 @@ from tests.client.support import (
     TWO_SEGMENTS,
     consume,
     create,
+    delete,
     done,
     joined_front,
     promise,
@@ -25,10 +26,12 @@ from tests.client.support import (
 from tests.dashboard.scene import Showing
 from tests.dashboard.test_http import asked, connected
 from tests.waits import HANG_S, until
-from tracker.client import NodeClient
+from tracker.client import NodeClient, PipelineInfo
 from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 from tracker.dashboard import events as events_module
+from tracker.dashboard.query import DashboardQuery
 
 PATH = "/api/v1/pipelines/two/events"
 
@@ -294,6 +297,43 @@ def test_who_comes_back_with_the_last_event_of_a_pipeline_that_was_deleted_is_re
         other = joined_front(running.node("two", "n", "front"))
         done(other.commit(promise(3)))
         assert again.next()["min_time"] == 3
+
+
+def test_a_stream_of_the_pipeline_that_has_the_name_now_goes_by_nothing_that_was_known_of_the_one_before(
+    running: EmbeddedTracker, showing: Showing, front: NodeClient
+) -> None:
+    """Its slots are wider. Nobody has asked for it since it was registered, and within a second what was asked before is
+    everybody's answer."""
+    assert asked(showing, PATH.replace("events", "min_times"))[0] == 200
+    delete(running)
+    running.register(PipelineSpec("two", ("first", "third"), slack_ns=10**9, fronts=("front",)))
+    other = joined_front(running.node("two", "n", "front"))
+    done(other.commit(promise(7)))
+    with closing(Listening(showing)) as whole:
+        while (told := whole.next())["min_time"] < 7:
+            pass
+    assert told["time"] == "1970-01-01T00:00:07+00:00"
+    with closing(Listening(showing, f"{PATH}?segment=second")) as gone:
+        assert gone.answer.status == 404, "it would say nothing, ever"
+        assert json.loads(gone.answer.read())["code"] == "refused.unknown_segment"
+
+
+def test_a_stream_of_a_pipeline_that_is_deleted_before_it_is_listened_to_is_refused(
+    running: EmbeddedTracker, showing: Showing, front: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline that has the name by then has not the segment, and its stream would say nothing, ever."""
+    known = DashboardQuery.info
+
+    def info(query: DashboardQuery, pipeline: str) -> PipelineInfo:
+        found = known(query, pipeline)
+        delete(running)
+        running.register(PipelineSpec("two", ("third",), fronts=("front",)))
+        return found
+
+    monkeypatch.setattr(DashboardQuery, "info", info)
+    with closing(Listening(showing, f"{PATH}?segment=second")) as gone:
+        assert gone.answer.status == 404
+        assert json.loads(gone.answer.read())["code"] == "refused.unknown_pipeline"
 
 
 def test_who_comes_back_after_a_restart_of_the_pipeline_goes_on(

@@ -87,13 +87,15 @@ class Events:
         self,
         spec: PipelineSpec,
         segment: str | None,
-        after: HeardEvent | None,
+        after: int | None,
+        since: int,
         client: str,
         may_go_on: Callable[[], bool],
     ) -> EventStream:
-        """A stream of what is beyond a min time. after: for it `check_heard` was asked; client: who listens; may_go_on: whether the
-        client may still listen. Raises Refused where there are too many, and LowmarkError where the tracker does not answer."""
-        await self._check_same(spec.name)
+        """A stream of what is beyond a min time. since: the generation of both; for it `check_same` was asked; client: who listens;
+        may_go_on: whether the client may still listen. Raises Refused where there are too many, and LowmarkError where the
+        tracker does not answer."""
+        await self._end_followed_before(spec.name)
         own, name = self._streams[client], spec.name
         is_new = name not in self._followed
         if own >= MAX_STREAMS_OF_A_CLIENT:
@@ -104,7 +106,7 @@ class Events:
             )
         if is_new:
             subscriber = AsyncSubscriber(self._target, name)
-            subscriber.goes_on_since(after.generation if after else None)
+            subscriber.goes_on_since(since)
             self._followed[name] = _Followed(subscriber)
         followed = self._followed[name]
         followed.listeners += 1
@@ -116,17 +118,16 @@ class Events:
                 del self._streams[client]
             self._leave(name, followed)
 
-        slot = after.slot if after else None
-        return EventStream(_events(followed, spec, segment, slot, may_go_on), closed)
+        return EventStream(_events(followed, spec, segment, after, may_go_on), closed)
 
-    async def check_heard(self, name: str, heard: HeardEvent) -> None:
-        """Raises RefusedError where the pipeline was deleted of which a client has heard, and another one has its name;
-        LowmarkError where the tracker does not answer."""
+    async def check_same(self, name: str, since: int) -> None:
+        """Raises RefusedError where the pipeline was deleted that was in a generation, and another one has its name; LowmarkError
+        where the tracker does not answer."""
         async with AsyncSubscriber(self._target, name) as subscriber:
-            subscriber.goes_on_since(heard.generation)
+            subscriber.goes_on_since(since)
             await subscriber.min_time(timeout_s=ANSWER_TIMEOUT_S)
 
-    async def _check_same(self, name: str) -> None:
+    async def _end_followed_before(self, name: str) -> None:
         """Whoever comes now is to hear nothing of a pipeline that was deleted before, its name perhaps being another one's: where
         what is followed is no more, that ends. Raises LowmarkError."""
         followed = self._followed.get(name)

@@ -207,12 +207,14 @@ class Dashboard:
         self, route: Route, request: Request, viewer: Viewer, given: dict[str, Any]
     ) -> Response:
         name, segment, after = given["pipeline"], given["segment"], given["Last-Event-ID"]
-        info = await self._info(name)
+        # What a stream goes by from its beginning to its end is not to be of a pipeline that was deleted just now.
+        info = await self._info(name, anew=True)
         _check_segment(info, segment)
-        if after is not None:
-            await self.events.check_heard(name, after)
-            if after.slot >= FOREVER:
-                return Response(204, [])
+        generations = {info.state.generation, *(() if after is None else (after.generation,))}
+        for generation in generations:
+            await self.events.check_same(name, generation)
+        if after is not None and after.slot >= FOREVER:
+            return Response(204, [])
         authorization = request.headers.get("authorization", "")
 
         def may_go_on() -> bool:
@@ -223,7 +225,10 @@ class Dashboard:
             return True
 
         client = viewer.name or request.address
-        stream = await self.events.open(info.spec, segment, after, client, may_go_on)
+        slot = None if after is None else after.slot
+        stream = await self.events.open(
+            info.spec, segment, slot, max(generations), client, may_go_on
+        )
         headers = [("content-type", route.media), ("x-accel-buffering", "no")]
         return Response(200, headers, parts=stream)
 
@@ -245,8 +250,8 @@ class Dashboard:
         shown = ("cross-origin-resource-policy", "cross-origin")
         return self._revalidated(request, route.media, picture, shown, cached_s=route.cached_s)
 
-    async def _info(self, name: str) -> PipelineInfo:
-        return await self._shared.ask("info", name, partial(self._query.info, name))
+    async def _info(self, name: str, *, anew: bool = False) -> PipelineInfo:
+        return await self._shared.ask("info", name, partial(self._query.info, name), anew=anew)
 
 
 def _check_segment(info: PipelineInfo, segment: str | None) -> None:

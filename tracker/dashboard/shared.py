@@ -46,12 +46,14 @@ class SharedQuestions:
         """Questions that are not answered yet."""
         return sum(not asked.answer.done() for asked in self._kept.values())
 
-    async def ask(self, what: str, pipeline: str, question: Callable[[], Answer]) -> Answer:
-        """The answer to a question of this name about a pipeline, at most LOOK_INTERVAL_S old. Raises Refused, and what
-        the question raises."""
+    async def ask(
+        self, what: str, pipeline: str, question: Callable[[], Answer], *, anew: bool = False
+    ) -> Answer:
+        """The answer to a question of this name about a pipeline, at most LOOK_INTERVAL_S old; anew: one that comes from now
+        on. Raises Refused, and what the question raises."""
         key, now_s = (what, pipeline), asyncio.get_running_loop().time()
         asked = self._kept.get(key)
-        if asked is None or now_s - asked.answered_s >= LOOK_INTERVAL_S:
+        if asked is None or now_s - asked.answered_s >= (0 if anew else LOOK_INTERVAL_S):
             self._kept.pop(key, None)
             asked = self._begin(question)
             self._kept[key] = asked
