@@ -30,6 +30,7 @@ from tracker import __version__
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
 from tracker.cli.otlp import metrics_url
+from tracker.client import Admin
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import otel
 from tracker.core.insight.diagnosis import CauseKind
@@ -199,6 +200,20 @@ def test_while_the_tracker_is_away_nothing_old_is_told(
         with pytest.raises(RefusedError, match="nobody"):
             otel.observe(meter, running.target, ["nobody"])
     assert collected(reader) == {}, "it is closed"
+
+
+def test_where_one_of_the_named_is_deleted_the_others_are_told_of(running: EmbeddedTracker) -> None:
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
+    with otel.observe(meter, running.target, ["complete", "held"]), Admin(running.target) as admin:
+        assert {pipeline for _, pipeline, _ in collected(reader)} == {"complete", "held", None}
+        spec = admin.pipeline("complete").spec
+        admin.delete("complete", 0)
+        told = collected(reader)
+        assert {pipeline for _, pipeline, _ in told} == {"held", None}
+        assert told[otel.UP, None, None] == 1
+        until(lambda: admin.register(spec))
+        assert {pipeline for _, pipeline, _ in collected(reader)} == {"complete", "held", None}
 
 
 @pytest.mark.parametrize("status", [400, 503])

@@ -185,7 +185,16 @@ class Overview:
         """Pages of what is to be known: named pipelines are a page each."""
         if not self._names:
             return self._admin.pages()
-        return ([self._admin.pipeline(name)] for name in self._names)
+        return (self._named(name) for name in self._names)
+
+    def _named(self, name: str) -> list[PipelineInfo]:
+        """A named pipeline; nothing where it was deleted since the first round: others are told of all the same."""
+        try:
+            return [self._admin.pipeline(name)]
+        except RefusedError as error:
+            if self._round == 0 or error.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:
+                raise
+            return []
 
     def _next_page(self) -> bool:
         """Takes in a page; returns whether it was the last of its round."""
