@@ -26,6 +26,7 @@ from tracker.cli.issuing.credentials import CLIENT_HOST, Wanted, make
 from tracker.cli.issuing.places import Directories, Secrets
 from tracker.client import Admin, Credentials, SecureTarget
 from tracker.errors import LowmarkError, UnavailableError
+from tracker.service.rpc.tokens import Tokens
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 WANTED = Wanted(("*.tracker.example", "127.0.0.1"), days=300)
@@ -172,6 +173,24 @@ def test_tokens_of_others_and_changed_rights_stay(tmp_path: Path) -> None:
     assert entries["jfk"]["sha256"] == "a" * 64
     assert entries["client"]["pipelines"] == {"flights": ["subscribe"]}
     assert entries["client"]["sha256"] != client["sha256"]
+
+
+def test_a_token_that_was_taken_away_is_not_let_in_again(tmp_path: Path) -> None:
+    """By removing its entry, as for any token; what makes certificates anew runs now and then."""
+    made(tmp_path)
+    before = files(tmp_path)
+    path = tmp_path / "tokens" / "tokens.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["tokens"] = [entry for entry in document["tokens"] if entry["name"] != "admin"]
+    path.write_text(yaml.safe_dump(document))
+    said = made(tmp_path)
+    assert said["admin-token"] == "made anew: its entry was removed"
+    tokens = Tokens(str(path))
+    for name in ("client-token", "peer-token", "admin-token"):
+        token, old = ((tmp_path / name / "token").read_text(), before[f"{name}/token"].decode())
+        assert tokens.find(token.strip()) is not None
+        assert (token == old) == (tokens.find(old.strip()) is not None) == (name != "admin-token")
+    assert made(tmp_path) == dict.fromkeys(BUNDLES, "is there")
 
 
 def test_limits_that_somebody_has_given_to_a_token_stay(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@
 
 It may run as often as it likes, and end anywhere: each bundle follows from those before it. A token is written
 before the file that knows its hash. Entries of that file that others have added stay, and so do rights that they
-have changed.
+have changed. A token whose entry they have removed was taken away: it is not let in again, but another one is made.
 """
 
 from __future__ import annotations
@@ -88,11 +88,13 @@ def make(place: Place, wanted: Wanted, now: datetime) -> Iterator[tuple[str, str
         ):  # fmt: skip
             yield name, _certificate(place, name, authority, hosts, wanted.days, now, serves=serves)
     if wanted.tokens:
-        hashes = {}
+        before, hashes = _entries(place), {}
+        listed = {entry["name"] for entry in before}
         for name in RIGHTS:
-            hashes[name], said = _token(place, f"{name}-token")
+            is_taken_away = bool(before) and name not in listed
+            hashes[name], said = _token(place, f"{name}-token", anew=is_taken_away)
             yield f"{name}-token", said
-        yield TOKENS, _tokens(place, hashes, wanted.peer)
+        yield TOKENS, _tokens(place, before, hashes, wanted.peer)
 
 
 def _authority(place: Place, now: datetime) -> tuple[Authority, str]:
@@ -132,26 +134,33 @@ def _certificate(
     return f"made anew: {why}" if found else "made"
 
 
-def _token(place: Place, name: str) -> tuple[str, str]:
+def _token(place: Place, name: str, *, anew: bool) -> tuple[str, str]:
     """The hash of a token, and what became of it."""
     found = place.read(name)
-    if found:
+    if found and not anew:
         token = found.get("token", b"").decode(errors="replace").strip()
         if not token:
             raise ValueError(f"{name} holds no token: give it back, or take it away")
         return digest_of(token).hex(), "is there"
     token = new_token()
     place.write(name, {"token": f"{token}\n".encode()})
-    return digest_of(token).hex(), "made"
+    return digest_of(token).hex(), "made anew: its entry was removed" if found else "made"
 
 
-def _tokens(place: Place, hashes: dict[str, str], peer: bool) -> str:
+def _entries(place: Place) -> list[dict[str, Any]]:
+    """Of the file of tokens that is there; none where it is still to be written."""
     found = place.read(TOKENS)
-    before: list[dict[str, Any]] = []
-    if found:
-        data = found.get("tokens.yaml", b"")
-        parse_tokens(data, "tokens.yaml")  # refuses what cannot be, and quotes nothing of it
-        before = yaml.safe_load(data)["tokens"]
+    if not found:
+        return []
+    data = found.get("tokens.yaml", b"")
+    parse_tokens(data, "tokens.yaml")  # refuses what cannot be, and quotes nothing of it
+    entries: list[dict[str, Any]] = yaml.safe_load(data)["tokens"]
+    return entries
+
+
+def _tokens(
+    place: Place, before: list[dict[str, Any]], hashes: dict[str, str], peer: bool
+) -> str:
     entries = [entry for entry in before if entry["name"] not in hashes]
     known = {entry["name"]: entry for entry in before}
     for name, digest in hashes.items():
@@ -165,4 +174,4 @@ def _tokens(place: Place, hashes: dict[str, str], peer: bool) -> str:
     text = yaml.safe_dump({"tokens": entries}, sort_keys=False).encode()
     parse_tokens(text, "tokens.yaml")
     place.write(TOKENS, {"tokens.yaml": text})
-    return "made anew: it said something else of them" if found else "made"
+    return "made anew: it said something else of them" if before else "made"
