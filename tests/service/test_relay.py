@@ -286,6 +286,13 @@ def test_other_calls_are_sent_to_the_tracker(running: EmbeddedTracker, relayed: 
         joined_front(front)
 
 
+def test_other_calls_get_on_where_the_first_process_of_the_tracker_is_away(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    with relay(f"{fresh_address()},{running.target}", tmp_path) as address, Admin(address, HANG_S) as admin:
+        assert [info.spec.name for info in admin.pipelines()] == ["two"]
+
+
 def test_it_goes_on_when_the_process_behind_it_is_killed(tmp_path: Path) -> None:
     with Tracker(tmp_path / "tracker", standbys=1) as processes:
         processes.register(TWO_SEGMENTS)

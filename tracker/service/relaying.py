@@ -13,7 +13,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import cycle, islice
 from typing import Any
 
 import grpc
@@ -368,7 +369,8 @@ class RelayServer:
         add_ProgressServiceServicer_to_server(stubbed, server)
         add_subscribing(servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        server.add_generic_rpc_handlers((Elsewhere(_ELSEWHERE, config.relay[0]),))
+        # To one after the other: whoever is sent to one that is away comes back, and gets on.
+        server.add_generic_rpc_handlers((Elsewhere(_ELSEWHERE, partial(next, cycle(config.relay))),))
         try:
             self.address = listen_at(
                 server, config.listen or self.address, config.security,

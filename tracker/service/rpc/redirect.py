@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -28,12 +28,13 @@ _WAITS = Refusal(
 class Elsewhere(grpc.GenericRpcHandler):
     """Refuses every call, of whatever kind, and names a process that serves, if one is known."""
 
-    def __init__(self, refusal: Refusal = _WAITS, address: str = "") -> None:
-        self._refusal, self.address = refusal, address
+    def __init__(self, refusal: Refusal, address: Callable[[], str]) -> None:
+        """address: gives host:port of one for the next call; nothing if none is known."""
+        self._refusal, self._address = refusal, address
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         async def refuse(requests: AsyncIterator[bytes], context: Any) -> None:
-            await abort(context, self._refusal, {0: self.address})
+            await abort(context, self._refusal, {0: self._address()})
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -45,11 +46,11 @@ class RedirectServer:
         self._security = security or Security()
         self._listen = listen
         self._server: grpc.aio.Server | None = None
-        self._elsewhere = Elsewhere()
+        self._serving = ""
 
     def send_to(self, address: str) -> None:
         """Who comes is sent there; nowhere, if it is empty."""
-        self._elsewhere.address = address
+        self._serving = address
 
     async def open(self) -> None:
         """Raises OSError if it cannot listen there. May be repeated."""
@@ -60,7 +61,7 @@ class RedirectServer:
         await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await healths.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(healths, server)
-        server.add_generic_rpc_handlers((self._elsewhere,))
+        server.add_generic_rpc_handlers((Elsewhere(_WAITS, lambda: self._serving),))
         listen_at(server, self._listen, self._security, who="a process that waits for its shard")
         await server.start()
         self._server = server
