@@ -47,8 +47,8 @@ class Room:
 
     @contextmanager
     def held(self, header_bytes: int, body_bytes: int, deadline: Deadline) -> Iterator[None]:
-        """While a frame of these lengths is received and answered. Raises HandOverError("full") where it has
-        no room before its deadline."""
+        """While a frame of these lengths is received and answered. Raises HandOverError("deadline") where it has
+        no room before its deadline: what it holds may have been taken before, when it came first."""
         size = _HEADER_WEIGHT * header_bytes + body_bytes
         if size <= SMALL_FRAME_BYTES:
             yield
@@ -59,7 +59,7 @@ class Room:
                 raise HandOverError(
                     f"a frame of {header_bytes + body_bytes} bytes found no room beside others within "
                     f"{deadline.seconds:g} s, the limit is {MAX_BYTES_IN_FLIGHT}; hand over in smaller steps",
-                    Code.REFUSED_FULL,
+                    Code.HAND_OVER_DEADLINE,
                 )
             self._left -= size
         try:

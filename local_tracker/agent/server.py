@@ -404,7 +404,8 @@ class Server:
             tuple(map(promise_of, items)), self._holds(fields),
         )  # fmt: skip
         deadline = _deadline(fields)
-        outcome = self._required_flusher().submit(
+        # Also one that has failed: it knows which steps are in its spool, and says so of them.
+        outcome = self._eager().submit(
             step, fields.flag("again"), deadline, fields.text("first_to", "")
         )
         outcome.result(deadline.left_s())
@@ -463,14 +464,18 @@ class Server:
         return {}
 
     def _required_flusher(self) -> Flusher:
+        flusher = self._eager()
+        if flusher.failure is not None:
+            raise flusher.failure
+        return flusher
+
+    def _eager(self) -> Flusher:
         if self._flusher is None:
             raise HandOverError(
                 "this local tracker is transactional: it takes acks of micro-batches only; start one "
                 "with --mode eager for steps and fronts",
                 Code.REFUSED_INVALID,
             )
-        if self._flusher.failure is not None:
-            raise self._flusher.failure
         return self._flusher
 
     def _heard(self) -> MinTimes:

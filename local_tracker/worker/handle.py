@@ -40,6 +40,7 @@ _MAX_WAIT_MS = 60_000
 _NAMES_SHOWN = 5
 _OF_ONE_GENERATION = ("step", "join_front", "leave_front")
 """Requests that mean what their sender began in."""
+_UNDECIDED = (Code.HAND_OVER_DEADLINE, Code.HAND_OVER_UNREACHABLE)
 
 NO_JOINING = 0, 0
 """Of a front of which nobody has said by which tick it joined."""
@@ -307,7 +308,7 @@ class Handle:
         while True:
             before = tries
             try:
-                connection = self._connected(deadline)
+                connection = self._connected_for(deadline, sent=bool(tries or header.get("again")))
                 self._check_generation(header["type"])
                 left = deadline.left_s()
                 header["deadline_ms"] = max(1, int((left - min(_MARGIN_S, left / 2)) * 1000))
@@ -364,6 +365,16 @@ class Handle:
             f"tracker at {self.address} of pipeline {self.pipeline!r} does not answer ({trouble}); "
             f"does it run, and has this host a route to the tracker?"
         )
+
+    def _connected_for(self, deadline: Deadline, *, sent: bool) -> socket.socket:
+        """A connection for a request. sent: whether that may have been taken before: who is turned away at the door has not heard
+        of that, and asks again."""
+        try:
+            return self._connected(deadline)
+        except HandOverError as error:
+            if not sent or error.code in _UNDECIDED:
+                raise
+            raise ConnectionError(str(error)) from error
 
     def _connected(self, deadline: Deadline) -> socket.socket:
         if self._connection is not None:

@@ -171,7 +171,7 @@ def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
     with room.held(0, 90 << 10, late):
         with pytest.raises(HandOverError, match="found no room beside others") as refused:
             room.held(0, 90 << 10, soon).__enter__()
-        assert refused.value.code == "refused.full"
+        assert refused.value.code == "hand_over.deadline"
         with room.held(1 << 10, 1 << 10, soon):
             pass
         waiting.start()
