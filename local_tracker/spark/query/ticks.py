@@ -503,7 +503,9 @@ class QueryTicks:
         in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
         if not let_go and len(in_time) == len(read.labels):
             return None
-        slots = dict(now) | self._held(record, in_time, self._allowed(in_time))
+        slots = self._held(record, in_time, self._allowed(in_time), now)
+        # By an edge that has come, or become shorter, what came in time may allow less than was announced, too.
+        slots = dict(now) | {segment: max(slot, now[segment]) for segment, slot in slots.items()}
         return self._compose(record, read.units, slots, read.cells, numbered, now)
 
     def _from_where_it_may(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
