@@ -10,7 +10,17 @@ from tests import inside
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster
 from tests.core.test_moving import SPEC, lose, running
-from tracker.core.log import DeclareLost, EndMove, PeerDisconnected, PlacePipeline, RescaleShards
+from tracker.core.log import (
+    DeclareLost,
+    DeletePipeline,
+    EndMove,
+    MovePipeline,
+    PeerDisconnected,
+    PipelineEnded,
+    PlacePipeline,
+    RescaleShards,
+    Restart,
+)
 from tracker.core.log.losses import ShardLost
 from tracker.core.log.steps import ShardLeft
 from tracker.core.moving.driver import Ask, Where
@@ -112,3 +122,23 @@ def test_one_that_has_begun_anew_by_a_loss_is_not_set_back_by_the_end_of_its_mov
     made.settle()
     assert made.has("p") == [1]
     assert all(pipeline.generation >= generation for pipeline in there.pipelines())
+
+
+def test_one_that_was_deleted_as_its_move_began_is_deleted_where_a_shard_hears_that_by_a_loss() -> (
+    None
+):
+    """The registrar's log is lost, and shard 0 alone has heard it; shard 1 decides on the name from then on."""
+    made, _, _ = running(3, 2)
+    here = made.groups[0]
+    assert here.routing.registrar("p") == 2
+    here.held = {(2, 1)}
+    here.handle(2, DeletePipeline("over", "p", 0, True, 1))
+    here.handle(0, MovePipeline("move", "p", 0, 1))
+    here.settle()
+    lose(here, 2)
+    here.held.clear()
+    made.go_on("p", 0, 1)
+    made.settle()
+    assert not any([e for e in here.effects if isinstance(e, PipelineEnded) and e.moved])
+    assert here.routing.registrar("p") == 1
+    assert isinstance(here.ask(1, DeletePipeline, "p", 0, True, 1), Restart)
