@@ -139,6 +139,6 @@ def test_one_that_was_deleted_as_its_move_began_is_deleted_where_a_shard_hears_t
     here.held.clear()
     made.go_on("p", 0, 1)
     made.settle()
-    assert not any([e for e in here.effects if isinstance(e, PipelineEnded) and e.moved])
+    assert not any(e for e in here.effects if isinstance(e, PipelineEnded) and e.moved)
     assert here.routing.registrar("p") == 1
     assert isinstance(here.ask(1, DeletePipeline, "p", 0, True, 1), Restart)
