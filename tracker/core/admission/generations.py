@@ -135,13 +135,13 @@ class Generations:
             self._nodes.forget_joinings(name)
         self._effects.append(PipelineEnded(name, moved))
 
-    def end_before(self, name: str, generation: int, next_shard: int) -> None:
+    def end_before(self, name: str, generation: int, next_shard: int, *, still_moves: bool) -> None:
         """A pipeline was deleted, by a log of which no more comes: one of a later generation is another one. Or it has gone, if
         that is the last that was heard of it."""
         pipeline, move = self._pipelines.get(name), self._shards.membership.moving.get(name)
         if pipeline is not None and pipeline.generation < generation:
             ends = Restart(generation, pipeline.spec.start_slot, 0)
-            gone = move is not None and not move.arrives
+            gone = move is not None and not move.arrives and not still_moves
             self.end_pipeline(name, ends, next_shard, moved=gone)
         if name not in self._pipelines:
             self._pipelines.will_not_come(name, generation, next_shard)

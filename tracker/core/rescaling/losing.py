@@ -241,7 +241,10 @@ class Losing:
         self._directory.take(entry.placed)
         for name, generation in entry.ended:
             assert entry.shards is not None
-            self._generations.end_before(name, generation, entry.shards.next_shard)
+            still_moves = any(move.pipeline == name for move in entry.shards.moving)
+            self._generations.end_before(
+                name, generation, entry.shards.next_shard, still_moves=still_moves
+            )
         for known in entry.pipelines:
             self._generations.go_on_after_loss(known, loss.declared, loss.leader, now_ns)
 
