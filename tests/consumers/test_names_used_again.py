@@ -181,11 +181,9 @@ def test_the_periods_of_the_other_are_not_cut_by_the_settings_of_the_one_before(
 def test_partitions_are_not_judged_by_the_history_of_the_other(
     running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = history
-
     def late(*given: Any, **named: Any) -> Any:
         use_again(running)
-        return asked(*given, **named)
+        return history(*given, **named)
 
     monkeypatch.setattr(made, "history", late)
     with pytest.raises(RefusedError, match="another one has its name"):
