@@ -319,13 +319,14 @@ class PartitionGroup(_Group):
                     self._leaving[partition] = front.start(lock_timeout_s=0.0)
                     continue
             except (LowmarkError, OSError) as error:
+                code = error.refusal.code if isinstance(error, RefusedError) else None
                 # A pipeline that is complete waits for nobody: only its node could not be told of.
-                if (
-                    not isinstance(error, RefusedError)
-                    or error.refusal.code is not RefusalCode.COMPLETE
-                ):
+                if code is not RefusalCode.COMPLETE:
                     self._unlisted.append(partition)
                     self._trouble(partition, f"has not left yet: {error}")
+                if isinstance(error, UnavailableError):
+                    front.close()
+                    return  # the others would wait as long
             front.close()
 
     def _leave(self, partition: str, front: RangeFront) -> None:
