@@ -41,8 +41,10 @@ async def test_one_that_is_refused_gives_back_no_generation_that_one_of_its_name
         async with servicer.placing("p", None, check_only=False):
             raise Refused(RefusalCode.FULL, "the limit max_pipelines is 1")
     made.register(SPEC, 2)
-    knows = {"known_incarnation": node.key.incarnation, "known_ticks": 1, "never_left": True}
-    after.handle(0, JoinNode("again", "p", "query", "query", known_generation=0, **knows))
+    knows: dict[str, Any] = {"known_incarnation": node.key.incarnation, "known_ticks": 1}
+    after.handle(
+        0, JoinNode("again", "p", "query", "query", known_generation=0, never_left=True, **knows)
+    )
     after.settle()
     (answer,) = after.answers("again")
     assert isinstance(answer, Joined), answer

@@ -84,6 +84,10 @@ class Queries:
         ended = self._pipelines.ended.get(pipeline)
         return self.placed(pipeline) or (0 if ended is None or ended.moved else ended.placed)
 
+    def last_generation(self, pipeline: str) -> int:
+        """Up to which generation one of this name may have been here that has ended; 0 if none was."""
+        return self._pipelines.last_generation(pipeline)
+
     @property
     def open_cells(self) -> int:
         """Open cells at this shard, of all pipelines."""

@@ -204,7 +204,8 @@ class GroupServicer:
                 is_final = refused.refusal.code not in FOR_NOW
                 is_here = process.has_heard_of(name) or not process.decides_on(name)
                 if placement is not None and is_final and not is_here:
-                    await self.give_back(name, placement.version, 0)
+                    ended = process.last_generation(name)
+                    await self.give_back(name, placement.version, ended)
                 raise
 
     async def _place(self, name: str, asked: int | None, *, check_only: bool) -> Placement | None:
