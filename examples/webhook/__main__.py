@@ -60,7 +60,7 @@ class Run(Processes):
         return [
             "tracker.cli", "periods", "follow", "--pipeline", NAME, "--segment", SEGMENT,
             "--webhook", f"http://127.0.0.1:{self._receiver_port}/hours",
-            "--secret-file", self._secret_file,
+            "--set", f"secret_file={self._secret_file}",
             "--record", str(self.directory / "record.json"), "--target", self.target,
         ]  # fmt: skip
 

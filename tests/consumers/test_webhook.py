@@ -313,7 +313,7 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
         ran = CliRunner().invoke(
             app,
             ["periods", "follow", "-p", "two", "-s", "first", "--webhook", receiver.url, "--since",
-             "2026-03-02T10:00", "--secret-file", str(secret_file), "--record",
+             "2026-03-02T10:00", "--set", f"secret_file={secret_file}", "--record",
              str(tmp_path / "record"), "--timeout", f"{limit_s}s", "--target", running.target,
              *more],
         )  # fmt: skip

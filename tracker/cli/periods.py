@@ -138,9 +138,7 @@ def periods_list(
         say("no period has ended there yet", err=True)
 
 
-TYPED = (
-    "pipeline", "segment", "record", "every", "since", "mark", "webhook", "secret_file", "timeout",
-)  # fmt: skip
+TYPED = ("pipeline", "segment", "record", "every", "since", "mark", "webhook", "timeout")
 """The settings that are options as well: what one types by hand."""
 VARIABLES = {"webhook": "LOWMARK_WEBHOOK_URL", "openlineage_namespace": "OPENLINEAGE_NAMESPACE"}
 
@@ -239,7 +237,7 @@ def periods_follow(context: typer.Context, settings: FollowSettings) -> None:
 
 def _webhook(s: FollowSettings) -> Webhook:
     if not s.secret_file:
-        raise typer.BadParameter("--webhook needs --secret-file")
+        raise typer.BadParameter("--webhook needs --set secret_file=FILE")
     patience = Patience(
         attempt_s=seconds(s.answer_within),
         give_up_s=seconds(s.give_up_after),
