@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -12,10 +13,18 @@ from xml.etree import ElementTree
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from tests.client.support import various_pipelines
+from tests.client.support import (
+    HOUR,
+    TWO_SEGMENTS,
+    create,
+    done,
+    joined_front,
+    promise,
+    various_pipelines,
+)
 from tests.dashboard.scene import Showing
 from tests.dashboard.test_http import asked, raw
-from tests.waits import until
+from tests.waits import HANG_S, until
 from tracker import __version__
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import PipelineSpec
@@ -219,6 +228,38 @@ def test_a_badge_says_up_to_when_all_is_complete(showing: Showing) -> None:
     assert headers["cross-origin-resource-policy"] == "cross-origin", "for other pages"
     assert asked(showing, "/badge/complete.svg", **{"If-None-Match": picture(
         showing, "/badge/complete.svg")[1]["etag"]})[0] == 304  # fmt: skip
+
+
+def test_a_badge_of_a_segment_that_is_drained_is_not_that_of_the_pipeline(
+    running: EmbeddedTracker, showing: Showing
+) -> None:
+    spec = replace(TWO_SEGMENTS, name="shrunk")
+    running.register(spec)
+    front = joined_front(running.node("shrunk", "n", "front"))
+    done(front.commit(promise(HOUR)))
+    assert running.subscriber("shrunk").wait_until(HOUR, timeout_s=HANG_S)
+    running.admin().apply(replace(spec, segments=("first",), edges=()))
+    assert running.subscriber("shrunk").wait_until(FOREVER, "second", timeout_s=HANG_S)
+    until(
+        lambda: picture(showing, "/badge/shrunk.svg?segment=second")[0] == "shrunk second: complete"
+    )
+    assert "complete to" in picture(showing, "/badge/shrunk.svg")[0]
+
+
+def test_a_pipeline_is_as_its_worst_segment_also_where_that_is_not_shown(
+    running: EmbeddedTracker, showing: Showing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracker.view.progress.STUCK_AFTER_MS", 0)
+    monkeypatch.setattr("tracker.dashboard.query.MAX_SHOWN_SEGMENTS", 1)
+    running.register(replace(TWO_SEGMENTS, name="many"))
+    front = joined_front(running.node("many", "n", "front"))
+    done(front.commit(create(HOUR, 1, segment=1)))
+    done(front.commit(promise(3 * HOUR)))
+    assert running.subscriber("many").wait_until(HOUR, timeout_s=HANG_S)
+    until(lambda: answered(showing, "/api/v1/pipelines/many")["state"] == "stuck")
+    found = answered(showing, "/api/v1/pipelines/many")
+    assert [each["state"] for each in found["segments"]] == ["moving"]
+    assert found["more_segments"] == 1
 
 
 def test_names_on_a_badge_are_text_whatever_they_hold(showing: Showing) -> None:

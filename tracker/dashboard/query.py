@@ -152,13 +152,18 @@ def look_of(
     segments = [
         _segment(info, index, standings.get(name), fresh.get(name)) for index, name in shown.items()
     ]
+    states = [
+        state_of(info, furthest(state.segments[number].min_time, told), told)
+        for number, name in there
+        for told in (standings.get(name),)
+    ]
     nodes = nodes_of(explanation)
     return answers.Pipeline(
         pipeline=spec.name,
         at_ms=time.time_ns() // 10**6,
         **min_time(state.min_time, spec),
         **behind(state.min_time, info),
-        state=min((each.state for each in segments), key=WORST_FIRST.index),
+        state=min(states, key=WORST_FIRST.index),
         begun=state.begun,
         generation=state.generation,
         late_items=state.late_items,

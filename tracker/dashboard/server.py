@@ -29,6 +29,7 @@ from tracker.dashboard.routes import JSON, Route
 from tracker.dashboard.shared import SharedQuestions
 from tracker.errors import Code
 from tracker.http import HttpServer, Request, Response
+from tracker.view.progress import state_of
 
 log = structlog.get_logger(__name__)
 
@@ -239,14 +240,14 @@ class Dashboard:
         info = await self._info(name)
         _check_segment(info, segment)
         look = await self._shared.ask("look", name, partial(self._query.look, name))
-        there = (
-            look
-            if segment is None
-            else next((s for s in look.segments if s.segment == segment), look)
-        )
-        picture = badge(
-            info, segment, there.min_time, there.state, given["show"], datetime.now(UTC)
-        )
+        slot, state = look.min_time, look.state
+        if segment is not None:
+            slot = next(s.min_time for s in info.state.segments if s.segment == segment)
+            state = state_of(info, slot, None)
+            for each in look.segments:  # but those that are drained, and those beyond a limit
+                if each.segment == segment:
+                    slot, state = each.min_time, each.state
+        picture = badge(info, segment, slot, state, given["show"], datetime.now(UTC))
         shown = ("cross-origin-resource-policy", "cross-origin")
         return self._revalidated(request, route.media, picture, shown, cached_s=route.cached_s)
 
