@@ -289,7 +289,10 @@ def test_other_calls_are_sent_to_the_tracker(running: EmbeddedTracker, relayed: 
 def test_other_calls_get_on_where_the_first_process_of_the_tracker_is_away(
     running: EmbeddedTracker, tmp_path: Path
 ) -> None:
-    with relay(f"{fresh_address()},{running.target}", tmp_path) as address, Admin(address, HANG_S) as admin:
+    with (
+        relay(f"{fresh_address()},{running.target}", tmp_path) as address,
+        Admin(address, HANG_S) as admin,
+    ):
         assert [info.spec.name for info in admin.pipelines()] == ["two"]
 
 

@@ -370,7 +370,9 @@ class RelayServer:
         add_subscribing(servicer, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         # To one after the other: whoever is sent to one that is away comes back, and gets on.
-        server.add_generic_rpc_handlers((Elsewhere(_ELSEWHERE, partial(next, cycle(config.relay))),))
+        server.add_generic_rpc_handlers(
+            (Elsewhere(_ELSEWHERE, partial(next, cycle(config.relay))),)
+        )
         try:
             self.address = listen_at(
                 server, config.listen or self.address, config.security,

@@ -158,9 +158,7 @@ def _entries(place: Place) -> list[dict[str, Any]]:
     return entries
 
 
-def _tokens(
-    place: Place, before: list[dict[str, Any]], hashes: dict[str, str], peer: bool
-) -> str:
+def _tokens(place: Place, before: list[dict[str, Any]], hashes: dict[str, str], peer: bool) -> str:
     entries = [entry for entry in before if entry["name"] not in hashes]
     known = {entry["name"]: entry for entry in before}
     for name, digest in hashes.items():
