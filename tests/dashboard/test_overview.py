@@ -28,6 +28,7 @@ from tracker.dashboard import all_pipelines
 from tracker.view import overview as overview_module
 from tracker.view import progress
 from tracker.view.overview import MAX_EXPLAINED, Overview, Row
+from tracker.view.pipelines import WatchHistory
 
 HOUR = 360_000  # in slots of 10 ms
 
@@ -104,6 +105,38 @@ def test_the_worst_comes_first_with_what_holds_it(running: EmbeddedTracker) -> N
         assert running.subscriber("held").wait_until(3 * HOUR, timeout_s=HANG_S)
         rows = until_told(overview, lambda rows: dict(states(rows))["held"] == "moving")
         assert "nobody" not in {row.name: row.progress.holds for row in rows}["held"]
+
+
+def test_what_was_known_of_a_pipeline_that_was_deleted_is_not_said_of_the_one_that_has_its_name(
+    running: EmbeddedTracker,
+) -> None:
+    with Admin(running.target) as admin:
+        overview, history = Overview(admin, Clock()), WatchHistory()
+        assert ("complete", "complete") in states(overview.step())
+        assert history.take(admin.pipeline("complete")).state.complete
+        spec = admin.pipeline("complete").spec
+        admin.delete("complete", 0)
+        until(lambda: admin.register(spec))
+        shown = {row.name: row.progress for row in overview.step()}["complete"]
+        assert (shown.state, shown.min_time) == (
+            "waiting",
+            admin.pipeline("complete").state.min_time,
+        )
+        info = history.take(admin.pipeline("complete"))
+        assert not info.state.complete and info.state.segments[0].min_time == shown.min_time
+
+
+def test_what_is_shown_of_a_pipeline_that_is_restarted_does_not_go_back(
+    running: EmbeddedTracker,
+) -> None:
+    with Admin(running.target) as admin:
+        history = WatchHistory()
+        before = history.take(admin.pipeline("held"))
+        admin.restart("held", 0, from_slot=3 * HOUR)
+        after = admin.pipeline("held")
+        assert after.state.generation == 1
+        ahead = history.take(after).state
+        assert history.take(before).state.min_time == ahead.min_time >= before.state.min_time
 
 
 def until_told(overview: Overview, is_so: Any) -> list[Row]:

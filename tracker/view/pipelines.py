@@ -62,15 +62,21 @@ def span_text(span_ns: int) -> str:
 
 class WatchHistory:
     """Repeated looks at one pipeline, perhaps by way of several processes of the tracker: what is
-    shown never goes back, and the last lags make a chart."""
+    shown never goes back, and the last lags make a chart. Another pipeline of the name begins anew."""
 
     def __init__(self) -> None:
+        self._generation = 0
         self._furthest: dict[str | None, int] = {}
         self._lags: dict[str, deque[int]] = {}
 
     def take(self, info: PipelineInfo) -> PipelineInfo:
         """The pipeline as it is to be shown."""
         state = info.state
+        # A restart begins the next generation; the end of a pipeline that is deleted uses the next one up.
+        if abs(state.generation - self._generation) > 1:
+            self._furthest.clear()
+            self._lags.clear()
+        self._generation = state.generation
         segments = tuple(
             replace(segment, min_time=self._forward(segment.segment, segment.min_time))
             for segment in state.segments
