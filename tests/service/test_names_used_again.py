@@ -155,6 +155,52 @@ class _Tracker:
     WaitUntil = GetHistory = GetMinTime
 
 
+class _Restarted:
+    """A tracker whose pipeline is restarted."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_go_on = 0, asyncio.Event()
+
+    async def Subscribe(
+        self, requests: Any, context: Any
+    ) -> AsyncIterator[progress_pb.SubscribeResponse]:
+        yield progress_pb.SubscribeResponse(pipeline="two", min_time=50, generation=2)
+        await self.may_go_on.wait()
+        yield progress_pb.SubscribeResponse(pipeline="two", min_time=60, generation=3)
+        await asyncio.Event().wait()
+
+    async def GetMinTime(self, request: Any, context: Any) -> progress_pb.GetMinTimeResponse:
+        self.asked += 1
+        return progress_pb.GetMinTimeResponse(min_time=60, generation=3)
+
+    WaitUntil = GetHistory = GetMinTime
+
+
+async def test_who_waits_at_a_relay_goes_on_when_his_pipeline_is_restarted_and_the_tracker_is_not_asked() -> (
+    None
+):
+    """However many wait: all of what one stream says is of one pipeline."""
+    said, server = _Restarted(), grpc.aio.server()
+    add_ProgressServiceServicer_to_server(said, server)  # type: ignore[arg-type]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    connection, hub = AsyncConnection(f"127.0.0.1:{port}"), Hub()
+    relay = Relay(connection, hub)
+    servicer: Any = RelayServicer(relay, connection, Latencies(), hub, Quotas())
+    asked = progress_pb.WaitUntilRequest(pipeline="two", slot=60, heard_generation=2)
+    waiting = [asyncio.ensure_future(servicer.WaitUntil(asked, Listener())) for _ in range(10)]
+    async with asyncio.timeout(HANG_S):
+        while hub.waiting.count < len(waiting):
+            await asyncio.sleep(0)
+        said.may_go_on.set()
+        answers = await asyncio.gather(*waiting)
+    await relay.stop()
+    await connection.close()
+    await server.stop(None)
+    assert {(answer.min_time, answer.generation) for answer in answers} == {(60, 3)}
+    assert said.asked == 0
+
+
 async def test_a_relay_that_asks_whether_a_pipeline_is_the_same_goes_by_the_one_of_which_it_asked() -> (
     None
 ):

@@ -103,6 +103,8 @@ class _Followed:
         """Why nothing more is heard."""
         self.is_known = asyncio.Event()
         """Something was heard, or nothing ever will be."""
+        self.first_generation = 0
+        """The one that was heard first: all from there on are of this pipeline."""
         self.asked_for = True
         """Since the last look."""
         self._heard = Heard(pipeline)
@@ -118,6 +120,8 @@ class _Followed:
         heard = self._heard
         heard.hear_removed(message.removed)
         heard.hear(message)
+        if self.spec is None:
+            self.first_generation = self.generation
         # Segments keep their numbers: those that come are the last.
         spec = PipelineSpec(
             self.pipeline, tuple(heard.names()), slack_ns=heard.slack_ns, rounds=heard.rounds,
@@ -271,6 +275,9 @@ class Relay:
     def generation(self, pipeline: str) -> int:
         return self._known(pipeline)[0].generation
 
+    def first_generation(self, pipeline: str) -> int:
+        return self._known(pipeline)[0].first_generation
+
     # --- what is measured of it -----------------------------------------------------------------------
 
     @property
@@ -311,8 +318,8 @@ class RelayServicer(Announcing):
 
     async def _check_same(self, pipeline: str, generation: int) -> None:
         check_not_behind(pipeline, generation, self._relay.generation(pipeline))
-        # Which generations there were, the tracker knows.
-        if generation != self._relay.generation(pipeline):
+        # Which generations there were before, the tracker knows.
+        if generation < self._relay.first_generation(pipeline):
             asked = progress_pb.GetMinTimeRequest(pipeline=pipeline, heard_generation=generation)
             await self._asked(lambda stub: stub.GetMinTime, asked)
 
