@@ -133,6 +133,21 @@ def test_a_message_is_tried_again_under_its_id_until_it_is_taken(
     assert "hidden" not in caplog.text and SECRET not in caplog.text
 
 
+def test_while_the_secret_is_being_replaced_the_one_before_counts(secret_file: Path) -> None:
+    new = new_secret()
+    with receiving(SECRET) as receiver:
+        webhook = Webhook(receiver.url, secret_file, patience=HASTY)
+        secret_file.write_text("")
+        webhook.deliver("msg_a", {})
+        secret_file.unlink()
+        webhook.deliver("msg_b", {})
+        secret_file.write_text(f"{new}\n{SECRET}\n")
+        webhook.deliver("msg_c", {})
+        receiver.secret = new
+        webhook.deliver("msg_d", {})
+    assert receiver.ids == ["msg_a", "msg_b", "msg_c", "msg_d"]
+
+
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 410])
 def test_what_a_receiver_does_not_want_is_not_tried_again(status: int, secret_file: Path) -> None:
     with (

@@ -31,7 +31,7 @@ from tracker.client.connection import Backoff
 from tracker.client.credentials import is_loopback
 from tracker.consumers.periods.cut import Period, moment_text
 from tracker.consumers.periods.signing import read_secrets, signed
-from tracker.errors import Code, StateError, UnavailableError
+from tracker.errors import Code, InvalidError, StateError, UnavailableError
 from tracker.redacting import shown_url
 
 EVENT = "period.complete"
@@ -81,7 +81,8 @@ class Webhook:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         """url: https, or http to this machine (elsewhere only with `plain`); it is called straight, by no
-        proxy, and redirects are not followed. secret_file: read again for each attempt. ca: a PEM file to
+        proxy, and redirects are not followed. secret_file: read again for each attempt; while it cannot be, as where it is
+        just being replaced, what it held before counts. ca: a PEM file to
         check the receiver's certificate by; the system's own if empty. Raises ValueError for a URL that
         cannot be used, InvalidError, OSError."""
         parts = urlsplit(url)
@@ -108,7 +109,7 @@ class Webhook:
         self._secret_file = secret_file
         self._patience = patience or Patience()
         self._sleep = sleep
-        read_secrets(secret_file)  # what cannot be used is refused at once
+        self._secrets = read_secrets(secret_file)  # what cannot be used is refused at once
 
     def is_done(self, period: Period) -> bool:
         return False
@@ -117,9 +118,8 @@ class Webhook:
         self.deliver(message_id(period), event(period, at))
 
     def deliver(self, name: str, content: dict[str, Any]) -> None:
-        """Posts one message until it is taken. name: its id. Raises InvalidError for the secret, StateError
-        where the receiver will not have it, now or later, UnavailableError where it has not taken it in all the
-        time that was given."""
+        """Posts one message until it is taken. name: its id. Raises StateError where the receiver will not have it, now
+        or later, UnavailableError where it has not taken it in all the time that was given."""
         body = json.dumps(content, separators=(",", ":")).encode()
         began_s, attempt = time.monotonic(), 0
         backoff = Backoff(self._patience.first_pause_s, self._patience.longest_pause_s)
@@ -153,7 +153,7 @@ class Webhook:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"lowmark/{__version__}",
-            **signed(read_secrets(self._secret_file), name, int(time.time()), body),
+            **signed(self._read_secrets(), name, int(time.time()), body),
         }
         connection = self._connection()
         late = threading.Event()
@@ -185,6 +185,13 @@ class Webhook:
         if late.is_set():  # what was cut off may look like a short answer
             return None, f"no answer in {self._patience.attempt_s:g} s"
         return answer, f"status {answer.status}"
+
+    def _read_secrets(self) -> list[bytes]:
+        try:
+            self._secrets = read_secrets(self._secret_file)
+        except InvalidError as error:
+            log.warning("%s: messages are signed by the secret before: %s", self.name, error)
+        return self._secrets
 
     def _connection(self) -> http.client.HTTPConnection:
         where, timeout_s = (self._host, self._port), self._patience.attempt_s * _CONNECT_SHARE
