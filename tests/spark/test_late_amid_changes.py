@@ -19,7 +19,9 @@ BEFORE = PipelineSpec("p", ("parse", "after"), (Edge("parse", "after", 100),), f
 LATE, IN_TIME = 1, 2
 
 
-@pytest.mark.parametrize("state", [None, HeldFor(0, 10_000, 0)], ids=["without state", "with state"])
+@pytest.mark.parametrize(
+    "state", [None, HeldFor(0, 10_000, 0)], ids=["without state", "with state"]
+)
 @pytest.mark.parametrize("read", [(IN_TIME,), (LATE, IN_TIME)], ids=["in time", "late and in time"])
 def test_it_creates_from_where_it_may(
     tmp_path: Path, read: tuple[int, ...], state: HeldFor | None

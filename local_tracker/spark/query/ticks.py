@@ -50,6 +50,8 @@ from tracker.errors import TrackingError, UnavailableError
 from tracker.files import STORES
 
 _AHEAD_NS = 10_000_000_000
+_FURTHER = 4
+"""So many times as many slots ahead of min time is a batch labelled that read nothing, each time that they were passed."""
 _LOOK_AGAIN_S = 0.02
 _LOOKS_PER_WARNING = 500
 _LOOKS_PER_REPORT = 50
@@ -129,6 +131,8 @@ class QueryTicks:
         self._state, self._may_create = state, tuple(may_create)
         self._last: tuple[int, _Input, Cells] | None = None
         """Of the newest tick: its batch and input, and what it has created of numbered records."""
+        self._passed = -1, 0
+        """The last batch whose slots by the moment min time had passed, and how often."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
         self._units = UnitSlots(
             node, routes, self._stores, self._are_complete, may_leave_out=checkpoint is not None
@@ -483,7 +487,18 @@ class QueryTicks:
         if not record.created:
             return None
         held = {} if self._state is None else self._state.labels({})
-        return self._compose(record, (), now | held, Cells.empty())
+        return self._compose(record, (), self._beyond(record.batch, now) | held, Cells.empty())
+
+    def _beyond(self, batch: int, now: Mapping[int, int]) -> dict[int, int]:
+        """Slots for what came from no input: further ahead of min time each time that it had passed them by the time the
+        tick arrived. now: min times by segment number."""
+        last, times = self._passed
+        self._passed = batch, (times if last == batch else 0) + 1
+        ahead = min(_FURTHER ** self._passed[1], self._spec.horizon_slots // 2)
+        return {
+            s: slot if slot == FOREVER else min(slot + ahead, HIGHEST_SLOT)
+            for s, slot in now.items()
+        }
 
     def _is_of_before(self) -> bool:
         """Whether the batch whose tick was refused has read what was told before the pipeline was restarted: made of
