@@ -33,7 +33,7 @@ class Wire:
     def __init__(self, address: str, stack: ExitStack) -> None:
         self._to = address.removeprefix("tcp:").split(":")
         self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        self.address = "tcp:127.0.0.1:{}".format(self._listener.getsockname()[1])
+        self.address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
         self._near: list[socket.socket] = []
         self._far: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -171,9 +171,12 @@ def test_a_worker_whose_connection_breaks_is_not_told_that_its_step_was_refused(
 def test_a_large_frame_that_comes_again_and_finds_no_room_is_not_said_to_be_refused() -> None:
     """Its first time it may have been taken: that is not looked for before it is read."""
     room = Room(most_bytes=1 << 17)
-    with room.held(0, 1 << 17, Deadline(HANG_S)), pytest.raises(HandOverError) as told:
-        with room.held(0, 1 << 17, Deadline(0.01)):
-            pass
+    with (
+        room.held(0, 1 << 17, Deadline(HANG_S)),
+        pytest.raises(HandOverError) as told,
+        room.held(0, 1 << 17, Deadline(0.01)),
+    ):
+        pass
     assert not told.value.code.startswith("refused."), told.value.code
 
 

@@ -490,11 +490,12 @@ class QueryTicks:
         return self._compose(record, (), self._beyond(record.batch, now) | held, Cells.empty())
 
     def _beyond(self, batch: int, now: Mapping[int, int]) -> dict[int, int]:
-        """Slots for what came from no input: further ahead of min time each time that it had passed them by the time the
-        tick arrived. now: min times by segment number."""
-        last, times = self._passed
-        self._passed = batch, (times if last == batch else 0) + 1
-        ahead = min(_FURTHER ** self._passed[1], self._spec.horizon_slots // 2)
+        """Slots for what came from nothing that is in time: where min time is, or further ahead each time that it had passed
+        them by when the tick arrived. now: min times by segment number."""
+        last, before = self._passed
+        times = before if last == batch else 0
+        self._passed = batch, times + 1
+        ahead = min(_FURTHER**times, self._spec.horizon_slots // 2) if times else 0
         return {
             s: slot if slot == FOREVER else min(slot + ahead, HIGHEST_SLOT)
             for s, slot in now.items()
@@ -520,7 +521,8 @@ class QueryTicks:
             return None
         slots = self._held(record, in_time, self._allowed(in_time), now)
         # By an edge that has come, or become shorter, what came in time may allow less than was announced, too.
-        slots = dict(now) | {segment: max(slot, now[segment]) for segment, slot in slots.items()}
+        raised = {segment: max(slot, now[segment]) for segment, slot in slots.items()}
+        slots = self._beyond(record.batch, now) | raised
         return self._compose(record, read.units, slots, read.cells, numbered, now)
 
     def _from_where_it_may(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
