@@ -63,6 +63,7 @@ class JobNode:
         where = self._batches.directory
         known = known_at(known_beside(where, pipeline, node_id), stores)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.OTHER, known=known)
+        self._node.never_left = True  # a job never does: the next run goes on behind it
         self._admin = Admin(target)
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)
