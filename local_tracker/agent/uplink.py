@@ -310,9 +310,7 @@ class TrackerUplink:
         except RefusedError as error:
             if error.code == Code.REFUSED_FENCED:
                 raise ClosedError(error.refusal.message) from None
-            if (
-                self._node.failure is not None
-            ):  # not of one tick: it takes none any more, of a deleted pipeline, say
+            if self._node.failure is not None:  # not of one tick: it takes none any more
                 raise ClosedError(error.refusal.message, error.code) from None
             raise HandOverError(error.refusal.message, error.code) from None
         except LowmarkError as error:
