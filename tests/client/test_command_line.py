@@ -26,9 +26,9 @@ from tracker.cli.shared import DEFAULT_TARGET
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.process import ProcessConfig
+from tracker.errors import RefusedError
 from tracker.service.config import ServerConfig
 from tracker.service.settings import ServeSettings
-from tracker.errors import RefusedError
 
 FILE = """
 name: two

@@ -16,7 +16,7 @@ import tracker
 from examples.children import free_ports
 from tracker import __version__
 from tracker.cli.app import app
-from tracker.client.admin import Admin, RoutingInfo
+from tracker.client import Admin, RoutingInfo
 from tracker.client.embedded import EmbeddedTracker
 from tracker.dev.doctor import missing
 

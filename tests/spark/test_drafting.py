@@ -159,7 +159,8 @@ def test_a_checkpoint_shows_sources_of_which_its_last_batch_had_nothing(
         for place in places:
             spark.range(1).selectExpr("id AS row").write.mode("append").parquet(str(top / place))
         one, other = (
-            spark.readStream.schema("row long").parquet(str(top / name)) for name in ("in", "manual")
+            spark.readStream.schema("row long").parquet(str(top / name))
+            for name in ("in", "manual")
         )
         writer = one.union(other).writeStream.format("noop").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(top / "checkpoint")).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pandas
 import pyarrow
@@ -155,19 +156,28 @@ def test_what_differs_is_said(expected: list[object], found: list[object], said:
 
 def test_what_gives_out_its_columns_is_not_compared_by_these() -> None:
     frames = [pandas.DataFrame({"a": values}) for values in ([1, 2], [7])]
-    for expected, found in (frames, ([{"a": 1}], frames[1]), ([], pyarrow.table({})), ({"a": 1},) * 2):
+    for expected, found in (
+        frames,
+        ([{"a": 1}], frames[1]),
+        ([], pyarrow.table({})),
+        ({"a": 1},) * 2,
+    ):
         with pytest.raises(TypeError, match=r"gives out its columns and not its rows: pass those"):
             assert_nothing_lost(expected, found)
     assert_nothing_lost([{"a": 1}, {"a": 2}], frames[0].to_dict("records"))
 
 
-Xy, Yx = namedtuple("Xy", "x y"), namedtuple("Yx", "y x")
+Xy = namedtuple("Xy", "x y")
+Yx = namedtuple("Yx", "y x")
+
+
+SPARK_ROW: Any = Row
 
 
 @pytest.mark.parametrize(
     ("expected", "found"),
     [
-        (Row("a", "a")(1, 2), Row("a", "a")(9, 2)),
+        (SPARK_ROW("a", "a")(1, 2), SPARK_ROW("a", "a")(9, 2)),
         (Xy(1, 2), Yx(1, 2)),
     ],
     ids=["two columns of a name", "tuples with names"],
@@ -176,7 +186,7 @@ def test_no_column_is_left_out_or_taken_for_another(expected: object, found: obj
     assert_nothing_lost([expected], [expected])
     with pytest.raises(AssertionError, match=r"of 1 rows 1 lost: .*; 1 not expected"):
         assert_nothing_lost([expected], [found])
-    assert_nothing_lost([Xy(1, 2), (1, 2)], [{"y": 2, "x": 1}, Row(1, 2)])
+    assert_nothing_lost([Xy(1, 2), (1, 2)], [{"y": 2, "x": 1}, SPARK_ROW(1, 2)])
 
 
 # --- the clock ------------------------------------------------------------------------------------

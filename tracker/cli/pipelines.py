@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,10 +62,7 @@ def pipelines_apply(
         raise typer.BadParameter(f"{file} has no *.yaml")
     texts = {str(each): _text(each) for each in files}
     pipelines = [(load_pipeline(text, name), text) for name, text in texts.items()]
-    files_of: dict[str, str] = {}
-    for (spec, _), each in zip(pipelines, texts, strict=True):
-        if (other := files_of.setdefault(spec.name, each)) != each:
-            raise typer.BadParameter(f"pipeline {spec.name} is in two files: {other}, {each}")
+    _check_in_one_file(zip((spec.name for spec, _ in pipelines), texts, strict=True))
     if succeeds is not None and len(pipelines) > 1:
         raise typer.BadParameter(f"{file} has {len(pipelines)} pipelines, and one succeeds another")
     with connect(context) as admin:
@@ -98,6 +96,14 @@ def pipelines_apply(
                 "start_slot": start_slot,
             }  # fmt: skip
             show(context, document, f"pipeline {spec.name}: {outcome}")
+
+
+def _check_in_one_file(files: Iterable[tuple[str, str]]) -> None:
+    """files: each with the name of its pipeline, which two of them would change in turns."""
+    known: dict[str, str] = {}
+    for pipeline, file in files:
+        if (other := known.setdefault(pipeline, file)) != file:
+            raise typer.BadParameter(f"pipeline {pipeline} is in two files: {other}, {file}")
 
 
 def _as_begun(admin: Admin, spec: PipelineSpec) -> PipelineSpec:

@@ -91,8 +91,8 @@ class Differences:
 def _text(row: Any) -> str:
     """A row such that two rows are equal where their texts are."""
     names = getattr(row, "__fields__", ())
-    if names and len({*names}) == len(names):  # of Spark; one of two columns of a name would be left out
-        row = row.asDict(recursive=True)
+    if names and len({*names}) == len(names):
+        row = row.asDict(recursive=True)  # of Spark; of two columns of a name one would be left out
     elif hasattr(row, "_asdict"):
         row = row._asdict()
     if isinstance(row, Mapping):

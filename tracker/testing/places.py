@@ -25,7 +25,7 @@ _WRITES = ("save", "json", "parquet", "orc", "csv", "text")
 _OF_CODE = frozenset(("foreachbatch", "foreach", "memory", "console", "noop"))
 """Sinks that write nowhere, or where code of the program does."""
 
-_There = Callable[[str], str]
+_There = Callable[[str | os.PathLike[str]], str]
 
 
 class Places:

@@ -89,8 +89,8 @@ class Runs(Closing):
             state = _State(self._first(info.spec.start_slot), 0, 0, None)
         to_slot = self._subscriber.min_time(self.segment)
         if to_slot <= state.next:
-            if recorded is None:  # so that where the first run begins does not depend on who asks next
-                self._write(state)
+            if recorded is None:
+                self._write(state)  # where the first run begins does not depend on who asks next
             return None
         late = max(0, info.state.late_items - state.late_seen)
         if late:
