@@ -11,7 +11,7 @@ from fronts.files import SLOT_COLUMN
 from tests.waits import HANG_S
 from tracker.cli.query_check import report
 from tracker.testing.asserting import Differences, assert_complete
-from tracker.testing.checking import Checked, Fed, Found, _World
+from tracker.testing.checking import Checked, Fed, Found, _moments, _rows_in, _World
 from tracker.testing.hand import HandFront
 from tracker.testing.moments import Moment
 
@@ -72,10 +72,10 @@ def test_what_comes_out_is_early_where_the_last_query_has_passed_it(tmp_path: Pa
     )
     rows = [{"amount": 1, SLOT_COLUMN: 7}, {"twice": 2, SLOT_COLUMN: 7}]
     with _World(tmp_path / "query.py") as world:
-        target, query = world._tracker.target, {"checkpoint": "none"}
+        target, query = vars(world)["_tracker"].target, {"checkpoint": "none"}
         segments = frozenset(("price", "store"))
-        world._fed = Fed(query, Path("in"), world.spec, "price", True, segments)
-        world._folder, world._front = world.root / "in", Nothing()  # type: ignore[assignment]
+        fed = Fed(query, Path("in"), world.spec, "price", True, segments)
+        vars(world).update(_fed=fed, _folder=world.root / "in", _front=Nothing())
         (out := world.root / "priced").mkdir()
         (out / "1.json").write_text(json.dumps(rows[0]))
         with HandFront(target, "orders", "shop", "price") as shop:
@@ -87,6 +87,31 @@ def test_what_comes_out_is_early_where_the_last_query_has_passed_it(tmp_path: Pa
             item.done()
             assert_complete(target, "orders", 8, timeout_s=HANG_S)
             assert world.early(rows) == 1
+
+
+def test_a_file_that_is_named_twice_has_its_rows_once(tmp_path: Path) -> None:
+    """Where the first batch has published nothing, all files may have been there before the batches that are known."""
+    (tmp_path / "1.json").write_text(json.dumps({"row": 1}))
+    (batches := tmp_path / "_lowmark" / "price").mkdir(parents=True)
+    (batches / "00000001.json").write_text(
+        json.dumps({"files": [["w", "1.json"]], "slot": 7, "offsets": "", "run": "", "attempt": ""})
+    )
+    assert list(_rows_in(tmp_path)) == [{"row": 1}]
+
+
+def test_files_of_a_partition_are_seen_whatever_its_column_is_called(tmp_path: Path) -> None:
+    for folder in ("_hour=7", "_temporary", ".staged=1"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "1.json").write_text(json.dumps({"row": 1}))
+    assert list(_rows_in(tmp_path)) == [{"row": 1, "_hour": "7"}]
+
+
+def test_a_driver_is_killed_before_its_sink_commits_where_that_does() -> None:
+    def moments(*, is_committed: bool) -> tuple[Moment, ...]:
+        return _moments(Fed({"out": ""}, Path(), None, is_committed=is_committed))
+
+    assert moments(is_committed=True) == (Moment.TASKS, Moment.SINK, Moment.COMMIT)
+    assert moments(is_committed=False) == (Moment.TASKS, Moment.COMMIT)
 
 
 class Nothing:

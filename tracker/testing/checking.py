@@ -45,7 +45,8 @@ _NO_DIFFERENCES = Differences(0, (), (), ())
 @dataclass(frozen=True)
 class Fed:
     """Where the sample goes: the folder, the pipeline's front and segment, and whether its rows are items. segments: that
-    tracked queries of the program read, of which this is one."""
+    tracked queries of the program read, of which this is one; is_committed: whether its sink commits: one of files, or what
+    `tracked.writer` writes."""
 
     query: Any
     folder: Path
@@ -53,6 +54,7 @@ class Fed:
     segment: str = ""
     rows: bool = False
     segments: frozenset[str] = frozenset()
+    is_committed: bool = True
 
 
 @dataclass
@@ -141,7 +143,7 @@ def sample_rows(sample: Path) -> list[dict[str, Any]]:
 def _moments(fed: Fed) -> tuple[Moment, ...]:
     """Those to which a batch of the query comes."""
     of_spark = [Moment.TASKS, Moment.SINK, Moment.COMMIT]
-    if not fed.query["out"]:
+    if not fed.is_committed:
         of_spark.remove(Moment.SINK)
     of_tracker = [Moment.TICK, Moment.SENT, Moment.DURABLE] if fed.spec else []
     return (*of_spark, *of_tracker)
@@ -182,7 +184,10 @@ class _Check:
                     f"schema, and are its rows written to files?"
                 )
             tracked = (each for each in queries if each["pipeline"] == fed[0].query["pipeline"])
-            return found, replace(fed[0], segments=frozenset(each["segment"] for each in tracked))
+            segments = frozenset(each["segment"] for each in tracked)
+            logs = any((place / "_lowmark").exists() for place in world.root.iterdir())
+            is_committed = bool(fed[0].query["out"]) or logs
+            return found, replace(fed[0], segments=segments, is_committed=is_committed)
 
     def killed(self, moments: tuple[Moment, ...], fed: Fed, expected: list[Any]) -> Found:
         """What the query makes of it when it is killed at some moments, one after the other."""
@@ -316,8 +321,9 @@ def _rows_in(place: Path) -> Iterator[dict[str, Any]]:
     """Of files that queries have committed; of a folder without a log of that, of all data in it."""
     logged = any((place / log).exists() for log in ("_spark_metadata", "_lowmark"))
     if logged:
-        names = [name for found in CommittedFiles(str(place)).after({}) for name in found.names]
-        files = [Path(location(name)) for name in names]
+        # Each once: where a batch has published nothing, all files are named before those of the batches behind it.
+        found = CommittedFiles(str(place)).after({})
+        files = list({Path(location(name)) for batch in found for name in batch.names})
     else:
         files = [
             path for path in place.rglob("*") if path.is_file() and not _is_hidden(path, place)
@@ -327,7 +333,9 @@ def _rows_in(place: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_hidden(path: Path, place: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.relative_to(place).parts)
+    """As Spark has it: a folder of a partition is not, though the name of its column begins so."""
+    parts = path.relative_to(place).parts
+    return any(part[0] == "." or (part[0] == "_" and "=" not in part) for part in parts)
 
 
 def _rows_of(file: Path) -> Iterator[dict[str, Any]]:
@@ -344,5 +352,7 @@ def _rows_of(file: Path) -> Iterator[dict[str, Any]]:
             try:
                 rows = [{"line": line} for line in file.read_text().splitlines()]
             except UnicodeDecodeError:
-                raise TrackingError(f"{file} cannot be compared: a check reads Parquet, JSON and text") from None
+                raise TrackingError(
+                    f"{file} cannot be compared: a check reads Parquet, JSON and text"
+                ) from None
     return ({**row, **folders} for row in rows)
