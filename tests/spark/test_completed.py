@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -78,6 +81,40 @@ def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
     assert [row["row"] for row in between(rows, cut, "slot").collect()] == [9, 10]
     everything = Run(0, 9, FOREVER)
     assert [row["row"] for row in between(rows, everything, F.col("slot")).collect()] == [9, 10, 11]
+
+
+def test_a_run_has_files_that_came_after_the_session_had_read_their_table(
+    spark: SparkSession, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    """Spark goes on with the files that a table, or a view, had when it was read first."""
+    pipeline, places = pipelines("read"), (f"{tmp_path}/table", f"{tmp_path}/view")
+
+    def come(*slots: int) -> None:
+        """By another session: this one would forget what it knows of where it writes."""
+        for place in places:
+            Path(place).mkdir(exist_ok=True)
+            rows = {"global_time": pyarrow.array(slots, pyarrow.int64())}
+            pyarrow.parquet.write_table(pyarrow.table(rows), f"{place}/{slots[0]}.parquet")
+
+    come(1, 2)
+    spark.sql(f"CREATE TABLE seen (global_time LONG) USING parquet LOCATION '{places[0]}'")
+    spark.read.parquet(places[1]).createOrReplaceTempView("seen_too")
+    try:
+        assert [spark.table(name).count() for name in ("seen", "seen_too")] == [2, 2]
+        come(3)
+        pipeline.publish(10)
+        with Subscriber(pipeline.target, pipeline.name) as subscriber:
+            assert subscriber.wait_until(10, "read", HANG_S)
+        for name in ("seen", "seen_too"):
+            with CompletedReader(
+                pipeline.target, pipeline.name, "read", tmp_path / f"{name}.json"
+            ) as reader:
+                taken = reader.take(partial(spark.table, name))
+                assert taken is not None
+                assert sorted(row["global_time"] for row in taken.frame.collect()) == [1, 2, 3]
+    finally:
+        spark.sql("DROP TABLE seen")
+        spark.catalog.dropTempView("seen_too")
 
 
 def test_timestamps_become_the_slots_that_fronts_give(spark: SparkSession) -> None:

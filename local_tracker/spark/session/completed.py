@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from local_tracker.spark.scala import class_name, items
 from tracker.consumers.periods.runs import Run, Runs
 
 if TYPE_CHECKING:
@@ -106,7 +107,10 @@ class CompletedReader:
         run = self._runs.begin(load.newest if isinstance(load, Versioned) else None)
         if run is None:
             return None
-        frame = load.load(run.version) if isinstance(load, Versioned) else load()
+        if isinstance(load, Versioned):
+            frame = load.load(run.version)
+        else:
+            _list_files_anew(frame := load())
         return Taken(run, between(frame, run, self._slot), self._runs)
 
     def close(self) -> None:
@@ -118,6 +122,20 @@ class CompletedReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _list_files_anew(frame: DataFrame) -> None:
+    """What a frame reads of files becomes those that are there now: a session goes on with those of a table, a view or a frame
+    that were there when it was read first. Of Spark Connect nothing is known here; what a file sink has written, read by its
+    directory, is listed when the frame is made."""
+    made = getattr(frame, "_jdf", None)
+    leaves = () if made is None else items(made.queryExecution().analyzed().collectLeaves())
+    for leaf in leaves:
+        if (
+            class_name(leaf) == "LogicalRelation"
+            and class_name(leaf.relation()) == "HadoopFsRelation"
+        ):
+            leaf.relation().location().refresh()
 
 
 def _functions() -> Any:
