@@ -11,7 +11,7 @@ from fronts.files import SLOT_COLUMN
 from tests.waits import HANG_S
 from tracker.cli.query_check import report
 from tracker.testing.asserting import Differences, assert_complete
-from tracker.testing.checking import Checked, Fed, Found, _moments, _rows_in, _World
+from tracker.testing.checking import Checked, Fed, Found, _moments, _rows_in, _World, sample_rows
 from tracker.testing.hand import HandFront
 from tracker.testing.moments import Moment
 
@@ -97,6 +97,23 @@ def test_a_file_that_is_named_twice_has_its_rows_once(tmp_path: Path) -> None:
         json.dumps({"files": [["w", "1.json"]], "slot": 7, "offsets": "", "run": "", "attempt": ""})
     )
     assert list(_rows_in(tmp_path)) == [{"row": 1}]
+
+
+def test_a_row_ends_where_spark_ends_it(tmp_path: Path) -> None:
+    rows = [{"said": "one\u2028and\x85the same"}, {"said": "another"}]
+    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "1.json").write_text(text + "\n")
+    (tmp_path / "2.json").touch()
+    assert list(_rows_in(tmp_path)) == sample_rows(tmp_path / "1.json") == rows
+
+
+def test_fronts_that_have_rules_of_their_own_may_be_checked(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(
+        "{name: orders, segments: [price], "
+        "fronts: [shop, {name: other, silent_front: evict, evict_after: 1h}]}"
+    )
+    with _World(tmp_path / "query.py") as world:
+        assert world.spec is not None and world.spec.fronts == ("shop",)
 
 
 def test_files_of_a_partition_are_seen_whatever_its_column_is_called(tmp_path: Path) -> None:

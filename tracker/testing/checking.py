@@ -127,7 +127,7 @@ def check_program(program: Path, sample: Path, at: Sequence[Moment] = tuple(Mome
 def sample_rows(sample: Path) -> list[dict[str, Any]]:
     """The rows of a file, one JSON object a line. Raises StateError."""
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(sample.read_text().splitlines(), 1):
+    for number, line in enumerate(_lines(sample), 1):
         try:
             row = json.loads(line)
         except ValueError as error:
@@ -289,7 +289,7 @@ class _World:
         times = {each.segment: each.min_time for each in state.segments}
         taken = times[self._fed.segment]
         open_files = [file for file in self._uncommitted() if file.slot < taken]
-        taken_early = sum(len(Path(file.path).read_text().splitlines()) for file in open_files)
+        taken_early = sum(len(_lines(Path(file.path))) for file in open_files)
         timed = [row for row in expected if isinstance(row, dict) and SLOT_COLUMN in row]
         # What the last of several queries is behind is there, of all that they write.
         min_time = min(times[segment] for segment in self._fed.segments)
@@ -314,7 +314,7 @@ def _pipeline(program: Path) -> PipelineSpec | None:
     if not file.exists():
         return None
     spec = load_pipeline(file.read_text(), str(file))
-    return replace(spec, fronts=(*spec.fronts, "check")[:1], front_count=0)
+    return replace(spec, fronts=(*spec.fronts, "check")[:1], front_count=0, front_policies=())
 
 
 def _rows_in(place: Path) -> Iterator[dict[str, Any]]:
@@ -338,6 +338,12 @@ def _is_hidden(path: Path, place: Path) -> bool:
     return any(part[0] == "." or (part[0] == "_" and "=" not in part) for part in parts)
 
 
+def _lines(file: Path) -> list[str]:
+    """As Spark cuts them: a text in JSON may hold what else ends a line."""
+    text = file.read_text()
+    return text.removesuffix("\n").split("\n") if text else []
+
+
 def _rows_of(file: Path) -> Iterator[dict[str, Any]]:
     """Rows of a file of Spark, with the columns of its folders."""
     folders = dict(part.split("=", 1) for part in file.parts if "=" in part)
@@ -347,10 +353,10 @@ def _rows_of(file: Path) -> Iterator[dict[str, Any]]:
 
             rows = pyarrow.parquet.ParquetFile(file).read().to_pylist()
         case ".json":
-            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            rows = [json.loads(line) for line in _lines(file)]
         case _:
             try:
-                rows = [{"line": line} for line in file.read_text().splitlines()]
+                rows = [{"line": line} for line in _lines(file)]
             except UnicodeDecodeError:
                 raise TrackingError(
                     f"{file} cannot be compared: a check reads Parquet, JSON and text"
