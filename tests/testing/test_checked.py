@@ -14,6 +14,7 @@ from tracker.testing.asserting import Differences, assert_complete
 from tracker.testing.checking import Checked, Fed, Found, _moments, _rows_in, _World, sample_rows
 from tracker.testing.hand import HandFront
 from tracker.testing.moments import Moment
+from tracker.testing.program import Running
 
 WANTED = ["a", "b", "c"]
 
@@ -114,6 +115,16 @@ def test_fronts_that_have_rules_of_their_own_may_be_checked(tmp_path: Path) -> N
     )
     with _World(tmp_path / "query.py") as world:
         assert world.spec is not None and world.spec.fronts == ("shop",)
+
+
+def test_a_program_may_end_by_an_exit_of_its_own(tmp_path: Path) -> None:
+    """Whether it has come to its moment is said by who runs it."""
+    program = tmp_path / "query.py"
+    program.write_text("import sys\nsys.exit(0)\n")
+    Running(tmp_path / "report.json", Moment.COMMIT).run(str(program))
+    program.write_text("import sys\nsys.exit('it cannot be')\n")
+    with pytest.raises(SystemExit, match="it cannot be"):
+        Running(tmp_path / "report.json", Moment.COMMIT).run(str(program))
 
 
 def test_files_of_a_partition_are_seen_whatever_its_column_is_called(tmp_path: Path) -> None:

@@ -80,7 +80,11 @@ class Running:
             (StreamingQuery, "awaitTermination", awaited), (TrackedQuery, "awaitTermination", awaited),
             (StreamingQueryManager, "awaitAnyTermination", awaited),
         ):  # fmt: skip
-            runpy.run_path(program, run_name="__main__")
+            try:
+                runpy.run_path(program, run_name="__main__")
+            except SystemExit as ended:  # as `sys.exit(main())` does
+                if ended.code:
+                    raise
             self.take_all()
 
     def take_all(self) -> None:
