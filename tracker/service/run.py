@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -39,12 +39,13 @@ from tracker.service.rpc.redirect import RedirectServer
 from tracker.service.rpc.tokens import Tokens
 from tracker.service.server import TrackerServer
 from tracker.service.tasks import unless
-from tracker.store import Fenced, StoreError, StoreUnavailable
+from tracker.store import Fenced, StoreError, StoreUnavailable, open_leases
 
 log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.2
 """Before a process that could not begin to serve tries again."""
+MAX_PAUSE_S = 5.0
 END_WITHIN_S = 14.0
 """So long a process may take to end in good order when it is told to. Above what it gives a slow store
 (`FLUSH_AT_STOP_S`), below what a supervisor gives it (`STOP_TIMEOUT_S`)."""
@@ -261,10 +262,35 @@ async def _stay(config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryE
     await redirect.open()
     try:
         await auxiliary.probes.waits(all_served=True)
+        await unless(stop, _mark_noted(config))
         await stop.wait()
     finally:
         await redirect.close()
     return 0
+
+
+async def _mark_noted(config: ServerConfig) -> None:
+    """Whoever has noted that its shard has left may have ended, or its store been away, before that stood in its store. A process
+    that comes there later would be that shard once more, and stay, and never join."""
+    pause_s = PAUSE_S
+    while True:
+        with suppress(StoreError):
+            return await asyncio.to_thread(mark_left, config)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+
+def mark_left(config: ServerConfig) -> None:
+    """Marks the shard of a note as gone, where this process was its last owner. Raises StoreError."""
+    _, _, number = Path(config.left_file).read_text().strip().partition("shard ")
+    if not number.isdigit():
+        return  # whoever wrote it has not come to its end
+    with closing(open_leases(config.store)) as leases:
+        lease = leases.read(shard := int(number))
+    if lease is None:
+        raise StoreUnavailable(f"the lease of shard {shard} cannot be read")
+    if lease.owner == config.own_address:
+        mark_gone(config.store, shard, lease.epoch)
 
 
 async def _mark_gone(config: ServerConfig, owned: Owned) -> None:
