@@ -65,7 +65,7 @@ class Fitting:
         self._until(
             admin,
             lambda routing: wanted <= {address for _, address in _members(routing)},
-            "not all of the set have joined",
+            "not all of the set have joined (one whose shard has left waits to be ended, and joins when it was: kubectl delete pod)",
         )
         self._check(admin.routing())
         self._rescale(admin, count)
