@@ -159,6 +159,19 @@ def test_what_is_off_is_not_there() -> None:
     assert len(rendered.objects) == 5
 
 
+def test_nobody_reads_the_metrics_where_nobody_is_named() -> None:
+    """A rule of a policy that is from nobody is from everybody."""
+    rendered = render({
+        "metrics": {"enabled": True},
+        "networkPolicy": {"monitoring": []},
+        "localTrackers": {"enabled": True, "pipeline": "flights"},
+    })  # fmt: skip
+    policies = rendered.kind("NetworkPolicy")
+    assert len(policies) == 2
+    for rule in (rule for policy in policies for rule in policy["spec"]["ingress"]):
+        assert rule.get("from") != [] and {"port": "metrics"} not in rule["ports"], rule
+
+
 def test_an_account_that_may_do_more_is_found() -> None:
     """By default the chart makes credentials; `everything` names its own."""
     breaks: tuple[Any, ...] = (
