@@ -71,7 +71,7 @@ def test_what_was_on_its_way_there_moves_on() -> None:
 
 def test_a_group_of_which_nobody_has_heard_is_not_taken_for_empty() -> None:
     """A process that was just started does not know the other groups before the directory has answered it."""
-    groups: Any = Groups(a=1)
+    groups: Any = Groups(a=0)
     groups.known = (0,)
     with pytest.raises(UnavailableError, match="not drained"):
         _emptied(groups, 1)

@@ -67,3 +67,14 @@ async def test_whose_shards_are_to_change_is_said_where_there_are_several_groups
             CliRunner().invoke, app, ["shards", "--group", "0", *target]
         )
         assert shown.exit_code == 0 and first.address in shown.output, shown.output
+
+
+async def test_a_group_is_drained_by_whichever_process_is_asked() -> None:
+    """It has heard that the group is cordoned, by the time that it looks what lives there."""
+    async with served() as first, served(first.address) as second:
+        for asked in (first, second):
+            words = ["groups", "drain", "1", "--target", asked.address]
+            said = await asyncio.to_thread(CliRunner().invoke, app, words)
+            assert said.exit_code == 0 and "0 pipelines moved, 0 stay" in said.output, said.output
+            undone = ["groups", "cordon", "1", "--undo", "--target", asked.address]
+            assert (await asyncio.to_thread(CliRunner().invoke, app, undone)).exit_code == 0

@@ -91,19 +91,17 @@ def move(
 def _pipelines_of(admin: Admin, group: int) -> set[str]:
     """The names of all that live in a group, or are on their way there, which may belong there already though no process lists
     them. Raises UnavailableError where it does not answer, or whoever is asked has not heard of it."""
-    coming = {
-        each.group: {*each.arriving} for each in admin.groups()
-    }  # first: they live there then
+    known = {each.group: each for each in admin.groups()}  # first: what comes lives there then
     names = {info.spec.name for info in admin.pipelines() if info.group == group}
     silent = dict(admin.silent_groups)
-    if group not in coming:
+    if group not in known:
         silent[group] = "who is asked has not heard of it yet"
     if group in silent:
         raise UnavailableError(
             f"group {group} is cordoned, and not drained: it does not say what lives there "
             f"({silent[group]}); repeat the command when it answers"
         )
-    return names | coming[group]
+    return names.union(known[group].arriving)
 
 
 def _emptiest(admin: Admin, group: int) -> int:
