@@ -176,6 +176,29 @@ def test_a_script_gets_what_was_written_off_as_json(
     assert again["written_off"] == [], "there is nothing more"
 
 
+def test_what_no_shard_has_said_is_gone_is_not_said_to_be_written_off(
+    running: EmbeddedTracker, lost: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard goes away just when it has answered: a cell that holds other items by now may have stayed there."""
+    explain = Admin.explain
+
+    def goes_away(admin: Admin, *given: Any, **named: Any) -> None:
+        monkeypatch.setattr(
+            Admin,
+            "explain",
+            lambda *given, **named: replace(
+                explain(*given, **named), parts=(), silent_shards={1: "away"}
+            ),
+        )
+
+    monkeypatch.setattr(Admin, "retire", goes_away)
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "first=3", "--yes", "--json"]
+    said = run(running, *words)
+    assert said.exit_code == EXIT_REFUSED and "does not answer" in said.stderr
+    told = json.loads(said.stdout)
+    assert (told["written_off"], len(told["stayed"])) == ([], 1)
+
+
 def test_wrong_words_are_refused_before_anything_happens(
     running: EmbeddedTracker, lost: NodeClient
 ) -> None:

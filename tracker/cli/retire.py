@@ -87,7 +87,10 @@ def retire(
             outcome = _carry_out(context, admin, plan)
     show(context, retired_json(outcome), retired_text(as_printable(outcome)))
     if outcome.stayed:
-        fail("some cells hold other items by now and stay; look again with lowmark explain")
+        fail(
+            "some cells hold other items by now and stay, or a shard does not answer what is open there; look again with lowmark "
+            "explain"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +228,10 @@ def _carry_out(context: typer.Context, admin: Admin, plan: _Plan) -> Retirement:
                 )
             raise
         done.append(Retired(node, released))
-    open_still = {
-        (cell.segment, cell.slot)
-        for explanation in _explained(admin, pipeline, plan.named)
-        for cell in cells_of(explanation)
-    }
+    explained = [*_explained(admin, pipeline, plan.named)]
+    is_known = not any(explanation.silent_shards for explanation in explained)
+    shown = [cell for explanation in explained for cell in cells_of(explanation)]
+    open_still = {(cell.segment, cell.slot) for cell in (shown if is_known else lost)}
     return Retirement(
         plan.spec,
         done,
