@@ -25,6 +25,7 @@ from tracker.store import (
     Store,
     Stored,
     StoreError,
+    archive,
     open_leases,
     open_store,
 )
@@ -76,6 +77,27 @@ def test_what_a_shard_has_begun_with_before_its_first_record_goes_along(tmp_path
     assert stored.snapshot == (0, b"the state of a peer")
     assert list(stored.records) == [(1, b"one"), (2, b"two")]
     target.close()
+
+
+def test_a_log_of_large_records_is_filled_in_by_little_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server takes so much at once, and no more at the next attempt. A log grows as long as no snapshot takes its place."""
+    monkeypatch.setattr(archive, "BYTES_PER_COMMIT", 1_000)
+    source, target = MemoryStore(), MemoryStore()
+    records = [(number, bytes(400)) for number in range(1, 11)]
+    source.commit(source.acquire("s"), records)
+    export_stores({2: source}, tmp_path / "out")
+    commit, sizes = target.commit, list[int]()
+
+    def watched(epoch: int, batch: list[tuple[int, bytes]], level: int) -> None:
+        sizes.append(len(batch))
+        commit(epoch, batch, level)
+
+    monkeypatch.setattr(target, "commit", watched)
+    import_stores({2: target}, tmp_path / "out")
+    assert sizes == [3, 3, 3, 1]
+    assert list(target.load(target.acquire("next")).records) == records
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ FILLING_LEASE_MS = 100 * 365 * 86_400_000
 _READS = "lowmark store copy"
 _FILLS = "lowmark store copy --from (if that broke off, begin it anew in an empty store), attempt"
 RECORDS_PER_COMMIT = 2_000
+BYTES_PER_COMMIT = 64 * 1024 * 1024
+"""A Redis server ends the connection by which more than a gibibyte comes at once: a commit of so many bytes takes no more records."""
 RECORDS_PER_RENEWAL = 50_000
 _FILE, _SHARD = "lowmark-stores", "lowmark-shard"
 _HASH_BYTES = 32
@@ -279,10 +281,13 @@ def _fill(contents: Contents, file: BinaryIO, owned: _Owned) -> None:
     if contents.snapshot_bytes:
         store.write_snapshot(epoch, contents.snapshot_position, snapshot, contents.format)
     batch: list[tuple[int, bytes]] = []
+    size = 0
     for number in range(contents.records):
         position, length = _HEAD.unpack(file.read(_HEAD.size))
         batch.append((position, file.read(length)))
-        if len(batch) == RECORDS_PER_COMMIT or number == contents.records - 1:
+        size += length
+        is_full = len(batch) == RECORDS_PER_COMMIT or size >= BYTES_PER_COMMIT
+        if is_full or number == contents.records - 1:
             store.commit(epoch, batch, contents.format)
             owned.renew()
-            batch = []
+            batch, size = [], 0
