@@ -27,9 +27,11 @@ from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.config import ServerConfig
+from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.leasing import LeaseKeeper
+from tracker.service.rpc.probes import Probes
 from tracker.service.rpc.redirect import LIVE_SERVICE, RedirectServer
-from tracker.service.run import serve
+from tracker.service.run import AuxiliaryEndpoints, _serve_until, serve
 from tracker.service.server import TrackerServer
 from tracker.store import (
     Fenced,
@@ -311,6 +313,27 @@ class TakenStore(MemoryStore):
         if address is not None:
             self.acquire("another", replaces=epoch)
         super().renew(epoch, lease_ms, address)
+
+
+async def test_a_log_that_cannot_be_read_keeps_no_standby_from_other_shards(
+    tmp_path: Path,
+) -> None:
+    """It is free all the time, and comes before the others: whoever serves those would be replaced by nobody."""
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(3))
+    url = f"sqlite:{tmp_path}"
+    damaged = shard_store(tmp_path, 0)
+    damaged.commit(damaged.acquire(addresses[0]), [(1, b"no record")])
+    damaged.close()
+    other = TrackerServer(ServerConfig(1, addresses[:2], url, grace_s=0.1))
+    await other.start()
+    await other.stop()
+    config = ServerConfig(0, addresses[:2], url, grace_s=0.1, standby=True, address=addresses[2])
+    stop, auxiliary = asyncio.Event(), AuxiliaryEndpoints(Probes(""), ServiceMetrics(0))
+    standing_by = asyncio.ensure_future(_serve_until(config, stop, auxiliary))
+    await until_async(lambda: auxiliary.metrics.server is not None or standing_by.done())
+    assert auxiliary.metrics.server is not None and auxiliary.metrics.server.config.shard == 1
+    stop.set()
+    assert await standing_by == 0
 
 
 async def test_who_is_started_where_one_serves_already_replaces_nobody(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -203,11 +203,13 @@ async def _serve_relay(
 async def _serve_until(
     config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryEndpoints
 ) -> int:
+    passes_over = dict[int, int]()
     while not stop.is_set():
+        owned: Owned | None = None
         if bool(config.left_file) and await asyncio.to_thread(Path(config.left_file).exists):
             return await _stay(config, stop, auxiliary)
         try:
-            owned = await _own(config, stop, auxiliary.probes)
+            owned = await _own(config, stop, auxiliary.probes, passes_over)
             if owned is None:
                 break
             failure, left = await _serve_owned(config, owned, stop, auxiliary)
@@ -229,6 +231,10 @@ async def _serve_until(
             log.error("given_up", reason=str(error))
             return 1
         except (StoreError, LogLost, OSError, ValueError, CannotJoin) as error:
+            if owned is not None and _is_for_others(config, owned, error):
+                log.error("cannot_take_over", shard=owned.shard, reason=str(error))
+                passes_over[owned.shard] = owned.epoch
+                continue
             log.error("cannot_start", shard=config.shard, reason=str(error))
             return 1
         if left and config.left_file:  # before it is another one when it is started again
@@ -251,6 +257,12 @@ async def _serve_until(
         if failure is not None and not isinstance(failure, Fenced):
             return 1
     return 0
+
+
+def _is_for_others(config: ServerConfig, owned: Owned, error: Exception) -> bool:
+    """Whether it is the shard of another process whose store cannot be read: a standby has others to watch over."""
+    is_own = config.join or (owned.shard == config.shard and not config.standby)
+    return not is_own and isinstance(error, StoreError | LogLost)
 
 
 async def _stay(config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryEndpoints) -> int:
@@ -301,7 +313,9 @@ async def _mark_gone(config: ServerConfig, owned: Owned) -> None:
         log.warning("not_marked", shard=owned.shard, reason=str(error))
 
 
-async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:
+async def _own(
+    config: ServerConfig, stop: asyncio.Event, probes: Probes, passes_over: Mapping[int, int]
+) -> Owned | None:
     redirect = RedirectServer(config.listen or config.own_address, config.security)
     presence = Presence(config.own_address, config.security.to_peers)
 
@@ -317,7 +331,7 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
             return await Newcomer(config).own(stop)
         own = None if config.standby else config.shard
         shards = len(config.addresses)
-        claim = Claim(config.store, config.own_address, config.lease_ms, shards, own)
+        claim = Claim(config.store, config.own_address, config.lease_ms, shards, own, passes_over)
         return await Claimant(claim, looked).own(stop)
     finally:
         await presence.stop()

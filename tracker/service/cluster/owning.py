@@ -9,9 +9,9 @@ then refuses another one, has died on a machine that lives.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -62,13 +62,15 @@ class Owned:
 class Claim:
     """Who wants to own what. `name` tells an owner that starts again from another; `own`: the number
     of its own shard, which it takes before any other (None: it is a standby); `shards`: how many there
-    were from the start; those that have come since are found in the store."""
+    were from the start; those that have come since are found in the store; `passes_over`: shards of others that it could not
+    serve, with the epoch of that attempt: not before somebody else has tried."""
 
     store: str
     name: str
     lease_ms: int
     shards: int
     own: int | None = None
+    passes_over: Mapping[int, int] = field(default_factory=dict)
 
     def wanted(self, stored: Sequence[int] = ()) -> list[int]:
         """Numbers of the shards that it would take, in this order. stored: those that the store has."""
@@ -147,6 +149,8 @@ class Claimant:
             return None
         if shard != claim.own and (lease is None or lease.epoch == 0):
             return None  # nobody has ever had it: it waits for its owner
+        if lease is not None and claim.passes_over.get(shard) == lease.epoch:
+            return None
         replaces = 0
         if lease is not None and lease.owner != claim.name and (lease.remaining_ms or not counts):
             if not self._is_gone(shard, lease):
