@@ -128,7 +128,7 @@ def test_a_flush_whose_connection_breaks_counts_once_though_the_one_above_has_no
     be one too many. That says nothing of the flush, which it has."""
     wire = Wire(upper.address, stack)
     lower = two_steps_from_below(upper, wire, tmp_path, stack)
-    turned_away, turn_away = threading.Event(), upper.server._turn_away
+    turned_away, turn_away = threading.Event(), upper.server._turn_away  # noqa: SLF001 - who comes is one too many
 
     def noted(connection: socket.socket, message: str) -> None:
         turn_away(connection, message)
@@ -174,7 +174,7 @@ def test_a_large_frame_that_comes_again_and_finds_no_room_is_not_said_to_be_refu
     with (
         room.held(0, 1 << 17, Deadline(HANG_S)),
         pytest.raises(HandOverError) as told,
-        room.held(0, 1 << 17, Deadline(0.01)),
+        room.held(0, 1 << 17, Deadline(0.01)),  # expires: no room comes free
     ):
         pass
     assert not told.value.code.startswith("refused."), told.value.code
@@ -187,7 +187,7 @@ def test_a_step_that_is_in_the_spool_is_not_said_to_be_refused_while_a_local_tra
     has ended hears the same as who asked before."""
     handle = Handle(upper.address, "p", HANG_S)
     stack.callback(handle.close)
-    append = Spool._append
+    append = Spool._append  # noqa: SLF001 - the disk is full
 
     def full(spool: Spool, header: dict[str, object], *rest: object, **more: object) -> None:
         if header["kind"] == "done":

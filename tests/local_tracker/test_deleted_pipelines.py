@@ -31,7 +31,7 @@ def test_it_ends_when_its_pipeline_is_deleted_and_does_not_refuse_all_steps_of_t
         flusher.submit(Step("w", 1, one_cell(0, 5, 1)), False, Deadline(HANG_S)).result(HANG_S)
         with running.admin() as admin:
             admin.delete("p", 0, drop_open=True)
-        until(lambda: uplink._node.failure is not None)
+        until(lambda: uplink._node.failure is not None)  # noqa: SLF001 - as its process has it
         running.register(SPEC)
         with pytest.raises(HandOverError):
             flusher.submit(Step("w", 2, one_cell(0, 5, 2)), False, Deadline(HANG_S)).result(HANG_S)
