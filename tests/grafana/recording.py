@@ -73,10 +73,13 @@ def record(directory: Path, fault: str = "") -> Recording:
 
         def is_sampled() -> bool:
             work.step()
-            return all(
-                value(samples_of(text_of(at)), level, **labels) is not None
-                for at in metrics.values()
-            )
+            try:
+                return all(
+                    value(samples_of(text_of(at)), level, **labels) is not None
+                    for at in metrics.values()
+                )
+            except ConnectionError:  # so many looks, and a busy process has no place for one more
+                return False
 
         until(is_sampled)
         for _ in range(SCRAPES):
