@@ -81,9 +81,20 @@ def record(directory: Path, fault: str = "") -> Recording:
             except ConnectionError:  # so many looks, and a busy process has no place for one more
                 return False
 
+        def is_known() -> bool:
+            """Whether the metrics of both have what is open now."""
+            found = [samples_of(text_of(at)).items() for at in metrics.values()]
+            level, of = "lowmark_segment_open_items", ("pipeline", RUNNING)
+            told = (
+                v for each in found for (name, labels), v in each if name == level and of in labels
+            )
+            return sum(told) == OPEN
+
         until(is_sampled)
         for _ in range(SCRAPES):
             work.step()
+            if fault is None:  # one that renames it is to be found by the queries
+                until(is_known)
             recording.take({name: samples_of(text_of(at)) for name, at in metrics.items()})
             time.sleep(STEP_S)  # paces: the load
     return recording
