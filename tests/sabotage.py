@@ -154,8 +154,8 @@ def rename_a_metric() -> None:
     """What is scraped has the lag of segments by another name."""
     from tracker.service.http import metrics
 
-    def render_otherwise(families: Any) -> bytes:
-        return rendered(families).replace(
+    def render_otherwise(*given: Any, **more: Any) -> bytes:
+        return rendered(*given, **more).replace(
             b"lowmark_segment_lag_seconds", b"lowmark_segment_late_by_seconds"
         )
 

@@ -73,13 +73,10 @@ def record(directory: Path, fault: str = "") -> Recording:
 
         def is_sampled() -> bool:
             work.step()
-            try:
-                return all(
-                    value(samples_of(text_of(at)), level, **labels) is not None
-                    for at in metrics.values()
-                )
-            except ConnectionError:  # so many looks, and a busy process has no place for one more
-                return False
+            return all(
+                value(samples_of(text_of(at)), level, **labels) is not None
+                for at in metrics.values()
+            )
 
         def is_known() -> bool:
             """Whether the metrics of both have what is open now."""
@@ -93,8 +90,7 @@ def record(directory: Path, fault: str = "") -> Recording:
         until(is_sampled)
         for _ in range(SCRAPES):
             work.step()
-            if fault is None:  # one that renames it is to be found by the queries
-                until(is_known)
+            until(is_known)
             recording.take({name: samples_of(text_of(at)) for name, at in metrics.items()})
             time.sleep(STEP_S)  # paces: the load
     return recording
