@@ -12,6 +12,7 @@ from tests import inside
 from tests.core.driver import Cluster, HandNode
 from tracker.core.log import (
     DeletePipeline,
+    EndMove,
     MovePipeline,
     PlacePipeline,
     RegisterPipeline,
@@ -129,6 +130,17 @@ class Deployment:
         """An operator asks for it; the answer."""
         version = self.groups[source].pipeline(self._some(source), name).placed
         return self.ask(Ask(source, MovePipeline(None, name, version, target)))
+
+    def come_unheard(self, name: str, source: int, target: int, held: set[tuple[int, int]]) -> None:
+        """Moves a pipeline up to the entry in a log of its new group by which it has come, while nothing passes these links
+        (from, to) there."""
+        self.begin_move(name, source, target)
+        self.until(self.drive(name, source), PlacePipeline)
+        version, there = self.ask(Ask(0, Where(name))).version, self.groups[target]
+        number = there.processes[0].membership.moving[name].number
+        there.held = held
+        there.handle(0, EndMove("end", name, number, version, True))
+        there.settle()
 
     def move(self, name: str, source: int, target: int) -> str:
         """Moves a pipeline to its end at both groups; why it was given up, if it was."""

@@ -13,7 +13,6 @@ from tests.core.test_moving import SPEC, lose, running
 from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
-    EndMove,
     MovePipeline,
     PeerDisconnected,
     PipelineEnded,
@@ -23,7 +22,6 @@ from tracker.core.log import (
 )
 from tracker.core.log.losses import ShardLost
 from tracker.core.log.steps import ShardLeft
-from tracker.core.moving.driver import Ask, Where
 
 
 def test_a_shard_that_hears_by_a_loss_alone_that_one_has_come_goes_by_no_log_of_the_group_before() -> (
@@ -45,13 +43,7 @@ def test_a_shard_that_hears_by_a_loss_alone_that_one_has_come_goes_by_no_log_of_
     assert made.move("p", 0, 1) == ""
     made.settle()
     assert before.pipeline(1).arrived_home == 1
-    made.begin_move("p", 1, 2)
-    made.until(made.drive("p", 1), PlacePipeline)
-    version = made.ask(Ask(0, Where("p"))).version
-    number = there.processes[0].membership.moving["p"].number
-    there.held = {(0, 2)}
-    there.handle(0, EndMove("end", "p", number, version, True))
-    there.settle()
+    made.come_unheard("p", 1, 2, {(0, 2)})
     lose(there, 0)
     there.held.clear()
     made.go_on("p", 1)
@@ -98,13 +90,7 @@ def test_one_that_has_begun_anew_by_a_loss_is_not_set_back_by_the_end_of_its_mov
     not yet what shard 2 knew. Then shard 1 is lost, too: shard 2 knows no more than that the pipeline comes."""
     made, _, _ = running(1, 4)
     there = made.groups[1]
-    made.begin_move("p", 0, 1)
-    made.until(made.drive("p", 0), PlacePipeline)
-    version = made.ask(Ask(0, Where("p"))).version
-    number = there.processes[0].membership.moving["p"].number
-    there.held = {(0, 2), (0, 3)}
-    there.handle(0, EndMove("end", "p", number, version, True))
-    there.settle()
+    made.come_unheard("p", 0, 1, {(0, 2), (0, 3)})
     dies(there, 0)
     there.held = {(2, 3)}
     there.handle(1, DeclareLost("first", (0,), True, 1))

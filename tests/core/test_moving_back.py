@@ -14,15 +14,12 @@ from tests.core.test_moving import SPEC, lose, running
 from tests.core.test_retiring import AT_MS
 from tracker.core.log import (
     DeletePipeline,
-    EndMove,
     Joined,
-    PlacePipeline,
     RegisterPipeline,
     RetireNode,
 )
 from tracker.core.model import Cells, Edge, PipelineSpec
 from tracker.core.model.placements import NOWHERE
-from tracker.core.moving.driver import Ask, Where
 from tracker.core.process import ProcessConfig
 
 OPEN = PipelineSpec("p", ("work",), fronts=("a",), open=True)
@@ -103,13 +100,7 @@ def test_ledgers_of_one_that_has_come_outlive_a_loss_where_a_shard_has_not_heard
     spare.commit(consumed=[(0, 5, 99)])
     made.settle()
     assert ledgers(here) == (1, 2)
-    made.begin_move("p", 0, 1)
-    made.until(made.drive("p", 0), PlacePipeline)
-    version = made.ask(Ask(0, Where("p"))).version
-    number = there.processes[0].membership.moving["p"].number
-    there.held = {(0, late)}
-    there.handle(0, EndMove("end", "p", number, version, True))
-    there.settle()
+    made.come_unheard("p", 0, 1, {(0, late)})
     lose(there, 0)
     there.held.clear()
     made.go_on("p", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,27 +176,37 @@ class _Restarted:
     WaitUntil = GetHistory = GetMinTime
 
 
-async def test_who_waits_at_a_relay_goes_on_when_his_pipeline_is_restarted_and_the_tracker_is_not_asked() -> (
-    None
-):
-    """However many wait: all of what one stream says is of one pipeline."""
-    said, server = _Restarted(), grpc.aio.server()
-    add_ProgressServiceServicer_to_server(said, server)  # type: ignore[arg-type]
+@asynccontextmanager
+async def _relaying(said: Any) -> AsyncIterator[tuple[Any, Relay, Hub]]:
+    """What a relay answers by, the relay, and who waits there. said: the tracker."""
+    server = grpc.aio.server()
+    add_ProgressServiceServicer_to_server(said, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     connection, hub = AsyncConnection(f"127.0.0.1:{port}"), Hub()
     relay = Relay(connection, hub)
-    servicer: Any = RelayServicer(relay, connection, Latencies(), hub, Quotas())
-    asked = progress_pb.WaitUntilRequest(pipeline="two", slot=60, heard_generation=2)
-    waiting = [asyncio.ensure_future(servicer.WaitUntil(asked, Listener())) for _ in range(10)]
-    async with asyncio.timeout(HANG_S):
-        while hub.waiting.count < len(waiting):
-            await asyncio.sleep(0)
-        said.may_go_on.set()
-        answers = await asyncio.gather(*waiting)
-    await relay.stop()
-    await connection.close()
-    await server.stop(None)
+    servicer = RelayServicer(relay, connection, Latencies(), hub, Quotas())
+    try:
+        yield servicer, relay, hub
+    finally:
+        await relay.stop()
+        await connection.close()
+        await server.stop(None)
+
+
+async def test_who_waits_at_a_relay_goes_on_when_his_pipeline_is_restarted_and_the_tracker_is_not_asked() -> (
+    None
+):
+    """However many wait: all of what one stream says is of one pipeline."""
+    said = _Restarted()
+    async with _relaying(said) as (servicer, _, hub):
+        asked = progress_pb.WaitUntilRequest(pipeline="two", slot=60, heard_generation=2)
+        waiting = [asyncio.ensure_future(servicer.WaitUntil(asked, Listener())) for _ in range(10)]
+        async with asyncio.timeout(HANG_S):
+            while hub.waiting.count < len(waiting):
+                await asyncio.sleep(0)
+            said.may_go_on.set()
+            answers = await asyncio.gather(*waiting)
     assert {(answer.min_time, answer.generation) for answer in answers} == {(60, 3)}
     assert said.asked == 0
 
@@ -204,32 +214,24 @@ async def test_who_waits_at_a_relay_goes_on_when_his_pipeline_is_restarted_and_t
 async def test_a_relay_that_asks_whether_a_pipeline_is_the_same_goes_by_the_one_of_which_it_asked() -> (
     None
 ):
-    said, server, context = _Tracker(), grpc.aio.server(), Listener()
-    add_ProgressServiceServicer_to_server(said, server)  # type: ignore[arg-type]
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    connection, hub = AsyncConnection(f"127.0.0.1:{port}"), Hub()
-    relay = Relay(connection, hub)
-    servicer: Any = RelayServicer(relay, connection, Latencies(), hub, Quotas())
+    said, context = _Tracker(), Listener()
+    async with _relaying(said) as (servicer, relay, _):
 
-    async def asks() -> AsyncIterator[progress_pb.SubscribeRequest]:
-        yield subscribe_request("two", (), {None: 40}, generation=1)
-        await asyncio.Event().wait()
+        async def asks() -> AsyncIterator[progress_pb.SubscribeRequest]:
+            yield subscribe_request("two", (), {None: 40}, generation=1)
+            await asyncio.Event().wait()
 
-    listening = asyncio.ensure_future(servicer.Subscribe(asks(), context))
-    async with asyncio.timeout(HANG_S):
-        await said.asked.wait()
-        generation = 0
-        while generation != 5:
-            with suppress(Refused):  # the stream has ended meanwhile
-                await relay.look("two")  # somebody else, who has heard nothing
-                generation = relay.generation("two")
-            await asyncio.sleep(0)
-        said.may_answer.set()
-        await asyncio.wait((listening,))
-    await relay.stop()
-    await connection.close()
-    await server.stop(None)
+        listening = asyncio.ensure_future(servicer.Subscribe(asks(), context))
+        async with asyncio.timeout(HANG_S):
+            await said.asked.wait()
+            generation = 0
+            while generation != 5:
+                with suppress(Refused):  # the stream has ended meanwhile
+                    await relay.look("two")  # somebody else, who has heard nothing
+                    generation = relay.generation("two")
+                await asyncio.sleep(0)
+            said.may_answer.set()
+            await asyncio.wait((listening,))
     listening.cancel()
     ended: Any = (await asyncio.gather(listening, return_exceptions=True))[0]
     assert not context.told

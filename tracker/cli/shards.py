@@ -121,7 +121,7 @@ def shards(
             "--evacuate and --without go with NUMBER: --members evacuates where it must"
         )
     with connect(context) as admin:
-        _stay_in(admin, group, changes=finish_upgrade or number is not None)
+        routing = _stay_in(admin, group, changes=finish_upgrade or number is not None)
         if finish_upgrade:
             return _finish_upgrade(context, admin, timeout_s)
         if members is not None:
@@ -130,13 +130,12 @@ def shards(
             wish = Wish(number, evacuate, tuple(without or ()))
             routing = _rescale(context, admin, wish, timeout_s)
         else:
-            routing = admin.routing()
             return show(context, routing_json(routing), routing_table(routing))
     _show_owners(context, routing)
 
 
-def _stay_in(admin: Admin, group: int | None, *, changes: bool) -> None:
-    """All that is asked from now on is asked of one group. Raises typer.BadParameter where it has to be named: what changes
+def _stay_in(admin: Admin, group: int | None, *, changes: bool) -> RoutingInfo:
+    """All that is asked from now on is asked of one group; returns its shards as they are. Raises typer.BadParameter where it has to be named: what changes
     its shards is not left to who happens to be asked."""
     admin.group = group
     routing = admin.routing()
@@ -147,6 +146,7 @@ def _stay_in(admin: Admin, group: int | None, *, changes: bool) -> None:
         )
     if group is None:
         admin.group = routing.group
+    return routing
 
 
 def _show_owners(context: typer.Context, routing: RoutingInfo) -> None:
@@ -184,8 +184,7 @@ def _declare_lost(
     if as_json and not yes:
         raise typer.BadParameter("--json cannot ask: add --yes")
     with connect(context) as admin:
-        _stay_in(admin, group, changes=True)
-        routing = admin.routing()
+        routing = _stay_in(admin, group, changes=True)
         if not as_json:
             for shard in routing.shards:
                 if shard.state.shard in lost:

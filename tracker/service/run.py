@@ -18,7 +18,7 @@ from types import FrameType
 
 import structlog
 
-from tracker.client.connection import SecureTarget
+from tracker.client.connection import Backoff, SecureTarget
 from tracker.client.signals import ending_signals
 from tracker.core.model.names import printable
 from tracker.core.process import LogLost
@@ -284,12 +284,11 @@ async def _stay(config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryE
 async def _mark_noted(config: ServerConfig) -> None:
     """Whoever has noted that its shard has left may have ended, or its store been away, before that stood in its store. A process
     that comes there later would be that shard once more, and stay, and never join."""
-    pause_s = PAUSE_S
+    backoff = Backoff(PAUSE_S, MAX_PAUSE_S)
     while True:
         with suppress(StoreError):
             return await asyncio.to_thread(mark_left, config)
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, MAX_PAUSE_S)
+        await asyncio.sleep(backoff.pause_s())
 
 
 def mark_left(config: ServerConfig) -> None:

@@ -520,9 +520,7 @@ class QueryTicks:
         if not let_go and len(in_time) == len(read.labels):
             return None
         slots = self._held(record, in_time, self._allowed(in_time), now)
-        # By an edge that has come, or become shorter, what came in time may allow less than was announced, too.
-        raised = {segment: max(slot, now[segment]) for segment, slot in slots.items()}
-        slots = self._beyond(record.batch, now) | raised
+        slots = self._beyond(record.batch, now) | _raised(slots, now)
         return self._compose(record, read.units, slots, read.cells, numbered, now)
 
     def _from_where_it_may(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
@@ -531,7 +529,7 @@ class QueryTicks:
         assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
         _, read, numbered = self._last
         slots = self._held(record, read.labels, self._allowed(read.labels), now)
-        raised = {segment: max(slot, now[segment]) for segment, slot in slots.items()}
+        raised = _raised(slots, now)
         made = {s for unit in record.created for s in unit.segments}
         made |= {*record.creates, *numbered.lowest_slots()}
         if all(raised[segment] == slots[segment] for segment in made & raised.keys()):
@@ -674,3 +672,9 @@ class QueryTicks:
             if self._state is None
             else replace(content, holds=self._state.moves(record.batch))
         )
+
+
+def _raised(slots: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
+    """Slots to create in, none below min time: by an edge that has come, or become shorter, what was read may allow less
+    than was announced. now: min times; both by segment number."""
+    return {segment: max(slot, now[segment]) for segment, slot in slots.items()}

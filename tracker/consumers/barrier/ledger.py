@@ -78,6 +78,7 @@ class Ledger:
     def __init__(self, buffer: ReorderBuffer, barrier: str, pipeline: str, segment: str) -> None:
         """Raises StateError if the file is another barrier's."""
         self._buffer, self._from_slot = buffer, _LOWEST
+        self._dropped_below = _LOWEST
         with buffer.transaction() as database:
             for statement in _TABLES.split(";"):
                 database.execute(statement)
@@ -129,9 +130,12 @@ class Ledger:
     def drop_in_doubt(self, min_time: int) -> None:
         """Drops the rows below min time of units that were taken in an earlier generation, and were not created again in
         this one: there, too, all of that is complete by now, so what is right of it came in other units."""
+        if min_time <= self._dropped_below:
+            return
         with self._buffer.transaction() as database:
             if database.execute("SELECT 1 FROM in_doubt").fetchone():
                 self._buffer.drop("slot < ? AND origin IN (SELECT value FROM in_doubt)", min_time)
+        self._dropped_below = min_time
 
     def cursors(self, source: str) -> dict[str, int]:
         """How far a source was read, by scope."""
