@@ -51,6 +51,14 @@ def promise(slot: int) -> TickContent:
     return TickContent(heartbeats=(Heartbeat("front", slot),))
 
 
+def heard_everywhere(target: str, pipeline: str, slot: int, segment: str | None = None) -> None:
+    """Returns when whichever process is asked says that min time is there: each announces for itself, and who looks
+    asks one of them."""
+    for address in parse_targets(target):
+        with Subscriber(address, pipeline) as subscriber:
+            assert subscriber.wait_until(slot, segment, HANG_S)
+
+
 def joined_front(node: NodeClient) -> NodeClient:
     """The node, with its front feeding the first segment."""
     node.join(HANG_S)
@@ -82,11 +90,8 @@ def various_pipelines(shards: int) -> Iterator[EmbeddedTracker]:
         done(held.commit(promise(3 * HOUR)))
         numbers = joined_front(embedded.node("numbers", "n", "front"))
         done(numbers.commit(promise(7)))
-        # Whichever process is asked says the same.
         for name, slot in (("complete", FOREVER), ("held", HOUR), ("numbers", 7)):
-            for address in parse_targets(embedded.target):
-                with Subscriber(address, name) as subscriber:
-                    assert subscriber.wait_until(slot, timeout_s=HANG_S)
+            heard_everywhere(embedded.target, name, slot)
         yield embedded
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from examples.children import free_ports
-from tests.client.support import consume, create, done, joined_front, promise
+from tests.client.support import consume, create, done, heard_everywhere, joined_front, promise
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server, lowmark
 from tests.waits import HANG_S
@@ -142,7 +142,7 @@ def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient
     base = Subscriber(running.target, "two").min_time()
     done(node.commit(create(base + 10, 1)))
     done(node.commit(promise(base + 110)))
-    assert Subscriber(running.target, "two").wait_until(base + 10, timeout_s=HANG_S)
+    heard_everywhere(running.target, "two", base + 10)
     shown = run_json(running, "watch", "-p", "two", "--once")
     first = shown["state"]["segments"][0]
     assert (first["segment"], first["min_time"]) == ("first", base + 10)
@@ -170,7 +170,7 @@ def test_where_slots_are_numbers_numbers_are_shown_and_no_clock(
         joined_front(node)
         done(node.commit(create(17, 1)))
         done(node.commit(promise(20)))
-        assert Subscriber(running.target, "versions").wait_until(17, timeout_s=HANG_S)
+        heard_everywhere(running.target, "versions", 17)
         view = run(running, "watch", "-p", "versions", "--once").stdout
         assert "everything before slot 17 is processed\n" in view
         assert view.count("slot 17") == 3 and view.count("3 slots") == 2, "each segment"

@@ -15,6 +15,7 @@ from tests.client.support import (
     consume,
     create,
     done,
+    heard_everywhere,
     joined_front,
     never_back,
     promise,
@@ -28,7 +29,9 @@ from tracker.client import (
     RefusedError,
     Subscriber,
     Update,
+    waiting,
 )
+from tracker.client import subscriber as subscriber_module
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.client.updates import MinTimes
@@ -46,9 +49,7 @@ def node(running: EmbeddedTracker) -> Iterator[NodeClient]:
 def moved_to(node: NodeClient, slot: int) -> None:
     """The front promises, and everybody who asks may know it."""
     done(node.commit(promise(slot)))
-    for address in node._connection.targets:
-        with Subscriber(address, "two") as subscriber:
-            assert subscriber.wait_until(slot, timeout_s=HANG_S)
+    heard_everywhere(",".join(node._connection.targets), "two", slot)
 
 
 def test_a_late_subscriber_hears_what_is_and_then_what_comes(
@@ -226,9 +227,11 @@ def test_waiting_ends_when_it_is_true_and_when_time_is_up(
 
 
 def test_a_wait_of_no_time_says_whether_it_is_so_now(
-    running: EmbeddedTracker, node: NodeClient
+    running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As who looks now and then does, each time anew; and who comes back behind a deadline."""
+    for module in (subscriber_module, waiting):
+        monkeypatch.setattr(module, "LOOK_TIMEOUT_S", HANG_S)
     moved_to(node, 10)
     moment = datetime.fromtimestamp(0.1, UTC)
     for until, is_so in ((10, True), (11, False), (moment, True)):

@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, done, heard_everywhere, joined_front, promise
 from tests.consumers.exactly import run_exactly
 from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.periods import LISTED_PERIODS
-from tracker.client import NodeClient
+from tracker.client import NodeClient, subscriber
 from tracker.client.admin import Admin
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
@@ -96,13 +96,14 @@ def test_a_period_has_one_key_whether_it_is_met_before_the_pipeline_is_complete_
 
 
 def test_who_only_looks_is_given_all_that_is_complete(
-    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of cron that follows with no time to wait: each look is a process that has heard nothing."""
+    monkeypatch.setattr(subscriber, "LOOK_TIMEOUT_S", HANG_S)
     found = []
     for hours in (1, 1, 3):
         done(node.commit(promise(TEN + hours * HOUR)))
-        assert running.subscriber("two").wait_until(TEN + hours * HOUR, "first", HANG_S)
+        heard_everywhere(running.target, "two", TEN + hours * HOUR, "first")
         with follower(running, tmp_path / "record.json") as following:
             for period in following.completed(timeout_s=0):
                 found.append((period.from_slot - TEN) // HOUR)

@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from local_tracker.spark.session.completed import CompletedReader, between, slot_of_timestamp
+from tests.client.support import heard_everywhere
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines
-from tests.waits import HANG_S
-from tracker.client import Subscriber
 from tracker.consumers.periods.runs import Run
 from tracker.core.model.slots import FOREVER, slot_of
 
@@ -32,8 +31,7 @@ def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
     ) as reader:
         with pytest.raises(TypeError, match="lambda: spark"):
             reader.take(rows)
-        with Subscriber(pipeline.target, pipeline.name) as subscriber:
-            assert subscriber.wait_until(10, "read", HANG_S)
+        heard_everywhere(pipeline.target, pipeline.name, 10, "read")
         made: list[int] = []
 
         def load() -> DataFrame:
@@ -103,8 +101,7 @@ def test_a_run_has_files_that_came_after_the_session_had_read_their_table(
         assert [spark.table(name).count() for name in ("seen", "seen_too")] == [2, 2]
         come(3)
         pipeline.publish(10)
-        with Subscriber(pipeline.target, pipeline.name) as subscriber:
-            assert subscriber.wait_until(10, "read", HANG_S)
+        heard_everywhere(pipeline.target, pipeline.name, 10, "read")
         for name in ("seen", "seen_too"):
             with CompletedReader(
                 pipeline.target, pipeline.name, "read", tmp_path / f"{name}.json"

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from local_tracker.spark.progress.frames import progress
 from local_tracker.spark.progress.registered import register
+from tests.client.support import heard_everywhere
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines
 from tests.spark.support import Pipeline
 from tests.spark_matrix.progress import run_stream
-from tests.waits import HANG_S
-from tracker.client import Admin, Subscriber
+from tracker.client import Admin
 from tracker.core.model import PipelineSpec
 
 AWAY = "127.0.0.1:9"
@@ -34,9 +34,7 @@ def orders(pipelines: Pipelines) -> Pipeline:
 
 def move(pipeline: Pipeline, slot: int) -> None:
     pipeline.promise("front", slot)
-    for address in pipeline.target.split(","):
-        with Subscriber(address, pipeline.name) as subscriber:
-            assert subscriber.wait_until(slot, timeout_s=HANG_S)
+    heard_everywhere(pipeline.target, pipeline.name, slot)
 
 
 def program(of: Pipeline, info: str, directory: Path) -> str:
