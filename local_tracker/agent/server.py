@@ -437,6 +437,7 @@ class Server:
             "version": heard.version,
             "min_times": heard.segments,
             "pipeline_min_time": heard.pipeline,
+            "generation": heard.generation,
         }
 
     def _join_front(self, fields: Fields, _: CellReader) -> Header:

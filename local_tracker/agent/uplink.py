@@ -108,11 +108,13 @@ class MinTimes:
         self._values: dict[int | None, int] = {}
         """By number of the segment; None: of the whole pipeline."""
         self._version = 0
+        self._generation: int | None = None
         self._failure: HandOverError | None = None
 
-    def put(self, segment: int | None, min_time: int) -> None:
-        """segment: its number; None for the whole pipeline."""
+    def put(self, segment: int | None, min_time: int, generation: int | None = None) -> None:
+        """segment: its number; None for the whole pipeline. generation: in which it was heard, if whoever is above says."""
         with self._changed:
+            self._generation = generation
             before = self._values.get(segment)
             if before is None or min_time > before:
                 self._values[segment] = min_time
@@ -142,7 +144,7 @@ class MinTimes:
                     Code.HAND_OVER_UNREACHABLE,
                 )
             known = tuple(values[n] for n in takewhile(values.__contains__, count()))
-            return Relayed(self._version, known, values[None])
+            return Relayed(self._version, known, values[None], self._generation)
 
     def _is_whole(self) -> bool:
         """Whether the whole pipeline's was heard, and that of each segment of the beginning."""
@@ -288,7 +290,7 @@ class TrackerUplink:
                     self._closed.wait(_RECONNECT_S)
             if name is None or name in self.segments:
                 number = None if name is None else self.segments.index(name)
-                heard.put(number, update.min_time)
+                heard.put(number, update.min_time, self._subscriber.heard_generation)
 
     def close(self, leave: bool) -> None:
         self._closed.set()
@@ -399,8 +401,8 @@ class LocalTrackerUplink:
                 continue
             version = above.version
             for number, min_time in enumerate(above.segments):
-                heard.put(number, min_time)
-            heard.put(None, above.pipeline)
+                heard.put(number, min_time, above.generation)
+            heard.put(None, above.pipeline, above.generation)
 
     def close(self, leave: bool) -> None:
         self._closed.set()

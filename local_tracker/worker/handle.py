@@ -73,6 +73,21 @@ class Relayed:
     version: int
     segments: tuple[int, ...]
     pipeline: int
+    generation: int | None = None
+    """The newest of the pipeline in which any of them was heard; None where the local tracker does not say."""
+
+    def not_before(self, other: Relayed | None) -> Relayed:
+        """These, where none is below what was heard before in this generation."""
+        if (
+            other is None
+            or None in (self.generation, other.generation)
+            or self.generation != other.generation
+        ):
+            return self
+        segments = tuple(map(max, self.segments, other.segments)) + (
+            self.segments[len(other.segments) :] or other.segments[len(self.segments) :]
+        )
+        return Relayed(self.version, segments, max(self.pipeline, other.pipeline), self.generation)
 
 
 class _NotTaken(ConnectionError):
@@ -102,6 +117,8 @@ class Handle:
         self._lock = threading.Lock()
         self._generation: int | None = None
         """That of the first local tracker that reported one."""
+        self._relayed: Relayed | None = None
+        """What was heard last: another local tracker may begin at a process that has announced less."""
         self._joinings: dict[str, tuple[int, int]] = {}
         """By which each front was joined here last: incarnation and number, as its grant says."""
         self._own_process()
@@ -219,11 +236,14 @@ class Handle:
         wait_ms = min(int(wait_s * 1000), _MAX_WAIT_MS)
         header: Header = {"type": "min_times", "after": after, "wait_ms": wait_ms}
         answer, _ = self._ask(header, b"", "min time", self.deadline_s + wait_s)
-        return Relayed(
+        heard = Relayed(
             int(answer["version"]),
             tuple(int(slot) for slot in answer["min_times"]),
             int(answer["pipeline_min_time"]),
+            answer.get("generation"),
         )
+        self._relayed = heard = heard.not_before(self._relayed)
+        return heard
 
     def min_time(self, segment: str | None = None) -> int:
         """Min time of a segment, or of the whole pipeline: a slot, exclusive, as the local tracker has

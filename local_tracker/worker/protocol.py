@@ -21,7 +21,7 @@ Requests, by `type`, and the fields of their answers:
   last, it is of whichever front has the name), and counts for no other one; a hold at the highest int64 is let go of. `again` says that it may have arrived before, and `first_to` at which `spool`: in another one
   it would not be found, and is refused.
 - `last_step` {sender}: {number}, of the sender's last step that is known; 0 if none is
-- `min_times` {after, wait_ms}: {version, min_times: [slot], pipeline_min_time: slot} as soon as the
+- `min_times` {after, wait_ms}: {version, min_times: [slot], pipeline_min_time: slot, generation} as soon as the
   version is above `after` or `wait_ms` have passed. The whole pipeline's own is no minimum of the others:
   after a restart, those of segments may be of two generations.
 - `holds` {}: {holds: [[name, segment, slot]]}, those of the local tracker's node that are durable

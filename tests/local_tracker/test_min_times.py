@@ -15,7 +15,7 @@ from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.uplink import LocalTrackerUplink, MinTimes, TrackerUplink
-from local_tracker.worker.handle import Relayed
+from local_tracker.worker.handle import Handle, Relayed
 from tests.local_tracker.fakes import FakeUplink
 from tests.waits import HANG_S, until
 from tracker.client import LowmarkError, Subscriber, Update
@@ -45,7 +45,7 @@ def one_above(directory: Path, generation: int, slot: int) -> Iterator[MinTimes]
     server = Server(listener, fake, Stager(fake), flusher, "host")
     heard = server._heard()
     for segment in (0, 1, None):
-        heard.put(segment, slot)
+        heard.put(segment, slot, generation)
     try:
         yield heard
     finally:
@@ -97,6 +97,20 @@ def test_min_times_that_are_relayed_go_on_when_the_one_above_is_started_anew(
         with one_above(tmp_path, 0, 8) as told:
             told.put(None, 9)
             until(lambda: heard.get(-1, 0, 0).pipeline == 9)
+
+
+def test_a_worker_hears_no_earlier_min_time_from_a_local_tracker_that_begins_where_less_is_announced(
+    tmp_path: Path,
+) -> None:
+    """A local tracker is started anew, and its first process of the tracker is one that lags behind. Another pipeline that
+    has got the name since is another matter."""
+    worker, said = Handle(f"unix:{tmp_path}/s", "p", HANG_S), []
+    for generation, slot in ((0, 8), (0, 5), (2, 6)):
+        with one_above(tmp_path, generation, slot) as heard:
+            heard.put(1, slot + 4, generation)
+            said.append((worker.min_time(), worker.min_times().segments))
+    worker.close()
+    assert said == [(8, (8, 12)), (8, (8, 12)), (6, (6, 10))]
 
 
 def test_what_ends_min_times_above_ends_those_that_are_relayed(tmp_path: Path) -> None:
