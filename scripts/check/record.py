@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from scripts.summary import BUILD, ROOT
 
@@ -57,6 +58,23 @@ def commit() -> str:
         ).stdout.strip()
 
     return git("log", "-1", "--format=%h") + (CHANGED if git("status", "--porcelain") else "")
+
+
+def noted(path: Path) -> list[dict[str, Any]]:
+    """What `note` has written on this very commit, by which a run that was interrupted goes on; nothing where the code
+    has changes."""
+    code = commit()
+    if code.endswith(CHANGED) or not path.exists():
+        return []
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in lines if line["commit"] == code]
+
+
+def note(path: Path, said: Mapping[str, Any], code: str) -> None:
+    """A line for what came of a part of a run. code: the commit that it ran on."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps({**said, "commit": code}) + "\n")
 
 
 @dataclass

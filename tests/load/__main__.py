@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from scripts.check.record import CHANGED, commit
+from scripts.check.record import CHANGED, commit, note, noted
 from scripts.summary import BUILD, ROOT, finish
 from scripts.test import LAYERS
 from tests.load.copies import copies, python_of
@@ -170,11 +170,9 @@ def run(
 
 def earlier(path: Path, form: str) -> list[Run]:
     """The runs of this form on this very commit in which nothing failed."""
-    code = commit()
-    if code.endswith(CHANGED) or not path.exists():
-        return []
-    runs = [Run(**json.loads(line)) for line in path.read_text().splitlines()]
-    return [each for each in runs if (each.commit, each.form) == (code, form) and not each.broken]
+    return [
+        run for run in (Run(**line) for line in noted(path)) if run.form == form and not run.broken
+    ]
 
 
 def main(given: Sequence[str]) -> int:
@@ -205,8 +203,7 @@ def main(given: Sequence[str]) -> int:
             now = places[: options.runs - len(runs)]
             for each in run(now, layers, load, arguments, form, len(runs) + 1):
                 runs.append(each)
-                with PROGRESS.open("a") as file:
-                    file.write(json.dumps(asdict(each)) + "\n")
+                note(PROGRESS, asdict(each), each.commit)
                 print(f"load: run {len(runs)} of {options.runs} {each}", flush=True)
     shown: dict[str, object] = {
         "runs": len(runs),

@@ -4,7 +4,7 @@ Each mutation of this directory is applied to a copy of the code, and the simula
 on until one breaks a promise. The same seeds on the code as it is must not: a control. Those of `shells/` stand
 around the core, and the tests that each names must find it; on the code as it is they pass. With `--shells` these
 alone are tried, with neither name all of both. Writes build/mutants.json; exits 1 where a mutation survives or does
-not apply.
+not apply. A run that was interrupted goes on: what was found on the same commit, without changes, is not looked for again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from scripts.summary import finish
+from scripts.check.record import commit, note, noted
+from scripts.summary import BUILD, finish
 from tests.mutations.mutation import Mutation, all_mutations
 from tests.mutations.search import Outcome, Search
 from tests.mutations.shells import ShellMutation, all_shell_mutations
 from tests.mutations.shells.running import ShellOutcome, run_shells
 
+PROGRESS = BUILD / "mutants-progress.jsonl"
 MOST_SCHEDULES = 20_000
 CONTROL_SCHEDULES = 2_000
 _NAME_WIDTH = 44
@@ -52,8 +54,18 @@ def search(
     chosen: list[Mutation], most_schedules: int, control_schedules: int, workers: int
 ) -> tuple[Outcome, list[Outcome]]:
     """The control's outcome, and those of the mutations; each is shown when it is known."""
-    control, *outcomes = Search(workers, show).run(
-        [(None, control_schedules), *((mutation, most_schedules) for mutation in chosen)]
+    code = commit()
+
+    def report(outcome: Outcome) -> None:
+        show(outcome)
+        is_control = not outcome.name
+        if not outcome.error and outcome.found != is_control:
+            note(PROGRESS, {"core": asdict(outcome)}, code)
+
+    before = [Outcome(**line["core"]) for line in noted(PROGRESS) if "core" in line]
+    control, *outcomes = Search(workers, report).run(
+        [(None, control_schedules), *((mutation, most_schedules) for mutation in chosen)],
+        {(outcome.name, outcome.limit): outcome for outcome in before},
     )
     return control, outcomes
 
@@ -111,7 +123,16 @@ def _core(chosen: list[Mutation], options: argparse.Namespace) -> Result:
 
 def _shells(chosen: list[ShellMutation], options: argparse.Namespace) -> Result:
     """What came of the mutations that tests find."""
-    control, outcomes = run_shells(chosen, options.workers, show_shell)
+    code = commit()
+
+    def report(outcome: ShellOutcome) -> None:
+        show_shell(outcome)
+        if outcome.found and outcome.name:
+            note(PROGRESS, {"shell": asdict(outcome)}, code)
+
+    before = [ShellOutcome(**line["shell"]) for line in noted(PROGRESS) if "shell" in line]
+    known = {outcome.name: outcome for outcome in before}
+    control, outcomes = run_shells(chosen, options.workers, report, known)
     found = [outcome.name for outcome in outcomes if outcome.found]
     shown: dict[str, object] = {"shells": len(outcomes), "shells_found": len(found)}
     if not_found := [o.name for o in outcomes if not o.found]:

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.mutations.hunting import Piece
 from tests.mutations.mutation import Mutation, MutationError, apply_mutation, copy_code
@@ -91,15 +92,24 @@ class Search:
         self._waiting: list[tuple[int, int]] = []
         self._hunts: list[_Hunt] = []
 
-    def run(self, hunts: Iterable[tuple[Mutation | None, int]]) -> list[Outcome]:
-        """Hunts each mutation (None: the code as it is) in so many schedules at most, from seed 0."""
+    def run(
+        self,
+        hunts: Iterable[tuple[Mutation | None, int]],
+        known: Mapping[tuple[str, int], Outcome] = MappingProxyType({}),
+    ) -> list[Outcome]:
+        """Hunts each mutation (None: the code as it is) in so many schedules at most, from seed 0. known: what came of
+        those that were hunted before, by name and limit."""
         with tempfile.TemporaryDirectory(prefix="mutations-") as directory:
             base = Path(directory) / "code"
             copy_code(base)
             for number, (mutation, limit) in enumerate(hunts):
+                name = mutation.name if mutation else ""
+                if (before := known.get((name, limit))) is not None:
+                    self._hunts.append(_Hunt(before, base))
+                    continue
                 copy = Path(directory) / str(number)
                 copy_code(copy, base)
-                outcome = Outcome(mutation.name if mutation else "", limit)
+                outcome = Outcome(name, limit)
                 self._hunts.append(_Hunt(outcome, copy))
                 try:
                     if mutation is not None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from scripts.check import record
 from tests.mutations import __main__ as command
 from tests.mutations.mutation import (
     HERE,
@@ -230,6 +234,7 @@ def test_a_mutation_that_survives_fails_the_whole(
     harmless = written(tmp_path, "slot_start_ns", start, "    return slack_ns * slot\n")
     monkeypatch.setattr(command, "all_mutations", lambda: [harmless])
     monkeypatch.setattr("scripts.summary.BUILD", tmp_path)
+    monkeypatch.setattr(command, "PROGRESS", tmp_path / "progress.jsonl")
     assert command.main([harmless.name, "--schedules", "8", "--control", "4"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[-1].startswith("mutants: FAILED mutations=1 found=0 survived=1 most_schedules=0")
@@ -237,6 +242,54 @@ def test_a_mutation_that_survives_fails_the_whole(
     result = json.loads((tmp_path / "mutants.json").read_text())
     assert not result["ok"]
     assert result["by_mutation"][0]["what"] == "Made for a test."
+
+
+def test_what_was_found_on_this_commit_is_not_hunted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What survived is, and so is the control that found something, and everything once the code has changed."""
+    fits, harmless = (
+        written(tmp_path, "slot_start_ns", "    return slot * slack_ns\n", f"    return {new}\n")
+        for new in ("slot", "slack_ns * slot")
+    )
+    hunted: list[list[str]] = []
+
+    class Hunts:
+        """Finds the one, and not the other."""
+
+        def __init__(self, _: int, report: Callable[[Outcome], None]) -> None:
+            self._report = report
+
+        def run(
+            self, hunts: list[tuple[Mutation | None, int]], known: Mapping[Any, Outcome]
+        ) -> list[Outcome]:
+            limits = [(each.name if each else "", limit) for each, limit in hunts]
+            hunted.append([name for name, limit in limits if (name, limit) not in known])
+            outcomes = [Outcome(*each, seed=3 if each[0] == "fits" else -1) for each in limits]
+            for outcome in outcomes:
+                self._report(outcome)
+            return outcomes
+
+    monkeypatch.setattr(command, "Search", Hunts)
+    monkeypatch.setattr(command, "PROGRESS", tmp_path / "progress.jsonl")
+    chosen = [replace(fits, name="fits"), replace(harmless, name="harmless")]
+    for code, most in (("abc", 8), ("abc", 8), ("abc", 9), ("abd", 8), ("abc+", 8)):
+        for module in (command, record):
+            monkeypatch.setattr(module, "commit", partial(str, code))
+        command.search(chosen, most, 4, 1)
+    everything = ["", "fits", "harmless"]
+    assert hunted == [everything, ["harmless"], ["fits", "harmless"], everything, everything]
+
+
+def test_a_hunt_that_is_known_is_passed_over(tmp_path: Path) -> None:
+    start = "    return slot * slack_ns\n"
+    mutation = written(tmp_path, "slot_start_ns", start, "    return slack_ns * slot\n")
+    known = Outcome(mutation.name, 2, seed=1)
+    told: list[Outcome] = []
+    control, found = Search(1, told.append).run(
+        [(None, 1), (mutation, 2)], {(mutation.name, 2): known}
+    )
+    assert found is known and told == [control]
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -15,10 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from scripts.summary import ROOT
 from tests.mutations.mutation import MutationError
@@ -50,10 +51,13 @@ class ShellOutcome:
 
 
 def run_shells(
-    mutations: Sequence[ShellMutation], workers: int, report: Callable[[ShellOutcome], None]
+    mutations: Sequence[ShellMutation],
+    workers: int,
+    report: Callable[[ShellOutcome], None],
+    known: Mapping[str, ShellOutcome] = MappingProxyType({}),
 ) -> tuple[ShellOutcome, list[ShellOutcome]]:
     """The outcome of the code as it is, which all tests that are named must pass, and those of the mutations;
-    each is reported when it is known."""
+    each is reported when it is known. known: what came of those that were tried before, by name."""
     if missing := missing_tests(mutations, ROOT):
         raise MutationError(f"there is no {missing[0]}")
     with tempfile.TemporaryDirectory(prefix="shells-") as directory:
@@ -61,6 +65,8 @@ def run_shells(
         _copy_code(base)
 
         def run(number: int, mutation: ShellMutation | None) -> ShellOutcome:
+            if mutation is not None and mutation.name in known:
+                return known[mutation.name]
             copy = Path(directory) / str(number)
             shutil.copytree(base, copy, copy_function=os.link)
             outcome = _run(copy, mutation, mutations)

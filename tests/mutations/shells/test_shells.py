@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from scripts.summary import ROOT
 from tests.mutations.mutation import MutationError
 from tests.mutations.shells import ShellMutation, all_shell_mutations, missing_tests
-from tests.mutations.shells.running import run_shells
+from tests.mutations.shells.running import ShellOutcome, run_shells
 
 SHELLS = {mutation.name: mutation for mutation in all_shell_mutations()}
 LEAVES = SHELLS["leaves-before-its-last-batch"]
@@ -79,7 +80,15 @@ def test_a_failing_test_finds_one_and_what_harms_nobody_or_never_worked_is_not_f
 ) -> None:
     harmless = written(tmp_path, new="    if self._waiting and True:\n", tests=list(LEAVES.tests))
     broken = written(tmp_path, new="    if self._waiting and tru:\n", tests=list(LEAVES.tests))
-    control, outcomes = run_shells([LEAVES, harmless, broken], 2, lambda outcome: None)
+    told: list[str] = []
+    known = ShellOutcome("found before", found=True)
+    control, outcomes = run_shells(
+        [LEAVES, harmless, broken, replace(LEAVES, name=known.name)],
+        2,
+        lambda outcome: told.append(outcome.name),
+        {known.name: known},
+    )
+    assert outcomes.pop() is known and known.name not in told
     assert not control.found and not control.error
     assert [outcome.found for outcome in outcomes] == [True, False, False]
     assert outcomes[0].message.startswith(f"FAILED {LEAVES.tests[0]}")
