@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from local_tracker.worker.protocol import (
     Deadline,
@@ -31,6 +32,7 @@ from local_tracker.worker.protocol import (
 from tracker.core.log import Grant
 from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
 from tracker.core.model.rounds import Rounds
+from tracker.core.model.slots import LOWEST_SLOT
 from tracker.errors import Code, HandOverError
 
 _RETRY_S = 0.05
@@ -78,16 +80,11 @@ class Relayed:
 
     def not_before(self, other: Relayed | None) -> Relayed:
         """These, where none is below what was heard before in this generation."""
-        if (
-            other is None
-            or None in (self.generation, other.generation)
-            or self.generation != other.generation
-        ):
+        if other is None or self.generation is None or self.generation != other.generation:
             return self
-        segments = tuple(map(max, self.segments, other.segments)) + (
-            self.segments[len(other.segments) :] or other.segments[len(self.segments) :]
-        )
-        return Relayed(self.version, segments, max(self.pipeline, other.pipeline), self.generation)
+        of_each = zip_longest(self.segments, other.segments, fillvalue=LOWEST_SLOT)
+        pipeline = max(self.pipeline, other.pipeline)
+        return Relayed(self.version, tuple(map(max, of_each)), pipeline, self.generation)
 
 
 class _NotTaken(ConnectionError):
@@ -242,7 +239,8 @@ class Handle:
             int(answer["pipeline_min_time"]),
             answer.get("generation"),
         )
-        self._relayed = heard = heard.not_before(self._relayed)
+        with self._lock:
+            self._relayed = heard = heard.not_before(self._relayed)
         return heard
 
     def min_time(self, segment: str | None = None) -> int:

@@ -60,10 +60,9 @@ def commit() -> str:
     return git("log", "-1", "--format=%h") + (CHANGED if git("status", "--porcelain") else "")
 
 
-def noted(path: Path) -> list[dict[str, Any]]:
+def noted(path: Path, code: str) -> list[dict[str, Any]]:
     """What `note` has written on this very commit, by which a run that was interrupted goes on; nothing where the code
     has changes."""
-    code = commit()
     if code.endswith(CHANGED) or not path.exists():
         return []
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,7 +51,9 @@ def promise(slot: int) -> TickContent:
     return TickContent(heartbeats=(Heartbeat("front", slot),))
 
 
-def heard_everywhere(target: str, pipeline: str, slot: int, segment: str | None = None) -> None:
+def heard_everywhere(
+    target: str | Sequence[str], pipeline: str, slot: int, segment: str | None = None
+) -> None:
     """Returns when whichever process is asked says that min time is there: each announces for itself, and who looks
     asks one of them."""
     for address in parse_targets(target):

@@ -49,7 +49,7 @@ def node(running: EmbeddedTracker) -> Iterator[NodeClient]:
 def moved_to(node: NodeClient, slot: int) -> None:
     """The front promises, and everybody who asks may know it."""
     done(node.commit(promise(slot)))
-    heard_everywhere(",".join(node._connection.targets), "two", slot)
+    heard_everywhere(node._connection.targets, "two", slot)
 
 
 def test_a_late_subscriber_hears_what_is_and_then_what_comes(

@@ -170,9 +170,8 @@ def run(
 
 def earlier(path: Path, form: str) -> list[Run]:
     """The runs of this form on this very commit in which nothing failed."""
-    return [
-        run for run in (Run(**line) for line in noted(path)) if run.form == form and not run.broken
-    ]
+    runs = [Run(**line) for line in noted(path, commit())]
+    return [run for run in runs if run.form == form and not run.broken]
 
 
 def main(given: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
@@ -50,19 +50,30 @@ def show(outcome: Outcome) -> None:
     print(f"{name:<{_NAME_WIDTH}} {said}"[: _NAME_WIDTH + 30 + width], flush=True)
 
 
+_O = TypeVar("_O", Outcome, ShellOutcome)
+
+
+def _noting(
+    layer: str, kind: type[_O], show: Callable[[_O], None], counts: Callable[[_O], bool]
+) -> tuple[list[_O], Callable[[_O], None]]:
+    """What came of those that were tried on this commit before, and what shows an outcome, and keeps it where it counts."""
+    code = commit()
+
+    def report(outcome: _O) -> None:
+        show(outcome)
+        if counts(outcome):
+            note(PROGRESS, {layer: asdict(outcome)}, code)
+
+    return [kind(**line[layer]) for line in noted(PROGRESS, code) if layer in line], report
+
+
 def search(
     chosen: list[Mutation], most_schedules: int, control_schedules: int, workers: int
 ) -> tuple[Outcome, list[Outcome]]:
     """The control's outcome, and those of the mutations; each is shown when it is known."""
-    code = commit()
-
-    def report(outcome: Outcome) -> None:
-        show(outcome)
-        is_control = not outcome.name
-        if not outcome.error and outcome.found != is_control:
-            note(PROGRESS, {"core": asdict(outcome)}, code)
-
-    before = [Outcome(**line["core"]) for line in noted(PROGRESS) if "core" in line]
+    before, report = _noting(
+        "core", Outcome, show, lambda o: o.found if o.name else not (o.found or o.error)
+    )
     control, *outcomes = Search(workers, report).run(
         [(None, control_schedules), *((mutation, most_schedules) for mutation in chosen)],
         {(outcome.name, outcome.limit): outcome for outcome in before},
@@ -123,14 +134,7 @@ def _core(chosen: list[Mutation], options: argparse.Namespace) -> Result:
 
 def _shells(chosen: list[ShellMutation], options: argparse.Namespace) -> Result:
     """What came of the mutations that tests find."""
-    code = commit()
-
-    def report(outcome: ShellOutcome) -> None:
-        show_shell(outcome)
-        if outcome.found and outcome.name:
-            note(PROGRESS, {"shell": asdict(outcome)}, code)
-
-    before = [ShellOutcome(**line["shell"]) for line in noted(PROGRESS) if "shell" in line]
+    before, report = _noting("shell", ShellOutcome, show_shell, lambda o: bool(o.found and o.name))
     known = {outcome.name: outcome for outcome in before}
     control, outcomes = run_shells(chosen, options.workers, report, known)
     found = [outcome.name for outcome in outcomes if outcome.found]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from scripts.check import record
 from tests.mutations import __main__ as command
 from tests.mutations.mutation import (
     HERE,
@@ -274,8 +273,7 @@ def test_what_was_found_on_this_commit_is_not_hunted_again(
     monkeypatch.setattr(command, "PROGRESS", tmp_path / "progress.jsonl")
     chosen = [replace(fits, name="fits"), replace(harmless, name="harmless")]
     for code, most in (("abc", 8), ("abc", 8), ("abc", 9), ("abd", 8), ("abc+", 8)):
-        for module in (command, record):
-            monkeypatch.setattr(module, "commit", partial(str, code))
+        monkeypatch.setattr(command, "commit", partial(str, code))
         command.search(chosen, most, 4, 1)
     everything = ["", "fits", "harmless"]
     assert hunted == [everything, ["harmless"], ["fits", "harmless"], everything, everything]

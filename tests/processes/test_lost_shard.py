@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.client.support import heard_everywhere
 from tests.cluster.tracker import Server, Tracker, lowmark, numbers
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient, Subscriber
@@ -103,9 +104,7 @@ class Losing:
         return front, slot + OPEN
 
     def all_hear(self, slot: int) -> None:
-        for address in self.left:
-            with Subscriber(address, PIPELINE) as subscriber:
-                assert subscriber.wait_until(slot, timeout_s=HANG_S)
+        heard_everywhere(self.left, PIPELINE, slot)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.check import record
+from tests.load import __main__ as load
 from tests.load.__main__ import Run, earlier
 
 RUN = Run("abc", "form", passed=5, failed=0, broken=0, least=8.0, mean=9.0, seconds=60)
@@ -20,7 +20,7 @@ def test_runs_count_again_only_of_the_same_form_and_commit(
     path = tmp_path / "progress.jsonl"
     others = [replace(RUN, commit="abd"), replace(RUN, form="other"), replace(RUN, broken=1)]
     path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in [RUN, *others, RUN]))
-    monkeypatch.setattr(record, "commit", lambda: "abc")
+    monkeypatch.setattr(load, "commit", lambda: "abc")
     assert earlier(path, "form") == [RUN, RUN]
     assert earlier(tmp_path / "none", "form") == []
 
@@ -30,5 +30,5 @@ def test_code_that_was_changed_has_no_earlier_runs(
 ) -> None:
     path = tmp_path / "progress.jsonl"
     path.write_text(json.dumps(asdict(replace(RUN, commit="abc+"))) + "\n")
-    monkeypatch.setattr(record, "commit", lambda: "abc+")
+    monkeypatch.setattr(load, "commit", lambda: "abc+")
     assert earlier(path, "form") == []
