@@ -60,17 +60,16 @@ def commit() -> str:
     return git("log", "-1", "--format=%h") + (CHANGED if git("status", "--porcelain") else "")
 
 
-def noted(path: Path, code: str) -> list[dict[str, Any]]:
-    """What `note` has written on this very commit, by which a run that was interrupted goes on; nothing where the code
-    has changes."""
-    if code.endswith(CHANGED) or not path.exists():
-        return []
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [line for line in lines if line["commit"] == code]
+def noted(path: Path, codes: Collection[str]) -> list[dict[str, Any]]:
+    """What `note` has written of these very commits, by which a run that was interrupted goes on; nothing of one with
+    changes."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    fixed = {code for code in codes if not code.endswith(CHANGED)}
+    return [line for line in map(json.loads, lines) if line["commit"] in fixed]
 
 
 def note(path: Path, said: Mapping[str, Any], code: str) -> None:
-    """A line for what came of a part of a run. code: the commit that it ran on."""
+    """A line for what came of a part of a run. code: the commit that it ran on, or what stands for its code."""
     path.parent.mkdir(exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps({**said, "commit": code}) + "\n")

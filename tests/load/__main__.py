@@ -170,7 +170,7 @@ def run(
 
 def earlier(path: Path, form: str) -> list[Run]:
     """The runs of this form on this very commit in which nothing failed."""
-    runs = [Run(**line) for line in noted(path, commit())]
+    runs = [Run(**line) for line in noted(path, {commit()})]
     return [run for run in runs if run.form == form and not run.broken]
 
 

@@ -4,7 +4,8 @@ Each mutation of this directory is applied to a copy of the code, and the simula
 on until one breaks a promise. The same seeds on the code as it is must not: a control. Those of `shells/` stand
 around the core, and the tests that each names must find it; on the code as it is they pass. With `--shells` these
 alone are tried, with neither name all of both. Writes build/mutants.json; exits 1 where a mutation survives or does
-not apply. A run that was interrupted goes on: what was found on the same commit, without changes, is not looked for again.
+not apply. A run that was interrupted goes on: what was found in the same code is not looked for again. Of those that the
+simulator hunts that is what it runs, and the mutation itself; of the others the whole commit, without changes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import blake2b
 from typing import TypeVar
 
 from scripts.check.record import commit, note, noted
@@ -23,6 +25,7 @@ from tests.mutations.mutation import Mutation, all_mutations
 from tests.mutations.search import Outcome, Search
 from tests.mutations.shells import ShellMutation, all_shell_mutations
 from tests.mutations.shells.running import ShellOutcome, run_shells
+from tests.simulation.progress import code_digest
 
 PROGRESS = BUILD / "mutants-progress.jsonl"
 MOST_SCHEDULES = 20_000
@@ -54,25 +57,37 @@ _O = TypeVar("_O", Outcome, ShellOutcome)
 
 
 def _noting(
-    layer: str, kind: type[_O], show: Callable[[_O], None], counts: Callable[[_O], bool]
+    layer: str,
+    kind: type[_O],
+    show: Callable[[_O], None],
+    counts: Callable[[_O], bool],
+    codes: Mapping[str, str],
 ) -> tuple[list[_O], Callable[[_O], None]]:
-    """What came of those that were tried on this commit before, and what shows an outcome, and keeps it where it counts."""
-    code = commit()
+    """What came of those that were tried in this code before, and what shows an outcome, and keeps it where it counts.
+    codes: by the name of each, in what code it counts."""
 
     def report(outcome: _O) -> None:
         show(outcome)
         if counts(outcome):
-            note(PROGRESS, {layer: asdict(outcome)}, code)
+            note(PROGRESS, {layer: asdict(outcome)}, codes[outcome.name])
 
-    return [kind(**line[layer]) for line in noted(PROGRESS, code) if layer in line], report
+    lines = noted(PROGRESS, set(codes.values()))
+    return [kind(**line[layer]) for line in lines if layer in line], report
+
+
+def _hunted(mutation: Mutation | None, code: str) -> str:
+    """What decides the outcome of a hunt, as one number. code: that of what the simulator runs."""
+    return blake2b(f"{code} {mutation!r}".encode(), digest_size=8).hexdigest()
 
 
 def search(
     chosen: list[Mutation], most_schedules: int, control_schedules: int, workers: int
 ) -> tuple[Outcome, list[Outcome]]:
     """The control's outcome, and those of the mutations; each is shown when it is known."""
+    code = code_digest()
+    codes = {each.name: _hunted(each, code) for each in chosen} | {"": _hunted(None, code)}
     before, report = _noting(
-        "core", Outcome, show, lambda o: o.found if o.name else not (o.found or o.error)
+        "core", Outcome, show, lambda o: o.found if o.name else not (o.found or o.error), codes
     )
     control, *outcomes = Search(workers, report).run(
         [(None, control_schedules), *((mutation, most_schedules) for mutation in chosen)],
@@ -134,7 +149,10 @@ def _core(chosen: list[Mutation], options: argparse.Namespace) -> Result:
 
 def _shells(chosen: list[ShellMutation], options: argparse.Namespace) -> Result:
     """What came of the mutations that tests find."""
-    before, report = _noting("shell", ShellOutcome, show_shell, lambda o: bool(o.found and o.name))
+    codes = dict.fromkeys(("", *(each.name for each in chosen)), commit())
+    before, report = _noting(
+        "shell", ShellOutcome, show_shell, lambda o: bool(o.found and o.name), codes
+    )
     known = {outcome.name: outcome for outcome in before}
     control, outcomes = run_shells(chosen, options.workers, report, known)
     found = [outcome.name for outcome in outcomes if outcome.found]

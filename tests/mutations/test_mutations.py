@@ -243,10 +243,10 @@ def test_a_mutation_that_survives_fails_the_whole(
     assert result["by_mutation"][0]["what"] == "Made for a test."
 
 
-def test_what_was_found_on_this_commit_is_not_hunted_again(
+def test_what_was_found_in_this_code_is_not_hunted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What survived is, and so is the control that found something, and everything once the code has changed."""
+    """What survived is, and so is a mutation that has changed, and everything once the code has."""
     fits, harmless = (
         written(tmp_path, "slot_start_ns", "    return slot * slack_ns\n", f"    return {new}\n")
         for new in ("slot", "slack_ns * slot")
@@ -272,11 +272,13 @@ def test_what_was_found_on_this_commit_is_not_hunted_again(
     monkeypatch.setattr(command, "Search", Hunts)
     monkeypatch.setattr(command, "PROGRESS", tmp_path / "progress.jsonl")
     chosen = [replace(fits, name="fits"), replace(harmless, name="harmless")]
-    for code, most in (("abc", 8), ("abc", 8), ("abc", 9), ("abd", 8), ("abc+", 8)):
-        monkeypatch.setattr(command, "commit", partial(str, code))
+    for code, most in (("abc", 8), ("abc", 8), ("abc", 9), ("abd", 8)):
+        monkeypatch.setattr(command, "code_digest", partial(str, code))
         command.search(chosen, most, 4, 1)
+    command.search([replace(fits, name="fits", rule=2), chosen[1]], 8, 4, 1)
     everything = ["", "fits", "harmless"]
-    assert hunted == [everything, ["harmless"], ["fits", "harmless"], everything, everything]
+    changed = ["fits", "harmless"]
+    assert hunted == [everything, ["harmless"], changed, everything, changed]
 
 
 def test_a_hunt_that_is_known_is_passed_over(tmp_path: Path) -> None:
