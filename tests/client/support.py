@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -10,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 import tracker
 from tests.waits import HANG_S, until
-from tracker.client import NodeClient, RefusedError, Subscriber, Update
+from tracker.client import NodeClient, RefusedError, Subscriber, UnavailableError, Update
 from tracker.client.connection import parse_targets
 from tracker.core.model import (
     Cells,
@@ -59,6 +62,17 @@ def heard_everywhere(
     for address in parse_targets(target):
         with Subscriber(address, pipeline) as subscriber:
             assert subscriber.wait_until(slot, segment, HANG_S)
+
+
+def expires_because(ask: Callable[[], object], reason: str) -> None:
+    """Returns when a request that expires says why: on a busy machine it may do so before that is known."""
+
+    def says_why() -> bool:
+        with pytest.raises(UnavailableError) as error:
+            ask()
+        return re.search(reason, str(error.value)) is not None
+
+    until(says_why)
 
 
 def joined_front(node: NodeClient) -> NodeClient:

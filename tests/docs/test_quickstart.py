@@ -53,7 +53,7 @@ def test_a_cell_that_fails_is_noticed(tmp_path: Path) -> None:
     cells = {cell.id: cell for cell in notebook.cells}
     # Nobody packs: what follows must not find the orders packed.
     cells["pack"].source = cells["pack"].source.replace("for slot, value in queue:", "for _ in ():")
-    cells["pack"].source = cells["pack"].source.replace("timeout_s=10", "timeout_s=0.5")
+    cells["pack"].source = cells["pack"].source.replace("timeout_s=60", "timeout_s=0.5")
     with pytest.raises(CellExecutionError, match="AssertionError"):
         executed(notebook, tmp_path)
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -18,6 +19,7 @@ from acker.v1 import group_service_pb2 as pb
 from acker.v1 import types_pb2 as types_pb
 from acker.v1.group_service_pb2_grpc import GroupServiceStub
 from local_tracker.spark.progress.asked import PROGRESS, Asked
+from tests.client.support import expires_because
 from tests.cluster.children import paused
 from tests.cluster.tracker import Tracker, lowmark
 from tests.waits import HANG_S, until
@@ -245,11 +247,8 @@ def test_no_pipeline_is_stopped_for_a_move_that_nobody_can_decide_on(
         base = front.join_front("clock", "price", HANG_S).slot
         lowmark("--target", groups[0].target, "groups", "cordon", str(1 - source), "--undo")
         with paused(*groups[1 - source].servers):
-            with (
-                Admin(groups[source].target, 6.0) as admin,  # expires: it is asked again and again
-                pytest.raises(UnavailableError, match=f"{says} answer"),
-            ):
-                admin.move(SPEC.name, 1 - source)
+            with Admin(groups[source].target, 6.0) as admin:  # expires: it is asked again and again
+                expires_because(lambda: admin.move(SPEC.name, 1 - source), f"{says} answer")
             front.commit(TickContent(heartbeats=(Heartbeat("clock", base + 1),))).result(HANG_S)
         with Admin(groups[source].target, HANG_S) as admin:
             admin.move(SPEC.name, 1 - source)
@@ -266,11 +265,8 @@ def test_nor_for_one_that_waits_for_a_shard_which_is_away(groups: list[Tracker])
     here = second.target.split(",")[0]
     with paused(second.servers[1]):
         for name, target, asked in ((SPEC.name, 0, here), ("other", 1, first.target)):
-            with (
-                Admin(asked, 4.0) as admin,  # expires: it is asked again and again
-                pytest.raises(UnavailableError, match="does not answer"),
-            ):
-                admin.move(name, target)
+            with Admin(asked, 4.0) as admin:  # expires: it is asked again and again
+                expires_because(partial(admin.move, name, target), "does not answer")
         with Admin(here, HANG_S) as admin:
             assert not any(each.leaving for each in admin.groups())
 
