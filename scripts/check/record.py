@@ -20,7 +20,8 @@ from scripts.summary import BUILD, ROOT
 RECORD = BUILD / "check.json"
 RECORDED = ROOT / "scripts" / "check" / "recorded.json"
 PAGE = ROOT / "docs" / "verification.md"
-BESIDE_THE_CODE = (RECORDED, PAGE)
+SEEDS = ROOT / "tests" / "mutations" / "seeds.json"
+BESIDE_THE_CODE = (RECORDED, PAGE, SEEDS)
 """A commit that changes only these has the code of the one before."""
 CHANGED = "+"
 """Behind a commit: the code differed from it."""

@@ -1,7 +1,8 @@
 """python -m tests.mutations [NAME ...] [--shells [NAME ...]]: every fault that is put into the code must be found.
 
 Each mutation of this directory is applied to a copy of the code, and the simulator's seeds are run from 0
-on until one breaks a promise. The same seeds on the code as it is must not: a control. Those of `shells/` stand
+on until one breaks a promise. The one that found it the last time comes first (`seeds.json`, which `--keep` writes).
+The same seeds on the code as it is must not: a control. Those of `shells/` stand
 around the core, and the tests that each names must find it; on the code as it is they pass. With `--shells` these
 alone are tried, with neither name all of both. Writes build/mutants.json; exits 1 where a mutation survives or does
 not apply. A run that was interrupted goes on: what was found in the same code is not looked for again. Of those that the
@@ -11,6 +12,7 @@ simulator hunts that is what it runs, and the mutation itself; of the others the
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -21,13 +23,15 @@ from typing import TypeVar
 
 from scripts.check.record import commit, note, noted
 from scripts.summary import BUILD, finish
-from tests.mutations.mutation import Mutation, all_mutations
+from tests.mutations.mutation import HERE, Mutation, all_mutations
 from tests.mutations.search import Outcome, Search
 from tests.mutations.shells import ShellMutation, all_shell_mutations
 from tests.mutations.shells.running import ShellOutcome, run_shells
 from tests.simulation.progress import code_digest
 
 PROGRESS = BUILD / "mutants-progress.jsonl"
+SEEDS = HERE / "seeds.json"
+"""By the name of each mutation the seed that has found it."""
 MOST_SCHEDULES = 20_000
 CONTROL_SCHEDULES = 2_000
 _NAME_WIDTH = 44
@@ -92,8 +96,19 @@ def search(
     control, *outcomes = Search(workers, report).run(
         [(None, control_schedules), *((mutation, most_schedules) for mutation in chosen)],
         {(outcome.name, outcome.limit): outcome for outcome in before},
+        json.loads(SEEDS.read_text()),
     )
     return control, outcomes
+
+
+def keep(outcomes: Sequence[Outcome]) -> None:
+    """Writes by which seeds they were found, beside those of the others."""
+    found = {outcome.name: outcome.seed for outcome in outcomes if outcome.found}
+    seeds = json.loads(SEEDS.read_text()) | found
+    known = [mutation.name for mutation in all_mutations()]
+    SEEDS.write_text(
+        json.dumps({name: seeds[name] for name in known if name in seeds}, indent=1) + "\n"
+    )
 
 
 def show_shell(outcome: ShellOutcome) -> None:
@@ -122,6 +137,8 @@ def _choose(known: Sequence[_M], names: list[str]) -> list[_M]:
 def _core(chosen: list[Mutation], options: argparse.Namespace) -> Result:
     """What came of the mutations that the simulator hunts."""
     control, outcomes = search(chosen, options.schedules, options.control, options.workers)
+    if options.keep:
+        keep(outcomes)
     found = [outcome for outcome in outcomes if outcome.found]
     errors = [outcome.name for outcome in (control, *outcomes) if outcome.error]
     survived = [o.name for o in outcomes if not o.found and not o.error]
@@ -182,6 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--control", type=int, default=CONTROL_SCHEDULES, help="so many on the code as it is"
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keep", action="store_true", help="the seeds that find, for the next run")
     parser.add_argument("--list", action="store_true", help="say what each mutation breaks")
     options = parser.parse_args(arguments)
     core = _choose(all_mutations(), options.names)

@@ -1,7 +1,8 @@
 """Searching many mutations at once: pieces of seeds, the lowest first, on all cores.
 
-Each mutation has a copy of the code of its own, and each piece of seeds a process of its own. The
-pieces of all mutations are taken in the order of their seeds: what is found soon is out of the way
+Each mutation has a copy of the code of its own, and each piece of seeds a process of its own. First comes
+the one seed that has found it before, where there is one; a schedule changes with the code, so it may not any
+more. The pieces of all mutations are taken in the order of their seeds: what is found soon is out of the way
 soon, and in the end all cores work on the few that take long.
 """
 
@@ -49,14 +50,18 @@ class Outcome:
 class _Hunt:
     """One mutation, or none, while it is searched for."""
 
-    def __init__(self, outcome: Outcome, copy: Path) -> None:
+    def __init__(self, outcome: Outcome, copy: Path, found_before: int | None = None) -> None:
         self.outcome = outcome
         self.copy = copy
         self.next_first = 0
+        self.found_before = found_before
         self.running: dict[int, subprocess.Popen[str]] = {}
 
     def next_piece(self) -> range:
         """The seeds to run next; empty when all are."""
+        if (seed := self.found_before) is not None:
+            self.found_before = None
+            return range(seed, seed + 1)
         first, limit = self.next_first, self.outcome.limit
         last = next((start for start in _FIRST_PIECES if start > first), first + _PIECE)
         self.next_first = min(last, limit)
@@ -96,9 +101,10 @@ class Search:
         self,
         hunts: Iterable[tuple[Mutation | None, int]],
         known: Mapping[tuple[str, int], Outcome] = MappingProxyType({}),
+        seeds: Mapping[str, int] = MappingProxyType({}),
     ) -> list[Outcome]:
         """Hunts each mutation (None: the code as it is) in so many schedules at most, from seed 0. known: what came of
-        those that were hunted before, by name and limit."""
+        those that were hunted before, by name and limit. seeds: by name, what has found one in other code."""
         with tempfile.TemporaryDirectory(prefix="mutations-") as directory:
             base = Path(directory) / "code"
             copy_code(base)
@@ -110,11 +116,13 @@ class Search:
                 copy = Path(directory) / str(number)
                 copy_code(copy, base)
                 outcome = Outcome(name, limit)
-                self._hunts.append(_Hunt(outcome, copy))
+                hunt = _Hunt(outcome, copy, seeds.get(name))
+                self._hunts.append(hunt)
                 try:
                     if mutation is not None:
                         apply_mutation(mutation, copy)
-                    heapq.heappush(self._waiting, (0, number))
+                    # Before the others' first seeds, so that what is found by one is not looked for from 0 on meanwhile.
+                    heapq.heappush(self._waiting, (0 if hunt.found_before is None else -1, number))
                 except MutationError as error:
                     outcome.error, outcome.done = str(error), True
                     self._report(outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.mutations import __main__ as command
+from tests.mutations.hunting import Piece
 from tests.mutations.mutation import (
     HERE,
     Mutation,
@@ -134,7 +135,10 @@ def test_a_mutation_fits_the_code_and_changes_what_it_says(name: str, code: Path
 
 
 def test_nothing_lies_among_them_that_is_not_read() -> None:
-    assert {path.suffix for path in HERE.iterdir() if path.is_file()} == {".py", ".toml"}
+    assert {path.suffix for path in HERE.iterdir() if path.is_file()} == {
+        ".py", ".toml", command.SEEDS.suffix,
+    }  # fmt: skip
+    assert json.loads(command.SEEDS.read_text()).keys() <= MUTATIONS.keys()
 
 
 def test_no_fault_is_missing() -> None:
@@ -260,7 +264,10 @@ def test_what_was_found_in_this_code_is_not_hunted_again(
             self._report = report
 
         def run(
-            self, hunts: list[tuple[Mutation | None, int]], known: Mapping[Any, Outcome]
+            self,
+            hunts: list[tuple[Mutation | None, int]],
+            known: Mapping[Any, Outcome],
+            seeds: Mapping[str, int],
         ) -> list[Outcome]:
             limits = [(each.name if each else "", limit) for each, limit in hunts]
             hunted.append([name for name, limit in limits if (name, limit) not in known])
@@ -290,6 +297,42 @@ def test_a_hunt_that_is_known_is_passed_over(tmp_path: Path) -> None:
         [(None, 1), (mutation, 2)], {(mutation.name, 2): known}
     )
     assert found is known and told == [control]
+
+
+@pytest.mark.parametrize(("before", "schedules"), [(5, 6), (1, 4)], ids=["still", "no more"])
+def test_the_seed_that_found_it_before_comes_first(
+    before: int, schedules: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seeds 3 and 5 find it in this code."""
+    ran: list[int] = []
+
+    class Ran:
+        """A piece that was run."""
+
+        returncode = 0
+
+        def __init__(self, seeds: range) -> None:
+            ran.append(seeds.start)
+            found = [seed for seed in (3, 5) if seed in seeds]
+            self._piece = Piece(len(seeds), *(found[:1] and (found[0], "broken")))
+
+        def communicate(self) -> tuple[str, str]:
+            return json.dumps(asdict(self._piece)), ""
+
+    monkeypatch.setattr("tests.mutations.search._start", lambda _, seeds: Ran(seeds))
+    mutation = written(tmp_path, "add_delay", ADD, "    return slot\n")
+    (outcome,) = Search(1, lambda _: None).run([(mutation, 40)], seeds={mutation.name: before})
+    assert outcome.found and outcome.schedules == schedules
+    assert ran == ([before] if before == 5 else [before, 0])
+
+
+def test_the_seeds_that_find_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of mutations that were not tried stay, those of mutations that are gone do not."""
+    monkeypatch.setattr(command, "SEEDS", tmp_path / "seeds.json")
+    first, second, third = list(MUTATIONS)[:3]
+    command.SEEDS.write_text(json.dumps({first: 1, second: 2, "gone": 3}))
+    command.keep([Outcome(second, 9, seed=4), Outcome(third, 9)])
+    assert json.loads(command.SEEDS.read_text()) == {first: 1, second: 4}
 
 
 def test_an_unknown_name_is_refused() -> None:
