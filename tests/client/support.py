@@ -15,7 +15,7 @@ import pytest
 
 import tracker
 from tests.waits import HANG_S, until
-from tracker.client import NodeClient, RefusedError, Subscriber, UnavailableError, Update
+from tracker.client import Admin, NodeClient, RefusedError, Subscriber, UnavailableError, Update
 from tracker.client.connection import parse_targets
 from tracker.core.model import (
     Cells,
@@ -73,6 +73,16 @@ def expires_because(ask: Callable[[], object], reason: str) -> None:
         return re.search(reason, str(error.value)) is not None
 
     until(says_why)
+
+
+SHORTLY_S = 0.5  # expires: of a shard that is away
+
+
+def shards_have(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long each has for its answer to what all are asked. With SHORTLY_S also one that lives may not answer in time."""
+    assert Admin.explain.__kwdefaults__ and Admin.ask_shards.__defaults__
+    monkeypatch.setitem(Admin.explain.__kwdefaults__, "shard_timeout_s", seconds)
+    monkeypatch.setattr(Admin.ask_shards, "__defaults__", (seconds,))
 
 
 def joined_front(node: NodeClient) -> NodeClient:

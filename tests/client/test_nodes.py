@@ -10,12 +10,21 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.client.support import (
+    SHORTLY_S,
+    TWO_SEGMENTS,
+    consume,
+    create,
+    done,
+    joined_front,
+    promise,
+    shards_have,
+)  # fmt: skip
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
-from tracker.client import Admin, NodeClient, NodeInfo, NodeList, NodeState, nodes
+from tracker.client import NodeClient, NodeInfo, NodeList, NodeState, nodes
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight import explain
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
@@ -31,6 +40,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTracker]:
     """A front at 20 that lives; a worker that is gone, with an item of its own that holds slot 3; one that waits; and
     a query that is gone. Nobody is silent, however long a test takes."""
     monkeypatch.setattr(nodes, "SILENT_AFTER_MS", FOREVER)
+    shards_have(HANG_S, monkeypatch)
     with tracker.embedded(shards=2, block_slots=1) as embedded:
         embedded.register(TWO_SEGMENTS)
         front = joined_front(embedded.node("two", "front", "front"))
@@ -188,15 +198,20 @@ def test_of_who_has_joined_again_since_it_was_shown_nothing_is_let_go_of(
 def test_nobody_is_retired_by_age_while_a_shard_is_away(
     running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Admin.ask_shards, "__defaults__", (0.5,))
-    monkeypatch.setitem(Admin.explain.__kwdefaults__ or {}, "shard_timeout_s", 0.5)
     away = 1 - rows(running)["holder"]["home"]
     running.kill_shard(away)
-    listed = run(running, "nodes", "list", "-p", "two")
-    assert f"shard {away} does not answer, and its nodes are not listed" in listed.stderr
-    refused = run(running, "nodes", "retire", "-p", "two", "--silent-for", "1ms", "--yes")
-    assert refused.exit_code == EXIT_REFUSED and f"shard {away} does not answer" in refused.stderr
-    assert states(running)["holder"] == "gone"
+    shards_have(SHORTLY_S, monkeypatch)
+    unlisted = f"shard {away} does not answer, and its nodes are not listed"
+    until(lambda: unlisted in run(running, "nodes", "list", "-p", "two").stderr)
+    retire = ("nodes", "retire", "-p", "two", "--silent-for", "1ms", "--yes")
+
+    def is_refused() -> bool:
+        refused = run(running, *retire)
+        assert refused.exit_code == EXIT_REFUSED
+        return f"shard {away} does not answer" in refused.stderr
+
+    until(is_refused)
+    until(lambda: states(running).get("holder") == "gone")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,16 @@ from typer.testing import CliRunner
 
 import tracker
 from acker.v1 import types_pb2 as pb
-from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.client.support import (
+    SHORTLY_S,
+    TWO_SEGMENTS,
+    consume,
+    create,
+    done,
+    joined_front,
+    promise,
+    shards_have,
+)  # fmt: skip
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tests.waits import HANG_S, until
 from tracker.cli.app import app
@@ -221,19 +230,23 @@ def test_wrong_words_are_refused_before_anything_happens(
 def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
     running: EmbeddedTracker, lost: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Admin.explain.__kwdefaults__ and Admin.ask_shards.__defaults__
-    monkeypatch.setitem(Admin.explain.__kwdefaults__, "shard_timeout_s", 0.5)
-    monkeypatch.setattr(Admin.ask_shards, "__defaults__", (0.5,))
+    shards_have(HANG_S, monkeypatch)
     home = next(
         part.shard
         for part in running.admin().explain("two").parts
         if any(node.key.node_id == "lost" for node in part.nodes)
     )
     running.kill_shard(1 - home)
-    explained = running.admin().explain("two")
-    assert [part.shard for part in explained.parts] == [home]
-    assert list(explained.silent_shards) == [1 - home]
-    assert f"shard {1 - home} does not answer" in run(running, "explain", "-p", "two").stdout
+    shards_have(SHORTLY_S, monkeypatch)
+
+    def is_explained_without_it() -> bool:
+        explained = running.admin().explain("two")
+        parts = [part.shard for part in explained.parts]
+        return parts == [home] and list(explained.silent_shards) == [1 - home]
+
+    until(is_explained_without_it)
+    unheard = f"shard {1 - home} does not answer"
+    until(lambda: unheard in run(running, "explain", "-p", "two").stdout)
     words = ["--write-off", "first=3..5", "--yes"]
     refused = run(running, "nodes", "retire", "lost", "-p", "two", *words)
     assert refused.exit_code == EXIT_REFUSED and "does not answer" in refused.stderr

@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -186,17 +186,26 @@ def collected(reader: InMemoryMetricReader) -> dict[Key, float]:
 def test_while_the_tracker_is_away_nothing_old_is_told(
     running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otel, "ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(otel, "ANSWER_TIMEOUT_S", 1.0)  # expires: it is away; asked again
     reader = InMemoryMetricReader()
     meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
-    with otel.observe(meter, running.target, ["held"]):
-        assert collected(reader)["lowmark.min_time", "held", None] == 3_600.0
+
+    def observed() -> otel.Observed | None:
+        with suppress(UnavailableError):
+            return otel.observe(meter, running.target, ["held"])
+        return None
+
+    observing = until(observed)
+    assert observing is not None
+    with observing:
+        until(lambda: collected(reader).get(("lowmark.min_time", "held", None)) == 3_600.0)
         running.kill_shard(0)
         assert collected(reader) == {(otel.UP, None, None): 0}
         with pytest.raises(UnavailableError):
             otel.observe(meter, running.target)
         running.start_shard(0)
         until(lambda: ("lowmark.min_time", "held", None) in collected(reader))
+        monkeypatch.setattr(otel, "ANSWER_TIMEOUT_S", HANG_S)
         with pytest.raises(RefusedError, match="nobody"):
             otel.observe(meter, running.target, ["nobody"])
     assert collected(reader) == {}, "it is closed"
