@@ -21,6 +21,7 @@ RECORD = BUILD / "check.json"
 RECORDED = ROOT / "scripts" / "check" / "recorded.json"
 PAGE = ROOT / "docs" / "verification.md"
 SEEDS = ROOT / "tests" / "mutations" / "seeds.json"
+"""By which seed each mutation was found, which decides where a hunt begins and not how it ends."""
 BESIDE_THE_CODE = (RECORDED, PAGE, SEEDS)
 """A commit that changes only these has the code of the one before."""
 CHANGED = "+"
@@ -62,7 +63,7 @@ def commit() -> str:
 
 
 def noted(path: Path, codes: Collection[str]) -> list[dict[str, Any]]:
-    """What `note` has written of these very commits, by which a run that was interrupted goes on; nothing of one with
+    """What `note` has written of these codes, by which a run that was interrupted goes on; nothing of a commit with
     changes."""
     lines = path.read_text().splitlines() if path.exists() else []
     fixed = {code for code in codes if not code.endswith(CHANGED)}

@@ -26,7 +26,7 @@ from tests.client.support import (
     joined_front,
     promise,
     shards_have,
-)  # fmt: skip
+)
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tests.waits import HANG_S, until
 from tracker.cli.app import app

@@ -21,17 +21,15 @@ from dataclasses import asdict
 from hashlib import blake2b
 from typing import TypeVar
 
-from scripts.check.record import commit, note, noted
+from scripts.check.record import SEEDS, commit, note, noted
 from scripts.summary import BUILD, finish
-from tests.mutations.mutation import HERE, Mutation, all_mutations
+from tests.mutations.mutation import Mutation, all_mutations
 from tests.mutations.search import Outcome, Search
 from tests.mutations.shells import ShellMutation, all_shell_mutations
 from tests.mutations.shells.running import ShellOutcome, run_shells
 from tests.simulation.progress import code_digest
 
 PROGRESS = BUILD / "mutants-progress.jsonl"
-SEEDS = HERE / "seeds.json"
-"""By the name of each mutation the seed that has found it."""
 MOST_SCHEDULES = 20_000
 CONTROL_SCHEDULES = 2_000
 _NAME_WIDTH = 44
@@ -84,6 +82,11 @@ def _hunted(mutation: Mutation | None, code: str) -> str:
     return blake2b(f"{code} {mutation!r}".encode(), digest_size=8).hexdigest()
 
 
+def _seeds() -> dict[str, int]:
+    """By the name of each mutation the seed that has found it."""
+    return dict(json.loads(SEEDS.read_text()))
+
+
 def search(
     chosen: list[Mutation], most_schedules: int, control_schedules: int, workers: int
 ) -> tuple[Outcome, list[Outcome]]:
@@ -93,10 +96,11 @@ def search(
     before, report = _noting(
         "core", Outcome, show, lambda o: o.found if o.name else not (o.found or o.error), codes
     )
+    seeds = {name: seed for name, seed in _seeds().items() if seed < most_schedules}
     control, *outcomes = Search(workers, report).run(
         [(None, control_schedules), *((mutation, most_schedules) for mutation in chosen)],
         {(outcome.name, outcome.limit): outcome for outcome in before},
-        json.loads(SEEDS.read_text()),
+        seeds,
     )
     return control, outcomes
 
@@ -104,11 +108,9 @@ def search(
 def keep(outcomes: Sequence[Outcome]) -> None:
     """Writes by which seeds they were found, beside those of the others."""
     found = {outcome.name: outcome.seed for outcome in outcomes if outcome.found}
-    seeds = json.loads(SEEDS.read_text()) | found
-    known = [mutation.name for mutation in all_mutations()]
-    SEEDS.write_text(
-        json.dumps({name: seeds[name] for name in known if name in seeds}, indent=1) + "\n"
-    )
+    seeds = _seeds() | found
+    known = {each.name: seeds[each.name] for each in all_mutations() if each.name in seeds}
+    SEEDS.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def show_shell(outcome: ShellOutcome) -> None:
