@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +23,10 @@ RECORDED = ROOT / "scripts" / "check" / "recorded.json"
 PAGE = ROOT / "docs" / "verification.md"
 SEEDS = ROOT / "tests" / "mutations" / "seeds.json"
 """By which seed each mutation was found, which decides where a hunt begins and not how it ends."""
-BESIDE_THE_CODE = (RECORDED, PAGE, SEEDS)
+SEARCHED = ROOT / "tests" / "simulation" / "searched.jsonl"
+LOADED = ROOT / "tests" / "load" / "loaded.jsonl"
+"""Which seeds were searched, and which runs beside a load held: each takes hours, of many sittings."""
+BESIDE_THE_CODE = (RECORDED, PAGE, SEEDS, SEARCHED, LOADED)
 """A commit that changes only these has the code of the one before."""
 CHANGED = "+"
 """Behind a commit: the code differed from it."""
@@ -62,12 +66,15 @@ def commit() -> str:
     return git("log", "-1", "--format=%h") + (CHANGED if git("status", "--porcelain") else "")
 
 
-def noted(path: Path, codes: Collection[str]) -> list[dict[str, Any]]:
+def noted(paths: Iterable[Path], codes: Collection[str]) -> Iterator[dict[str, Any]]:
     """What `note` has written of these codes, by which a run that was interrupted goes on; nothing of a commit with
     changes."""
-    lines = path.read_text().splitlines() if path.exists() else []
     fixed = {code for code in codes if not code.endswith(CHANGED)}
-    return [line for line in map(json.loads, lines) if line["commit"] in fixed]
+    for text in (text for path in paths if path.exists() for text in path.read_text().splitlines()):
+        with suppress(ValueError):  # the last line of a run that was killed
+            line = json.loads(text)
+            if line["commit"] in fixed:
+                yield line
 
 
 def note(path: Path, said: Mapping[str, Any], code: str) -> None:

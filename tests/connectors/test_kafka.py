@@ -315,7 +315,9 @@ def test_records_are_labelled_by_their_own_timestamps(
     target: str, broker: KafkaBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = "by-timestamps"
-    broker.create_topic(name, 2)
+    broker.create_topic(
+        name, 2, retention_ms=-1
+    )  # of 1970: by its ordinary age the broker deletes them
     with Admin(target) as admin:
         admin.register(PipelineSpec(name, ("parse",), front_count=1, slack_ns=1_000_000))
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})

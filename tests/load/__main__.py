@@ -5,8 +5,8 @@
 
 `--beside`: so many whole runs at the same time are each other's load, each in a copy of the checkout with a `build` of
 its own; with Spark one takes 4 GiB of memory. Each run is a line of `build/load-runs.jsonl` with its commit. A search
-that was interrupted goes on: what was run with the same arguments on the same commit, without changes, counts. It ends
-at the first run in which a test fails.
+that was interrupted goes on: what was run with the same arguments on the same commit, without changes, counts, also what
+`--keep` has put beside the code. It ends at the first run in which a test fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from scripts.check.record import CHANGED, commit, note, noted
+from scripts.check.record import CHANGED, LOADED, commit, note, noted
 from scripts.summary import BUILD, ROOT, finish
 from scripts.test import LAYERS
 from tests.load.copies import copies, python_of
@@ -170,8 +170,16 @@ def run(
 
 def earlier(path: Path, form: str) -> list[Run]:
     """The runs of this form on this very commit in which nothing failed."""
-    runs = [Run(**line) for line in noted(path, {commit()})]
+    runs = [Run(**line) for line in noted((LOADED, path), {commit()})]
     return [run for run in runs if run.form == form and not run.broken]
+
+
+def keep(runs: Sequence[Run]) -> None:
+    """Moves runs beside the code, instead of those that lie there."""
+    LOADED.unlink(missing_ok=True)
+    for each in runs:
+        note(LOADED, asdict(each), each.commit)
+    PROGRESS.unlink(missing_ok=True)  # a run that stood in both would count twice
 
 
 def main(given: Sequence[str]) -> int:
@@ -184,6 +192,9 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument("--beside", type=int, default=1, help="runs at the same time")
     parser.add_argument("--layers", default="processes spark")
     parser.add_argument("--sabotage", choices=["hurried"])
+    parser.add_argument(
+        "--keep", action="store_true", help="what has held so far, beside the code; runs nothing"
+    )
     options, arguments = parser.parse_args(given[:split]), list(given[split + 1 :])
     layers = options.layers.split()
     if unknown := [layer for layer in layers if layer not in LAYERS]:
@@ -197,6 +208,9 @@ def main(given: Sequence[str]) -> int:
     BUILD.mkdir(exist_ok=True)
     form = json.dumps([load, options.beside, layers, arguments])
     runs = earlier(PROGRESS, form)[: options.runs]
+    if options.keep:
+        keep(runs)
+        return 0
     with checkouts(options.beside) as places:
         while len(runs) < options.runs and not any(each.broken for each in runs):
             now = places[: options.runs - len(runs)]

@@ -73,7 +73,7 @@ def _noting(
         if counts(outcome):
             note(PROGRESS, {layer: asdict(outcome)}, codes[outcome.name])
 
-    lines = noted(PROGRESS, set(codes.values()))
+    lines = noted([PROGRESS], set(codes.values()))
     return [kind(**line[layer]) for line in lines if layer in line], report
 
 

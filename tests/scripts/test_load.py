@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.check.record import note
 from tests.load import __main__ as load
 from tests.load.__main__ import Run, earlier
 
@@ -32,3 +33,18 @@ def test_code_that_was_changed_has_no_earlier_runs(
     path.write_text(json.dumps(asdict(replace(RUN, commit="abc+"))) + "\n")
     monkeypatch.setattr(load, "commit", lambda: "abc+")
     assert earlier(path, "form") == []
+
+
+def test_what_has_held_is_kept_beside_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept.jsonl"
+    monkeypatch.setattr(load, "LOADED", kept)
+    monkeypatch.setattr(load, "PROGRESS", tmp_path / "progress.jsonl")
+    monkeypatch.setattr(load, "commit", lambda: "abc")
+    held = replace(RUN, form=json.dumps([0, 1, ["processes", "spark"], []]))
+    for each in (held, RUN, held):
+        note(load.PROGRESS, asdict(each), each.commit)
+    assert load.main(["--load", "0", "--keep"]) == 0
+    assert load.main(["--load", "0", "--keep"]) == 0
+    assert earlier(tmp_path / "none", held.form) == [held, held]

@@ -8,8 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+from scripts.check.record import commit
 from tests.simulation.faults import FAULTS, SABOTAGE
-from tests.simulation.progress import PROGRESS, Block, Progress, add_up, commit
+from tests.simulation.progress import PROGRESS, Block, Progress, add_up
 from tests.simulation.run import KINDS, Summary, hunt, replay, run_pieces
 
 DEFAULT_SCHEDULES = 20_000
@@ -121,6 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--total", action="store_true", help="add up all that this code has run, of any range"
     )
+    parser.add_argument(
+        "--keep", action="store_true", help="what this code has run, beside the code; runs nothing"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget what was run before")
     parser.add_argument("--workers", type=int, help="processes; all cores unless given")
     parser.add_argument("--output", type=Path, default=Path("build/sim.json"))
@@ -135,9 +139,13 @@ def main(arguments: list[str] | None = None) -> int:
         if not fault:
             parser.error("--hunt needs a --fault to look for")
         return _hunt(fault, seeds, options.workers)
+    progress = Progress(options.progress)
     if options.fresh:
         options.progress.unlink(missing_ok=True)
-    progress = Progress(options.progress)
+        progress.blocks.clear()
+    if options.keep:
+        progress.keep()
+        return 0
     if options.total:
         blocks = progress.done(range(1 << 62), fault)
         total, seconds = add_up(blocks)

@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from scripts.check.record import commit
 from scripts.summary import BUILD
 from tests.simulation.processes import Running
-from tests.simulation.progress import commit
 from tests.simulation.run import simulator_of
 from tracker.core.log import Effect
 

@@ -1,19 +1,19 @@
 """What has been searched already: an interrupted search goes on, and ranges of seeds add up.
 
 Each block of seeds that was run is a line of a file, under a digest of all code that decides what a
-seed does. Lines of other code are passed over, so nothing is counted that this code has not run.
+seed does. Lines of other code are passed over, so nothing is counted that this code has not run. What a
+long search has run can be kept beside the code (`--keep`); `--fresh` counts nothing that ran before.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from scripts.check.record import SEARCHED, note, noted
 from scripts.summary import BUILD, ROOT
 from tests.simulation.run import Summary
 
@@ -39,22 +39,6 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def commit() -> str:
-    """The commit that is checked out, with `+` where what is simulated differs from it; "" where
-    there is no git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", *arguments]
-        return subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", *SIMULATED) else "")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
 @dataclass
 class Block:
     """A range of seeds that was run, in so many seconds on all cores."""
@@ -66,28 +50,21 @@ class Block:
 
 
 class Progress:
-    """The file of blocks, for the code as it is."""
+    """The file of blocks, for the code as it is, and what is kept beside the code."""
 
-    def __init__(self, path: Path = PROGRESS) -> None:
-        self.path = path
+    def __init__(self, path: Path = PROGRESS, kept: Path = SEARCHED) -> None:
+        self.path, self.kept = path, kept
         self.code = code_digest()
         self.blocks = list(self.read())
 
     def read(self) -> Iterator[Block]:
-        """The blocks in the file that ran by the code as it is."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        for line in lines:
-            try:
-                data = json.loads(line)
-            except ValueError:
-                continue  # the last line of a run that was killed
-            if data["code"] == self.code:
-                yield _block(data)
+        """The blocks that ran by the code as it is."""
+        return map(_block, noted((self.kept, self.path), {self.code}))
 
     def done(self, seeds: range, fault: str | None) -> list[Block]:
         """The blocks that lie within a range, each seed at most once."""
         chosen, end = [], seeds.start
-        for block in sorted(self.blocks, key=lambda b: b.seeds.start):
+        for block in sorted(self.blocks, key=lambda b: (b.seeds.start, -b.seeds.stop)):
             inside = end <= block.seeds.start and block.seeds.stop <= seeds.stop
             if inside and block.fault == fault:
                 chosen.append(block)
@@ -108,17 +85,30 @@ class Progress:
     def add(self, block: Block) -> None:
         """Notes a block; it counts from now on, also for later searches."""
         self.blocks.append(block)
-        data = {
-            "code": self.code,
-            "first": block.seeds.start,
-            "last": block.seeds.stop,
-            "fault": block.fault,
-            "seconds": round(block.seconds, 3),
-            **block.summary.as_data(),
-        }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(data) + "\n")
+        note(self.path, _data(block), self.code)
+
+    def keep(self) -> None:
+        """Writes what was searched beside the code: each stretch of seeds as one block."""
+        self.kept.unlink(missing_ok=True)
+        stretches: list[list[Block]] = []
+        for block in self.done(range(1 << 62), None):
+            if not stretches or stretches[-1][-1].seeds.stop < block.seeds.start:
+                stretches.append([])
+            stretches[-1].append(block)
+        for blocks in stretches:
+            total, seconds = add_up(blocks)
+            seeds = range(blocks[0].seeds.start, blocks[-1].seeds.stop)
+            note(self.kept, _data(Block(seeds, None, seconds, total)), self.code)
+
+
+def _data(block: Block) -> dict[str, Any]:
+    return {
+        "first": block.seeds.start,
+        "last": block.seeds.stop,
+        "fault": block.fault,
+        "seconds": round(block.seconds, 3),
+        **block.summary.as_data(),
+    }
 
 
 def _block(data: dict[str, Any]) -> Block:

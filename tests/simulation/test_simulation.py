@@ -93,7 +93,7 @@ def test_sabotage_makes_the_search_fail_and_prints_the_command_that_replays_it(
 
 
 def test_a_search_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
-    progress = Progress(tmp_path / "progress")
+    progress = Progress(tmp_path / "progress", tmp_path / "kept")
     done = Summary(schedules=100)
     progress.add(Block(range(100, 200), None, 1.0, done))
     assert list(progress.missing(range(400), None)) == [
@@ -103,7 +103,25 @@ def test_a_search_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     assert list(progress.missing(range(100, 200), "early")) == [range(100, 200)]
     with progress.path.open("a") as file:
         file.write('{"code": ')  # a line that was being written
-    again = Progress(progress.path)
+    again = Progress(progress.path, progress.kept)
     assert [block.seeds for block in again.done(range(1000), None)] == [range(100, 200)]
     again.code = "other"
     assert list(again.read()) == []
+
+
+def test_what_was_searched_is_kept_by_stretches(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "progress", tmp_path / "kept")
+    for seeds in (range(250), range(250, 500), range(750, 1000), range(250)):
+        progress.add(Block(seeds, None, 2.0, Summary(schedules=250, steps=5)))
+    progress.add(Block(range(500, 750), "early", 2.0, Summary(schedules=250)))
+    progress.keep()
+    progress.keep()  # once more: nothing counts twice
+    elsewhere = Progress(tmp_path / "none", progress.kept)
+    assert [(b.seeds, b.seconds, b.summary.steps) for b in elsewhere.blocks] == [
+        (range(500), 4.0, 10), (range(750, 1000), 2.0, 5),
+    ]  # fmt: skip
+    assert list(elsewhere.missing(range(1000), None)) == [range(500, 750)]
+    both = Progress(progress.path, progress.kept)
+    assert [block.seeds for block in both.done(range(1000), None)] == [
+        range(500), range(750, 1000),
+    ]  # fmt: skip
