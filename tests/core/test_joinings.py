@@ -11,6 +11,8 @@ from tracker.core.home.home import KEPT_SCOPES, MAX_SCOPES
 from tracker.core.log import Pinned, PipelineReport, SegmentLow
 from tracker.core.model import Batch, FrontPin, PipelineSpec, RefusalCode
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.moving.parts import put_together
+from tracker.core.pipeline.snapshot import PipelineSnapshot, snapshot_pipeline
 
 SPEC = PipelineSpec("p", ("a", "b"), fronts=("x", "y"), open=True)
 """Two segments that have nothing to do with each other."""
@@ -65,6 +67,51 @@ def test_a_pin_of_one_joining_is_nothing_to_the_next_one_of_the_name() -> None:
     apart.cluster.reconnect()
     (grant,) = late.grants
     assert (grant.segment, grant.slot) == (1, 70)
+    part = snapshot_pipeline(cluster.pipeline(apart.other, "p"), {})
+    assert _pin_of(part, "f") == 70, "what it has announced itself"
+
+
+def test_one_that_moves_and_waits_for_its_grant_is_held_where_the_furthest_shard_holds_it() -> None:
+    """Its grant is the largest of its pins (rule 8), in the group that it goes to as here."""
+    apart = Apart()
+    apart.part()
+    cluster, late = apart.cluster, apart.late
+    late.begin(joins={"f": 1})
+    cluster.settle()
+    parts = {shard: snapshot_pipeline(cluster.pipeline(shard, "p"), {}) for shard in (0, 1)}
+    pins = {shard: _pin_of(parts[shard], "f") for shard in parts}
+    assert (pins[apart.home], pins[apart.other]) == (60, 70)
+    assert _pin_of(put_together(parts), "f") == 70
+
+
+def _pin_of(part: PipelineSnapshot, front: str) -> int | None:
+    (state,) = [state for state in part.fronts if state.front == front]
+    return state.pin
+
+
+def test_one_that_has_left_holds_at_its_pin_who_has_not_heard_where_its_items_are() -> None:
+    """One shard has heard all of the front, and of another one, which has an item of it, nothing since before it joined. That item
+    lies below what the front has promised, and not below its pin (rule 6)."""
+    spec = PipelineSpec("p", ("a",), fronts=("x",), open=True)
+    cluster = Cluster(3)
+    cluster.register(spec)
+    home, owner, deaf = range(3)
+    other = cluster.front(spec, next(cluster.ids_at(owner)), promise=60, x=0)
+    leaver = cluster.node(spec, next(cluster.ids_at(home)), "front")
+    assert cluster.agreed(spec) == (60,)
+    cluster.held = {(owner, home)}
+    other.commit(heartbeats={"x": 500})  # the deaf one hears that, and may not announce it yet
+    cluster.held = {(owner, deaf)}
+    leaver.begin(joins={"f": 0})
+    cluster.settle()
+    assert leaver.grants[-1].slot == 60
+    item = next(cluster.slots_of(owner, 70))
+    leaver.commit(created=[(0, item, 7)])
+    leaver.commit(heartbeats={"f": 600})
+    leaver.commit(leaves=["f"])
+    assert cluster.min_times(spec)[deaf] == (60,)
+    cluster.reconnect()
+    assert cluster.agreed(spec) == (item,)
 
 
 def test_a_pin_that_an_older_version_has_stored_is_of_the_front_as_it_is() -> None:

@@ -25,6 +25,7 @@ from tests.mutations.mutation import (
     read_mutation,
 )
 from tests.mutations.search import Outcome, Search
+from tests.mutations.shells import all_shell_mutations
 
 MUTATIONS = {mutation.name: mutation for mutation in all_mutations()}
 QUICK = (
@@ -142,8 +143,9 @@ def test_nothing_lies_among_them_that_is_not_read() -> None:
 
 
 def test_no_fault_is_missing() -> None:
+    by_tests = {mutation.name for mutation in all_shell_mutations()}
     for fault, names in WANTED.items():
-        assert not set(names) - MUTATIONS.keys(), fault
+        assert not set(names) - MUTATIONS.keys() - by_tests, fault
 
 
 def test_quick_faults_are_found_by_broken_promises_and_the_code_as_it_is_is_not() -> None:

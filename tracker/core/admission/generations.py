@@ -216,8 +216,7 @@ class Generations:
         over = tuple(
             (each.pipeline, each.generation)
             for each in map(known.ended.__getitem__, known.unfinished)
-            if known.has_ended(each)
-            and each.pipeline not in self._shards.membership.moving
+            if each.pipeline not in self._shards.membership.moving
             and (each.pipeline, each.generation) not in said
             and each.pipeline not in closing
             and not self._nodes.has_closed_keys(each.pipeline)

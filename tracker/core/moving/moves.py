@@ -372,7 +372,6 @@ class Moves:
             next_shard = self._shards.membership.next_shard
             self._generations.end_pipeline(name, gone, next_shard, moved=True)
             return
-        pipeline.rests = False
         for node in pipeline.home.nodes.values():
             node.heard(now_ns)
         self._pipelines.mark(name)

@@ -227,12 +227,6 @@ class Pipelines(dict[str, Pipeline]):
         if ended is not None:
             self.ended_before = max(self.ended_before, ended.generation)
 
-    def has_ended(self, ended: Ended) -> bool:
-        """Whether the deletion is applied here; there may be another pipeline of that name by now. It is not where another
-        home was quicker."""
-        known = self.get(ended.pipeline)
-        return known is None or known.generation > ended.generation
-
     def is_over(self, name: str, generation: int | None) -> bool:
         """Whether what names a pipeline of this generation (None: of no later one than has been known here) is of one
         that was deleted, and is nothing any more."""
@@ -289,6 +283,12 @@ class Pipelines(dict[str, Pipeline]):
                 )
             )
         return pipeline
+
+    def validate(self) -> None:
+        """Raises AssertionError where this shard would say of a pipeline which it still has that it is over."""
+        for name in self.unfinished:
+            known = self.get(name)
+            assert known is None or known.generation > self.ended[name].generation, name
 
     def mark(self, *names: str) -> None:
         """Something may have to be reported or announced of these, but for those that were deleted."""

@@ -436,6 +436,7 @@ class Process(Queries):
         )
         self._cut.vectors.validate()
         assert self._shards.membership.members | {self._shards.own} == {*self._cut.vectors.shards}
+        self._pipelines.validate()
         for name, pipeline in self._pipelines.items():
             assert pipeline.combiner.views.keys() == {*self._cut.vectors.shards}, name
             pipeline.shard.validate()
