@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 import tracker
 from examples.children import free_ports
 from tests.client.support import consume, create, done, heard_everywhere, joined_front, promise
-from tests.cluster.network import Place
+from tests.cluster.network import NOBODY, Place
 from tests.cluster.tracker import Server, lowmark
 from tests.waits import HANG_S
 from tracker.cli.app import app
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_is_refused_with_the_place(
         f"{file}: line 6, column 1: frnots: there is no such setting; there are name, segments"
         in result.stderr
     )
-    nobody = run_at(f"127.0.0.1:{free_ports(1)}", "pipelines", "apply", "-f", str(file))
+    nobody = run_at(NOBODY, "pipelines", "apply", "-f", str(file))
     assert (nobody.exit_code, nobody.stderr) == (result.exit_code, result.stderr)
     missing = run(running, "pipelines", "apply", "-f", str(file.parent / "none.yaml"))
     assert missing.exit_code == WRONG_USAGE
@@ -251,7 +251,7 @@ def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeCl
     assert bad.exit_code == WRONG_USAGE and "not a moment" in bad.stderr
     unknown = run(running, "wait", "-p", "nowhere", "--until", "now")
     assert unknown.exit_code == EXIT_REFUSED and "'nowhere' is not registered" in unknown.stderr
-    nobody = run_at(f"127.0.0.1:{free_ports(1)}", *words, "now", "--timeout", "50ms")
+    nobody = run_at(NOBODY, *words, "now", "--timeout", "50ms")
     assert nobody.exit_code == EXIT_UNAVAILABLE and "can be reached" in nobody.stderr
 
 

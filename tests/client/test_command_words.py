@@ -17,8 +17,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 import tracker
-from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS
+from tests.cluster.network import NOBODY
 from tests.waits import HANG_S
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE, MAX_NAMED_PIPELINES
@@ -39,12 +39,8 @@ def run(target: str, *words: str) -> Result:
     return CliRunner().invoke(app, list(words), env={"LOWMARK_TARGET": target, "COLUMNS": "200"})
 
 
-def nobody() -> str:
-    return f"127.0.0.1:{free_ports(1)}"
-
-
 def test_the_version_is_an_option_too() -> None:
-    result = run(nobody(), "--version")
+    result = run(NOBODY, "--version")
     assert result.exit_code == 0 and result.stdout == f"{tracker.__version__}\n"
 
 
@@ -66,7 +62,7 @@ def test_a_command_is_imported_when_it_is_run_and_no_other() -> None:
     "words", [[], ["wait"], ["pipelines"], ["pipelines", "apply"], ["credentials", "token"]]
 )
 def test_help_has_a_short_word_everywhere(words: list[str]) -> None:
-    short, long = run(nobody(), *words, "-h"), run(nobody(), *words, "--help")
+    short, long = run(NOBODY, *words, "-h"), run(NOBODY, *words, "--help")
     assert short.exit_code == 0 and short.stdout == long.stdout and "Usage" in short.stdout
 
 
@@ -123,9 +119,9 @@ def test_what_every_command_takes_counts_before_it_and_behind_it(running: Embedd
     for words in (
         ["--json", "--target", running.target, "status"],
         ["status", "--json", "-t", running.target],
-        ["--target", nobody(), "--json", "status", "-t", running.target],
+        ["--target", NOBODY, "--json", "status", "-t", running.target],
     ):
-        result = run(nobody(), *words)
+        result = run(NOBODY, *words)
         assert (result.exit_code, result.stdout) == (0, "[]\n"), result.output
 
 
@@ -166,7 +162,7 @@ def test_of_several_pipelines_one_is_to_be_named_and_no_more_are_asked_for_than_
 
 
 def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
-    target = nobody()
+    target = NOBODY
     result = run(target, "status")
     assert result.exit_code == EXIT_UNAVAILABLE
     assert f"no process of a tracker can be reached at {target}" in result.stderr
@@ -174,7 +170,7 @@ def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
 
 
 def test_one_of_the_named_processes_is_enough(running: EmbeddedTracker) -> None:
-    assert run(f"{nobody()},{running.target}", "status", "--json").stdout == "[]\n"
+    assert run(f"{NOBODY},{running.target}", "status", "--json").stdout == "[]\n"
 
 
 def test_it_is_waited_for_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +193,7 @@ def test_it_is_waited_for_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_how_long_it_is_waited_for_is_a_duration() -> None:
-    result = run(nobody(), "--retry-for", "soon", "status")
+    result = run(NOBODY, "--retry-for", "soon", "status")
     assert result.exit_code == WRONG_USAGE and "not a duration" in result.stderr
 
 

@@ -17,6 +17,8 @@ from tests.waits import HANG_S, until
 from tracker.client.ports import free_ports
 
 PORT = 7070
+NOBODY = "127.0.0.1:1"
+"""Where nobody listens: a port that is free now may be another process's when a test connects to it."""
 _MARK = "LOWMARK_FAULTS_IN_NAMESPACE"
 
 

@@ -101,6 +101,12 @@ def content(
     )
 
 
+def names_of(cluster: Cluster, registrar: int) -> Iterator[str]:
+    """Names that are registered with a shard."""
+    names = map("q{}".format, count())
+    return (name for name in names if cluster.routing.registrar(name) == registrar)
+
+
 class Cluster:
     """Some shards, their stores, and the links between them."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 
 import pytest
 
 from tests import inside
-from tests.core.driver import Cluster, HandNode, Lossy, refused
+from tests.core.driver import Cluster, HandNode, Lossy, names_of, refused
 from tracker.core.admission import registrar
 from tracker.core.log import (
     DeletePipeline,
@@ -439,3 +439,32 @@ def test_a_registrar_that_has_not_heard_the_others_deletes_nothing_that_may_be_o
     cluster.settle()
     refused(cluster.answers("delete")[0], RefusalCode.NOT_READY, "have not reported")
     refused(delete(cluster, drop_open=False), RefusalCode.CONFLICT, "1 open slots in 'work'")
+
+
+def test_that_one_is_over_elsewhere_is_not_forgotten_before_its_end_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has ended by no later generation than one that is forgotten, which was another one."""
+    monkeypatch.setattr(pipelines, "MAX_ENDED", 2)
+    monkeypatch.setattr(registrar, "MAX_ENDED", 2)
+    cluster = Cluster(3)
+    deletes, other, late = 2, 0, 1
+    spec = replace(SPEC, name=next(names_of(cluster, deletes)))
+    cluster.register(spec)
+    others = [replace(SPEC, name=name) for name in islice(names_of(cluster, other), 8)]
+    for each in others:
+        cluster.register(each)
+    for each in others[:4]:
+        cluster.ask(other, DeletePipeline, each.name, 0, True, 0)
+        cluster.settle()
+    cluster.held = {(deletes, late)}
+    cluster.handle(deletes, DeletePipeline("over", spec.name, 0, True, 0))
+    cluster.settle()
+    for each in others[4:]:
+        cluster.handle(other, DeletePipeline(f"-{each.name}", each.name, 0, True, 0))
+        cluster.settle()
+    cluster.reconnect()
+    cluster.pass_time(1_000)
+    assert isinstance(cluster.register(spec), PipelineSpec)
+    cluster.pass_time(1_000)
+    assert all(spec.name in inside.pipelines(each) for each in cluster.processes.values())

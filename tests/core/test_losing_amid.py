@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
 
 import pytest
 
 from tests import inside
-from tests.core.driver import Cluster
+from tests.core.driver import Cluster, names_of
 from tests.core.test_losing import SPEC, Running, appended, at_home, declare, finish_anew, lose
 from tracker.core.log import (
     DeclareLost,
@@ -57,12 +56,6 @@ def test_the_leader_is_lost_and_one_has_not_heard_what_another_one_knew_that_has
     cluster.pass_time(2_000)
     assert cluster.answers("again") and cluster.has_crashed == bool(crash)
     finish_anew(cluster, 4)
-
-
-def names_of(cluster: Cluster, registrar: int) -> Iterator[str]:
-    """Names that are registered with a shard."""
-    names = map("q{}".format, count())
-    return (name for name in names if cluster.routing.registrar(name) == registrar)
 
 
 def test_a_deletion_that_a_newcomer_began_with_and_another_one_has_not_heard_keeps_no_name() -> (

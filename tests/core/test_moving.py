@@ -725,3 +725,62 @@ def test_a_shard_that_is_lost_has_given_nothing_that_is_given_again_to_one_that_
     lose(target, registrar)
     assert target.pipeline(1 - registrar).generation > generation + 1
     assert target.join(node_id).key.incarnation > unheard.key.incarnation
+
+
+@pytest.mark.parametrize("late_with", ["the change", "the end", "what comes next"])
+def test_none_goes_before_it_is_registered_where_one_of_its_name_was_deleted(
+    late_with: str,
+) -> None:
+    """One log has what there was of the one before, and that the next goes; that it is registered is in another. A shard hears
+    late of both. Both are here by no placement."""
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    registrar, sequencer = source.routing.registrar("p"), source.sequencer
+    (late,) = {0, 1, 2} - {registrar, sequencer}
+    if late_with != "what comes next":
+        source.held = {(sequencer, late)}
+    if late_with == "the change":
+        grown = replace(SPEC, segments=("work", "next", "last"))
+        source.handle(registrar, RegisterPipeline("grow", grown, True))
+        source.settle()
+    source.handle(registrar, DeletePipeline("delete", "p", 0, True, 1))
+    source.settle()
+    source.held = {(sequencer, late), (registrar, late)}
+    source.handle(registrar, RegisterPipeline("next", SPEC))
+    source.settle()
+    source.handle(sequencer, MovePipeline("move", "p", 0, 1))
+    source.settle()
+    source.links[sequencer, late].clear()  # it is sent again in one frame
+    source.held = {(registrar, late)}
+    source.pass_time(source.config.retransmit_ms + 1)
+    source.reconnect()
+    source.pass_time(1_000)
+    assert all("p" in process.membership.moving for process in source.processes.values())
+    assert made.run(made.drive("p", 0)) == ""
+    made.settle()
+    assert made.has("p") == [1]
+
+
+def test_none_goes_before_it_is_registered_where_the_store_is_slow() -> None:
+    """That the sequencer has logged its last of the one before is accepted, and not durable, when its next frame says that the next one
+    goes."""
+    made, _, _ = running(3, 1)
+    source = made.groups[0]
+    registrar, sequencer = source.routing.registrar("p"), source.sequencer
+    (late,) = {0, 1, 2} - {registrar, sequencer}
+    source.held = {(sequencer, late)}
+    source.handle(registrar, DeletePipeline("delete", "p", 0, True, 1))
+    source.settle()
+    source.held |= {(registrar, late)}
+    source.handle(registrar, RegisterPipeline("next", SPEC))
+    source.settle()
+    source.handle(sequencer, MovePipeline("move", "p", 0, 1))
+    source.settle()
+    source.deliver(sequencer, late)  # frame by frame, and nothing is committed in between
+    source.held = {(registrar, late)}
+    source.settle()
+    source.reconnect()
+    source.pass_time(1_000)
+    assert made.run(made.drive("p", 0)) == ""
+    made.settle()
+    assert made.has("p") == [1]

@@ -13,6 +13,7 @@ from tests.core.test_moving import SPEC, lose, running
 from tracker.core.log import (
     DeletePipeline,
     EndMove,
+    JoinNode,
     KeepPart,
     LeaveNode,
     MovePipeline,
@@ -488,3 +489,78 @@ def test_a_driver_that_is_asked_to_wait_hears_that_somebody_has_given_the_move_u
     asked = [each for each, _ in steps if isinstance(each, Ask)]
     assert made.has("p") == [0]
     assert sum(isinstance(each.what, KeepPart) for each in asked) == 1
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_one_that_begins_to_come_before_another_one_is_registered_and_deleted_unheard(
+    *, joins: bool
+) -> None:
+    """The sequencer says that it has logged its last of the deleted one behind its word that one of the name comes (as in
+    `test_one_that_was_to_come_long_ago_keeps_nobody_from_hearing_of_another_one`): others wait for the one with the other. joins: it
+    has more of the deleted one to say."""
+    made = Deployment(3, 1)
+    here = made.groups[0]
+    made.register(SPEC, 1)
+    before = made.groups[1].pipeline(0).placed
+    made.place("p", 1, before)
+    made.groups[1].pipeline(0).placed = made.place("p", 1).version
+    made.delete("p", 1)
+    placed = made.place("p", 0).version
+    registrar, sequencer = here.routing.registrar("p"), here.sequencer
+    (late,) = {0, 1, 2} - {registrar, sequencer}
+    here.held = {
+        (registrar, sequencer),
+        (late, sequencer),
+        (sequencer, late),
+        (sequencer, registrar),
+    }
+    here.handle(registrar, RegisterPipeline("new", SPEC, placed=placed))
+    here.settle()
+    registered = len(here.links[registrar, sequencer])
+    generation = here.pipeline(late).generation
+    here.handle(registrar, DeletePipeline("over", "p", generation, True, 0))
+    here.settle()
+    here.handle(sequencer, MovePipeline("late", "p", before, 1, arrives=True, segments=2))
+    here.settle()
+    if joins:
+        here.deliver(registrar, sequencer, registered)
+        here.settle()
+        number = here.processes[sequencer].membership.moving["p"].number
+        here.handle(sequencer, EndMove("end", "p", number, placed, False))
+        here.settle()
+        here.handle(sequencer, JoinNode("joins", "p", next(here.ids_at(sequencer)), "other"))
+        here.settle()
+        for other in (registrar, late):  # not in one frame
+            here.deliver(sequencer, other, 1)
+        here.settle()
+    here.reconnect()
+    here.pass_time(1_000)
+    if not joins:
+        made.run(made.drive("p", 0))
+        here.pass_time(1_000)
+    assert is_settled(here)
+    assert here.answers("over")
+
+
+def test_one_that_is_deleted_unheard_may_be_let_go_of_twice() -> None:
+    """The sequencer has not heard that the pipeline was deleted. It lets it go; that is given up, which places it anew; and lets it go
+    again. A shard that has heard of the end knows the first placement alone."""
+    made, _, _ = running(3, 1)
+    here = made.groups[0]
+    registrar, sequencer = here.routing.registrar("p"), here.sequencer
+    here.held = {(registrar, sequencer)}
+    here.handle(registrar, DeletePipeline("over", "p", 0, True, 1))
+    here.settle()
+    here.handle(sequencer, MovePipeline("first", "p", 0, 1))
+    here.settle()
+    number = here.processes[sequencer].membership.moving["p"].number
+    here.handle(sequencer, EndMove("stays", "p", number, 1, True))
+    here.settle()
+    here.handle(sequencer, MovePipeline("second", "p", 1, 1))
+    here.settle()
+    here.reconnect()
+    here.pass_time(1_000)
+    assert not any(link.awaits for p in here.processes.values() for link in p.links.values())
+    made.run(made.drive("p", 0))
+    made.settle()
+    assert is_settled(here) and made.has("p") == []

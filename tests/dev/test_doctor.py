@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import tracker
 from examples.children import free_ports
+from tests.cluster.network import NOBODY
 from tracker import __version__
 from tracker.cli.app import app
 from tracker.client import Admin, RoutingInfo
@@ -49,10 +50,6 @@ def examined(target: str, **environment: str) -> tuple[dict[str, dict[str, Any]]
     return {each["what"]: each for each in said["findings"]}, result.exit_code
 
 
-def nobody() -> str:
-    return f"127.0.0.1:{free_ports(1)}"
-
-
 def test_where_all_works_nothing_is_wrong_and_nothing_is_changed(
     running: EmbeddedTracker, here: Path
 ) -> None:
@@ -84,7 +81,7 @@ def test_a_tracker_of_which_a_shard_is_away_does_not_work(
 def test_without_a_tracker_the_ports_of_one_are_looked_at(here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        found, status = examined(nobody(), LOWMARK_SERVE_LISTEN=address)
+        found, status = examined(NOBODY, LOWMARK_SERVE_LISTEN=address)
     assert status == 1
     assert found["tracker"]["state"] == "wrong" and "lowmark dev" in found["tracker"]["advice"]
     assert found["port of the tracker"]["found"] == f"{address}: Address already in use"

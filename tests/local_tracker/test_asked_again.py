@@ -16,7 +16,7 @@ from local_tracker.agent.receiving import Room
 from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
-from local_tracker.agent.uplink import LocalTrackerUplink
+from local_tracker.agent.uplink import ClosedError, LocalTrackerUplink
 from local_tracker.core.window import Flush, Step
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline
@@ -141,6 +141,21 @@ def test_a_flush_whose_connection_breaks_counts_once_though_the_one_above_has_no
     upper.may_pass.set()
     assert lower.close(HANG_S)
     assert upper.above.sums() == {(0, 5): 1 ^ 2}
+
+
+def test_no_flush_is_given_up_since_the_one_above_is_fenced(upper: Upper, stack: ExitStack) -> None:
+    """One stands in that one's record, and is committed by the next with it; one that comes behind it is taken by that, too."""
+
+    def fenced(number: int, content: TickContent) -> None:
+        raise ClosedError("another one has its node")
+
+    upper.above.before_flush = fenced
+    uplink = LocalTrackerUplink(upper.address, "p", lambda: "lower", "lower")
+    stack.callback(lambda: uplink.close(leave=False))
+    content = TickContent(consumed=one_cell(0, 5, 1))
+    for number in (1, 2):
+        with pytest.raises(TimeoutError, match="another one has its node"):
+            uplink.flush(number, content, b"", again=False, above=uplink.record_above())
 
 
 def test_a_worker_whose_connection_breaks_is_not_told_that_its_step_was_refused(

@@ -28,7 +28,7 @@ from tests.client.support import (
     use_again,
 )
 from tests.cluster.children import Running
-from tests.cluster.network import fresh_address
+from tests.cluster.network import NOBODY, fresh_address
 from tests.cluster.relaying import relay
 from tests.cluster.tracker import Tracker
 from tests.security.serving import Served, serving, wait_for
@@ -290,7 +290,7 @@ def test_other_calls_get_on_where_the_first_process_of_the_tracker_is_away(
     running: EmbeddedTracker, tmp_path: Path
 ) -> None:
     with (
-        relay(f"{fresh_address()},{running.target}", tmp_path) as address,
+        relay(f"{NOBODY},{running.target}", tmp_path) as address,
         Admin(address, HANG_S) as admin,
     ):
         assert [info.spec.name for info in admin.pipelines()] == ["two"]
@@ -317,7 +317,7 @@ def test_it_goes_on_when_the_process_behind_it_is_killed(tmp_path: Path) -> None
 
 
 def test_while_no_tracker_answers_who_asks_hears_so(tmp_path: Path) -> None:
-    with relay(fresh_address(), tmp_path) as address, grpc.insecure_channel(address) as channel:
+    with relay(NOBODY, tmp_path) as address, grpc.insecure_channel(address) as channel:
         stub: Any = progress_grpc.ProgressServiceStub(channel)
         with pytest.raises(grpc.RpcError) as refused:
             stub.GetMinTime(progress_pb.GetMinTimeRequest(pipeline="two"), timeout=HANG_S)

@@ -340,6 +340,9 @@ class Moves:
         if not move.arrives:
             if pipeline is not None and pipeline.placed == move.version:
                 self._end_going(name, entry, now_ns)
+            elif pipeline is None and entry.here:
+                # It was deleted, and the sequencer may not have heard of that, and let it go once more.
+                self._pipelines.ended_by(name, move.version, entry.version)
         elif entry.here and pipeline is not None:  # it began by a loss
             pipeline.placed = max(pipeline.placed, entry.version)
         elif entry.here and coming is not None and coming.version == move.version:
@@ -406,7 +409,8 @@ class Moves:
                     del self.coming[name]
             case MoveBegun() if entry.arrives:
                 self._nodes.reserve(entry.next_incarnation)
-                self._pipelines.forget_ended(entry.pipeline)
+                if not self._pipelines.is_ending(entry.pipeline, self._shards.membership.members):
+                    self._pipelines.forget_ended(entry.pipeline)
             case MoveBegun() if entry.pipeline in self._pipelines:
                 self._sessions.end_all(entry.pipeline, moving(entry.pipeline, entry.group))
         self.settle()

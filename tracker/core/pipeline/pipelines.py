@@ -185,15 +185,24 @@ class Pipelines(dict[str, Pipeline]):
         placed = pipeline.placed
         self._keep(replace(known, moved=moved, hearsay=False, placed=placed, next_shard=next_shard))
         if len(self.ended) > MAX_ENDED:
+            # What lives here is one whose end has yet to be heard: what others have said of it, they do not say again.
             over = (
                 each
                 for each in self.ended.values()
-                if not each.awaited(shards) or self._was_forgotten(each)
+                if not each.awaited(shards)
+                or (self._was_forgotten(each) and each.pipeline not in self)
             )
             if (oldest := next(over, None)) is not None:
                 del self.ended[oldest.pipeline]
                 self.unfinished.pop(oldest.pipeline, None)
                 self.ended_before = max(self.ended_before, oldest.generation)
+
+    def ended_by(self, name: str, before: int, placed: int) -> None:
+        """One that ended here by the placement `before` has another one since, by whoever had not heard of its end."""
+        known = self.ended.get(name)
+        if known is not None and not known.hearsay and known.placed == before:
+            self.placed_before = max(self.placed_before, placed)
+            self._keep(replace(known, placed=placed))
 
     def _keep(self, ended: Ended) -> None:
         self.ended[ended.pipeline] = ended
@@ -234,11 +243,6 @@ class Pipelines(dict[str, Pipeline]):
         if known is None or known.hearsay or name in self:
             return False
         return generation is None or generation <= known.generation
-
-    def has_gone(self, name: str, placed: int) -> bool:
-        """Whether a pipeline that was here by this placement, or a later one, has ended here."""
-        known = self.ended.get(name)
-        return known is not None and not known.hearsay and known.placed >= placed
 
     def may_begin(self, name: str, shards: Set[int], generation: int | None = None) -> bool:
         """Whether a name is free: where one of its name was deleted, each of these has logged its last of that. generation: in

@@ -256,10 +256,10 @@ class EntryJudge:
                 for name, generation in entry.pipelines
             )
         if isinstance(entry, steps.MoveBegun) and entry.arrives:
-            return self._pipelines.is_ending(entry.pipeline, self._known.members)
+            # The sender may have begun that before it heard of the end of one, and says that it is over behind it.
+            return self._pipelines.is_ending(entry.pipeline, self._known.members - {self._sender})
         if isinstance(entry, steps.MoveBegun):
-            is_here = self._spec(entry.pipeline) is not None
-            return not (is_here or self._pipelines.has_gone(entry.pipeline, entry.version))
+            return self._spec(entry.pipeline) is None and not self._has_gone(entry)
         if not isinstance(entry, PipelineRegistered):
             return False
         name = entry.spec.name
@@ -274,6 +274,15 @@ class EntryJudge:
         # A shard that joins may have logged of it, too, before it heard of the end: the registrar has waited for that.
         begins = entry.restart.generation
         return not self._pipelines.may_begin(name, self._known.with_newcomers, begins)
+
+    def _has_gone(self, entry: steps.MoveBegun) -> bool:
+        """Whether the pipeline has ended here that the sender lets go. What a home has logged behind its last of one is of the next
+        one of its name, which may have no other placement: so all that it has logged before has to be applied here."""
+        known = self._pipelines.ended.get(entry.pipeline)
+        if known is None or known.hearsay or known.placed < entry.version:
+            return False
+        is_next = self._links[self._sender].received == self._due - 1
+        return is_next and bool(known.awaited({self._sender}))
 
     def note(self, entry: Told) -> bool:
         """The entry is taken: those after it are judged by what it changes. Returns whether it changes anything here."""
