@@ -134,13 +134,22 @@ class Held:
 
     def move_to(self, slot: int) -> None:
         """Moves it up. Raises InvalidError for a slot below the one where it stands; HandOverError."""
-        if slot < self.slot:
+        stands, step_of = self.slot, _current.get()
+        if step_of is not None and (moved := step_of.held_at(self.name)) is not None:
+            stands = moved
+        if slot < stands:
             raise InvalidError(
-                f"hold {self.name!r} stands at slot {self.slot} of segment {self.segment!r}, and cannot move "
+                f"hold {self.name!r} stands at slot {stands} of segment {self.segment!r}, and cannot move "
                 f"back to {slot}: a hold only moves up",
                 Code.INVALID_ACKS,
             )
         _hold(self.segment, slot, self.name)
+        if step_of is None:
+            self._stands(slot)
+        else:  # a step that fails has not moved it
+            step_of.then(functools.partial(self._stands, slot))
+
+    def _stands(self, slot: int) -> None:
         self.slot = slot
 
     def release(self) -> None:
@@ -421,7 +430,10 @@ def _hand_over(destination: Recorded | Route | _Nowhere, collector: Collector) -
             "plain Python programs and long-running tasks (mode eager)",
             Code.INVALID_ACKS,
         )
+    then = collector.take_then()
     destination.hand_over(collector.name, *collector.take(), holds)
+    for told in then:
+        told()
 
 
 def _handle() -> Handle:

@@ -116,7 +116,7 @@ def _again(kind: type[LowmarkError], *arguments: Any) -> LowmarkError:
 class RefusedError(LowmarkError):
     """The tracker refused; nothing was done, and asked again it refuses again. refusal: why, with what its code has
     beside; home_address: whom to ask instead, where the refusal names one. of_tick: one tick alone was refused: the
-    ticks behind it go on, but for those that promise or let a front leave."""
+    ticks behind it go on, but for those that promise or let a front leave. behind: it is one of these."""
 
     def __init__(
         self,
@@ -124,12 +124,14 @@ class RefusedError(LowmarkError):
         home_address: str = "",
         *,
         of_tick: bool = False,
+        behind: bool = False,
         code: str | None = None,
     ) -> None:
         super().__init__(
             f"{refusal.message} [{refusal.code.value}]", code or refused_code(refusal.code)
         )
-        self.refusal, self.home_address, self.of_tick = refusal, home_address, of_tick
+        self.refusal, self.home_address = refusal, home_address
+        self.of_tick, self.behind = of_tick, behind
 
 
 class FencedError(RefusedError):

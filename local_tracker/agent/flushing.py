@@ -19,6 +19,7 @@ from local_tracker.agent.spool import MAX_SENDERS, Spool
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import ClosedError, Uplink
 from local_tracker.core.window import Flush, FlushWindow, Step, merged_content
+from local_tracker.worker.handle import ElsewhereError
 from local_tracker.worker.protocol import MAX_CELLS, Deadline, pack_cells
 from tracker.core.model import TickContent
 from tracker.errors import Code, HandOverError
@@ -56,6 +57,7 @@ class Flusher:
         self._outcomes: OrderedDict[str, tuple[int, Future[None]]] = OrderedDict()
         self._failure: HandOverError | None = None
         self._closing = self._abandoned = False
+        self._over: ClosedError | None = None
         self._lead_ns = _FIRST_LEAD_NS
         """How long before the end of a window what has gathered is recorded."""
         last_flush, generation = uplink.open()
@@ -103,6 +105,11 @@ class Flusher:
         with self._changed:
             return self._outcomes[sender][0] if sender in self._outcomes else 0
 
+    def knows(self, step: Step, again: bool, first_to: str) -> bool:
+        """Whether a step was taken before. Raises HandOverError where that cannot be told."""
+        with self._changed:
+            return self._known(step, again, first_to) is not None
+
     def submit(
         self, step: Step, again: bool, deadline: Deadline, first_to: str = ""
     ) -> Future[None]:
@@ -136,6 +143,12 @@ class Flusher:
             self._forget_settled()
             self._changed.notify_all()
             return future
+
+    def end(self, error: ClosedError) -> None:
+        """Nothing can be committed any more, as somebody else has found."""
+        with self._changed:
+            self._over = error
+            self._changed.notify_all()
 
     def close(self, timeout_s: float) -> bool:
         """Flushes what has been taken, then ends; False if that was not durable in time, or that it is
@@ -216,6 +229,8 @@ class Flusher:
         and no more will come."""
         while True:
             with self._changed:
+                if self._over is not None:
+                    raise self._over
                 due = self._window.due_ns()
                 now = time.monotonic_ns()
                 if due is not None and (due <= now or self._closing):
@@ -262,7 +277,8 @@ class Flusher:
             self._spool.split(number)
             self._number = self._spool.last_number
             for index, step in enumerate(steps):
-                self._settle(number + 1 + index, (step,), above)
+                number_of = number + 1 + index
+                self._settle(number_of, (step,), self._spool.above[number_of])
             return
         received = sum(len(step.created) + len(step.consumed) for step in steps)
         flushed = len(content.created) + len(content.consumed)
@@ -270,12 +286,19 @@ class Flusher:
         self._spool.done(number)
         for step in steps:
             self._resolve(step, None)
+        # Behind the next one whoever is above may not know this one any more.
+        if self._spool.pending:
+            self._spool.sync()
 
     def _commit(self, number: int, content: TickContent, above: str, again: bool) -> None:
         while True:
             try:
                 self._uplink.flush(number, content, _fingerprint(content), again, above)
                 return
+            except ElsewhereError:  # by that one's record it is known again, if it comes again
+                above = self._uplink.record_above()
+                self._spool.flush(number, (), above)
+                continue
             except TimeoutError as error:
                 log.warning("flush %d is not durable yet: %s", number, error)
             except HandOverError as error:

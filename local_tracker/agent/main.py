@@ -142,7 +142,7 @@ class Agent:
         stack.callback(self.listener.close)
         spool = None
         if options.mode == EAGER:
-            spool = Spool(options.spool)
+            spool = Spool(options.spool, _flushes_of(options))
             stack.callback(spool.close)
         self.uplink = _uplink(options, spool)
         self.flusher: Flusher | None = None
@@ -164,6 +164,8 @@ class Agent:
             self.listener, self.uplink, Stager(self.uplink, self.stats), self.flusher,
             options.node_id, on_change=life.changed, stats=self.stats,
         )  # fmt: skip
+        if self.flusher is None:  # which would hear of it by its node
+            self.server.listen()
         self._life = life
         self._ended = threading.Event()
         threading.Thread(target=self._look, name="lowmark-look", daemon=True).start()
@@ -185,6 +187,8 @@ class Agent:
                 return reason
             if self.flusher is not None and self.flusher.failure is not None:
                 return str(self.flusher.failure)
+            if self.server.is_over:
+                return "the end of its pipeline"
             if not self.listener.reachable:
                 return "the removal of its socket"
 
@@ -196,6 +200,11 @@ class Agent:
         self.uplink.close(leave=drained)
         self.server.join_watching()
         return answered and drained
+
+
+def _flushes_of(options: Options) -> str:
+    above = "a local tracker" if is_local_tracker(options.target) else "the tracker"
+    return f"node {options.node_id!r} of pipeline {options.pipeline!r} at {above}"
 
 
 def _serve_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:

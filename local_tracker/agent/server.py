@@ -11,8 +11,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.receiving import (
@@ -28,7 +28,7 @@ from local_tracker.agent.receiving import (
 )
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
-from local_tracker.agent.uplink import MinTimes, Uplink
+from local_tracker.agent.uplink import ClosedError, MinTimes, Uplink
 from local_tracker.core.window import Step
 from local_tracker.worker.handle import NO_JOINING
 from local_tracker.worker.protocol import (
@@ -175,6 +175,8 @@ class Server:
         self._stopping = False
         self._min_times: MinTimes | None = None
         self._watching: threading.Thread | None = None
+        self.is_over = False
+        """Whether nothing more will be heard of the pipeline: another one may have its name, and other segments."""
         self._requests: dict[str, Callable[[Fields, CellReader], Header]] = {
             "hello": self._hello, "stage": self._stage, "step": self._step,
             "min_times": self._get_min_times, "join_front": self._join_front,
@@ -390,9 +392,6 @@ class Server:
                 f"acknowledge in smaller steps",
                 Code.REFUSED_FULL,
             )
-        for part in (created, consumed):
-            self._check_segments(part.segments.tolist() if len(part) < 8 else
-                                 (int(part.segments.min()), int(part.segments.max())))  # fmt: skip
         items = fields.items("heartbeats")
         if len(items) > MAX_HEARTBEATS_PER_STEP:
             raise HandOverError(
@@ -405,9 +404,11 @@ class Server:
         )  # fmt: skip
         deadline = _deadline(fields)
         # Also one that has failed: it knows which steps are in its spool, and says so of them.
-        outcome = self._eager().submit(
-            step, fields.flag("again"), deadline, fields.text("first_to", "")
-        )
+        flusher, again, first_to = self._eager(), fields.flag("again"), fields.text("first_to", "")
+        # A process before this one may have known more segments.
+        if not flusher.knows(step, again, first_to):
+            self._check_segments_of(step)
+        outcome = flusher.submit(step, again, deadline, first_to)
         outcome.result(deadline.left_s())
         return {}
 
@@ -418,13 +419,11 @@ class Server:
                 f"{len(items)} holds are over the limit of {MAX_HOLDS_PER_STEP} a step",
                 Code.HAND_OVER_PROTOCOL,
             )
-        moves = tuple(_hold(item) for item in items)
-        self._check_segments([move.segment for move in moves])
-        return moves
+        return tuple(_hold(item) for item in items)
 
     def _get_holds(self, fields: Fields, _: CellReader) -> Header:
-        self._required_flusher()
-        holds = self._uplink.holds(_deadline(fields))
+        with self._own_node():
+            holds = self._uplink.holds(_deadline(fields))
         return {"holds": [[held.name, held.segment, held.slot] for held in holds]}
 
     def _get_last_step(self, fields: Fields, _: CellReader) -> Header:
@@ -441,10 +440,10 @@ class Server:
         }
 
     def _join_front(self, fields: Fields, _: CellReader) -> Header:
-        self._required_flusher()
-        grant = self._uplink.join_front(
-            fields.text("front"), fields.text("segment"), _deadline(fields)
-        )
+        with self._own_node():
+            grant = self._uplink.join_front(
+                fields.text("front"), fields.text("segment"), _deadline(fields)
+            )
         return {
             "slot": grant.slot, "heartbeat": grant.heartbeat,
             "incarnation": grant.incarnation, "number": grant.number,
@@ -461,8 +460,19 @@ class Server:
                 "leave once more if it should",
                 Code.HAND_OVER_UNKNOWN,
             )
-        self._uplink.leave_front(front, joining, _deadline(fields))
+        with self._own_node():
+            self._uplink.leave_front(front, joining, _deadline(fields))
         return {}
+
+    @contextmanager
+    def _own_node(self) -> Iterator[None]:
+        """What is asked of the node that flushes: where that is over, so is this local tracker."""
+        flusher = self._required_flusher()
+        try:
+            yield
+        except ClosedError as error:
+            flusher.end(error)
+            raise
 
     def _required_flusher(self) -> Flusher:
         flusher = self._eager()
@@ -479,17 +489,32 @@ class Server:
             )
         return self._flusher
 
+    def listen(self) -> None:
+        """Hears min times from now on, and so when the pipeline is over."""
+        self._heard()
+
+    def _watch(self, heard: MinTimes) -> None:
+        self._uplink.watch(heard)
+        self.is_over = True
+        self._on_change()
+
     def _heard(self) -> MinTimes:
         """One subscription for all workers of the host, from the first who asks on."""
         with self._changed:
             if self._min_times is None:
                 heard = MinTimes(len(self._uplink.segments))
                 watching = threading.Thread(
-                    target=self._uplink.watch, args=(heard,), name="lowmark-watch", daemon=True
+                    target=self._watch, args=(heard,), name="lowmark-watch", daemon=True
                 )
                 watching.start()  # raises where there may be no more threads: whoever asks next begins anew
                 self._min_times, self._watching = heard, watching
             return self._min_times
+
+    def _check_segments_of(self, step: Step) -> None:
+        for part in (step.created, step.consumed):
+            self._check_segments(part.segments.tolist() if len(part) < 8 else
+                                 (int(part.segments.min()), int(part.segments.max())))  # fmt: skip
+        self._check_segments([move.segment for move in step.holds])
 
     def _check_segments(self, numbers: list[int] | tuple[int, int]) -> None:
         for number in numbers:

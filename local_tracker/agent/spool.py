@@ -59,9 +59,10 @@ class LastStep:
 class Spool:
     """A spool file; of one process at a time."""
 
-    def __init__(self, path: str) -> None:
-        """Opens a file, or makes one. Raises HandOverError if another process has it or it can't be
-        read."""
+    def __init__(self, path: str, of: str = "") -> None:
+        """Opens a file, or makes one. of: under which name its flushes are known above, so that none is committed under another
+        one; empty if the caller does not say. Raises HandOverError if another process has it or it can't be
+        read, or if it has flushes of another one that are not known to be done."""
         self._path = Path(path)
         self.pending: OrderedDict[int, tuple[Step, ...]] = OrderedDict()
         self.above: dict[int, str] = {}
@@ -73,6 +74,7 @@ class Spool:
         self.identity = uuid.uuid4().hex
         self.generation: int | None = None
         """How often the pipeline had been restarted when this record was begun."""
+        self._of = ""
         self.fresh = True
         """Whether there was no record, or not even its name in it: then nothing is known of steps that
         arrive again."""
@@ -83,6 +85,14 @@ class Spool:
             if not os.path.samestat(os.fstat(self._file), self._path.stat()):
                 raise self._in_use()
             self._read()
+            if self.pending and self._of and of not in ("", self._of):
+                raise HandOverError(
+                    f"the spool {self._path} holds flushes of {self._of} that are not known to be done, and this is {of}, "
+                    "under which they would count once more: start it as before until it has ended in order, or give it a "
+                    "spool of its own",
+                    Code.REFUSED_CONFLICT,
+                )
+            self._of = of or self._of
             self._rewrite()
         except BaseException:
             os.close(self._file)
@@ -200,6 +210,7 @@ class Spool:
             case "identity":
                 self.identity, self.last_number = header["identity"], header["number"]
                 self.generation, self.forgot = header["generation"], header.get("forgot", False)
+                self._of = header.get("of", "")
                 self.fresh = False
             case "sender":
                 last = LastStep(header["number"], header["settled"], error)
@@ -227,7 +238,7 @@ class Spool:
             self._lock()
             header: dict[str, Any] = {
                 "kind": "identity", "identity": self.identity, "number": self.last_number,
-                "generation": self.generation, "forgot": self.forgot,
+                "generation": self.generation, "forgot": self.forgot, "of": self._of,
             }  # fmt: skip
             self._append(header, sync=False)
             for sender, last in self.senders.items():

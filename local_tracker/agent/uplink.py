@@ -11,7 +11,7 @@ from itertools import count, takewhile
 from typing import Protocol
 from urllib.parse import quote
 
-from local_tracker.worker.handle import NO_JOINING, Handle, Relayed
+from local_tracker.worker.handle import NO_JOINING, ElsewhereError, Handle, Relayed
 from local_tracker.worker.protocol import Deadline, HandedOver, Promise
 from tracker.client import (
     Admin,
@@ -75,7 +75,8 @@ class Uplink(Protocol):
         """Commits a flush; it is durable on return. One that is durable already is passed over;
         `again` says that it may be, and `above` what `record_above` was when it was sent first.
         Raises HandOverError where it is refused, TimeoutError where nothing answers: then it may be
-        durable or not. Raises ClosedError where nothing can be committed any more."""
+        durable or not. Raises ClosedError where nothing can be committed any more, ElsewhereError where `above` is not what
+        `record_above` is now, and it was not sent."""
 
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
         """Lets a front begin; returns when it may label."""
@@ -121,6 +122,11 @@ class MinTimes:
                 self._version += 1
             self._failure = None
             self._changed.notify_all()
+
+    def begin_anew(self) -> None:
+        """What was heard is of another generation than what comes now, which is whole."""
+        with self._changed:
+            self._values.clear()
 
     def fail(self, error: HandOverError) -> None:
         """Nothing more will be heard, or nothing until the next `put`."""
@@ -215,6 +221,11 @@ class TrackerUplink:
                         committed = self._node.commit(tick, _COMMIT_TIMEOUT_S)
                     self._under_way = number, committed
                 committed.result(_COMMIT_TIMEOUT_S)
+            except RefusedError as error:
+                if not error.behind:
+                    raise
+                # It was refused for another one's tick, such as the leaving of a front.
+                raise TimeoutError(str(error)) from None
             except UnavailableError as error:
                 raise TimeoutError(str(error)) from None
 
@@ -365,6 +376,8 @@ class LocalTrackerUplink:
         content = replace(content, holds=held)
         try:
             self._flushing.step_as(self._sender(), number, content, again, above, _COMMIT_TIMEOUT_S)
+        except ElsewhereError:
+            raise
         except HandOverError as error:
             if error.code in _UNDECIDED:
                 # It may be in the record above, also of one that ends since another has its node: the next
@@ -375,10 +388,21 @@ class LocalTrackerUplink:
             raise
 
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
-        return self._asking.join_front(front, segment, deadline.left_s())
+        with self._of_one_generation():
+            return self._asking.join_front(front, segment, deadline.left_s())
 
     def leave_front(self, front: str, joining: tuple[int, int], deadline: Deadline) -> None:
-        self._asking.leave_joining(front, joining, deadline.left_s())
+        with self._of_one_generation():
+            self._asking.leave_joining(front, joining, deadline.left_s())
+
+    @contextmanager
+    def _of_one_generation(self) -> Iterator[None]:
+        try:
+            yield
+        except HandOverError as error:
+            if error.code == Code.HAND_OVER_RESTARTED:
+                raise ClosedError(str(error), error.code) from None
+            raise
 
     def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
         return tuple(
@@ -388,7 +412,7 @@ class LocalTrackerUplink:
         )
 
     def watch(self, heard: MinTimes) -> None:
-        version = -1
+        version, generation = -1, None
         while not self._closed.is_set():
             try:
                 above = self._watching.min_times(version, _MIN_TIMES_WAIT_S)
@@ -399,7 +423,12 @@ class LocalTrackerUplink:
                 version = -1  # the upper one may be another process, which counts anew
                 self._closed.wait(_RECONNECT_S)
                 continue
-            version = above.version
+            if generation not in (
+                None,
+                above.generation,
+            ):  # of which the hello of a transactional one says nothing
+                heard.begin_anew()
+            version, generation = above.version, above.generation
             for number, min_time in enumerate(above.segments):
                 heard.put(number, min_time, above.generation)
             heard.put(None, above.pipeline, above.generation)

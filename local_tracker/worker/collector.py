@@ -68,6 +68,7 @@ class Collector:
         self._created: dict[str, _Acks] = {}
         self._consumed: dict[str, _Acks] = {}
         self._holds: dict[str, HoldMove] = {}
+        self._then: list[Callable[[], None]] = []
 
     def create(self, segment: str, slots: Any, values: Any) -> None:
         """See `local_tracker.acks.create`."""
@@ -86,6 +87,21 @@ class Collector:
         move = HoldMove(name, self._segment_number(segment), slot)
         with self._lock:
             self._holds[name] = move
+
+    def held_at(self, name: str) -> int | None:
+        """Where a hold is to stand after this step; None where that does not move it."""
+        with self._lock:
+            return self._holds[name].slot if name in self._holds else None
+
+    def then(self, told: Callable[[], None]) -> None:
+        """Calls this once what the step does is handed over."""
+        with self._lock:
+            self._then.append(told)
+
+    def take_then(self) -> list[Callable[[], None]]:
+        with self._lock:
+            then, self._then = self._then, []
+        return then
 
     def take_holds(self) -> tuple[HoldMove, ...]:
         """Where each hold came to since the last time."""

@@ -91,6 +91,13 @@ class _NotTaken(ConnectionError):
     """The local tracker has ended in order, before it took the request."""
 
 
+class ElsewhereError(HandOverError):
+    """A step that was not handed over yet is for another record than that of the local tracker that is there now."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(f"another local tracker listens at {address}", Code.HAND_OVER_UNREACHABLE)
+
+
 class Handle:
     """One connection to a local tracker. Used by one thread at a time (others wait); a forked child
     opens a connection of its own."""
@@ -125,6 +132,8 @@ class Handle:
         self._connection: socket.socket | None = None
         self._welcome: Welcome | None = None
         self._sender, self._number = uuid.uuid4().hex, 0
+        self._has_other_segments = False
+        """Whether the local tracker is of a pipeline in which the numbers that were used before mean others."""
 
     def welcome(self) -> Welcome:
         """How the local tracker describes itself. Raises HandOverError."""
@@ -211,7 +220,7 @@ class Handle:
     ) -> None:
         """A step under a name and number of the caller's own, as one local tracker flushes into
         another. It may be repeated under the same number; `again` says that it is, and `first_to` what
-        `Welcome.spool` was then."""
+        `Welcome.spool` was then. Raises HandOverError, ElsewhereError where that is another one now."""
         header, body = _step_frame(sender, number, content)
         header |= {"again": again, "first_to": first_to}
         self._ask(header, body, f"flush {number}", deadline_s)
@@ -324,10 +333,14 @@ class Handle:
         trouble: Exception | None = None
         tries, unsent = 0, dict(header)
         while True:
-            before = tries
+            before, is_new = tries, self._connection is None
             try:
                 connection = self._connected_for(deadline, sent=bool(tries or header.get("again")))
                 self._check_generation(header["type"])
+                if not tries:
+                    self._check_record(header)
+                if is_new and "after" in header:  # another process counts its versions anew
+                    header["after"] = -1
                 left = deadline.left_s()
                 header["deadline_ms"] = max(1, int((left - min(_MARGIN_S, left / 2)) * 1000))
                 if tries:
@@ -358,6 +371,12 @@ class Handle:
         """What was read before the pipeline was restarted is read again by whoever begins in the new
         generation; handed over in that one, it would count twice."""
         assert self._welcome is not None
+        if self._has_other_segments and request in ("stage", "step"):
+            self._has_other_segments = False
+            raise HandOverError(
+                f"pipeline {self.pipeline!r} is another one, with other segments, than when this began; do it again",
+                Code.HAND_OVER_RESTARTED,
+            )
         now = self._welcome.generation
         if self._generation is None:
             self._generation = now
@@ -368,6 +387,15 @@ class Handle:
                 "over input from the slot on at which that one begins (lowmark explain)",
                 Code.HAND_OVER_RESTARTED,
             )
+
+    def _check_record(self, header: Header) -> None:
+        """Where a step comes again it is looked for in the record that it names, and nowhere else."""
+        assert self._welcome is not None
+        if (
+            not header.get("again")
+            and header.get("first_to", self._welcome.spool) != self._welcome.spool
+        ):
+            raise ElsewhereError(self.address)
 
     def _pause(self, deadline: Deadline, what: str, trouble: Exception) -> None:
         try:
@@ -412,7 +440,10 @@ class Handle:
             deadline,
         )
         check_release(answer, "the local tracker")
-        self._welcome = _welcome(answer)
+        before, self._welcome = self._welcome, _welcome(answer)
+        if before is not None:
+            both = zip(before.segments, self._welcome.segments, strict=False)
+            self._has_other_segments |= any(old != new for old, new in both)
         return connection
 
     def _exchange(

@@ -44,6 +44,8 @@ class Hold:
         written off. It holds nothing then: let go of it, or begin it anew by `NodeClient.hold`."""
         self._spec, self._commit = spec, commit
         self._released: Future[int] | None = None
+        self.before: Hold | None = None
+        """The one of this name whose end was on its way when this one began, and may be refused."""
 
     def move_to(self, slot: int | datetime, content: TickContent | None = None) -> Future[int]:
         """Moves it up to a slot, or to that of a moment, in a tick with whatever else that is to carry: what is
@@ -104,34 +106,43 @@ class HoldBook:
                     f"move back to {move.slot}: a hold only moves up"
                 )
 
-    def committed(self, moves: Iterable[HoldMove]) -> None:
-        """A tick with these is on its way."""
+    def committed(self, moves: Iterable[HoldMove]) -> list[tuple[Hold, HoldMove]]:
+        """A tick with these is on its way. Returns what to say of it to `settled`."""
+        moved: list[tuple[Hold, HoldMove]] = []
         for move in moves:
             known = self.holds.get(move.name)
             if known is not None and known.slot < FOREVER:
                 known.slot = move.slot
             elif move.slot != FOREVER:
+                before = known
                 known = self.holds[move.name] = self._hold(move.name, move.segment, move.slot)
-                known.durable_slot = None
+                known.durable_slot, known.before = None, before
+            if known is not None:
+                moved.append((known, move))
+        return moved
 
     def settled(
-        self, moves: Iterable[HoldMove], *, durable: bool, min_times: Sequence[int] = ()
+        self,
+        moved: Iterable[tuple[Hold, HoldMove]],
+        *,
+        durable: bool,
+        min_times: Sequence[int] = (),
     ) -> None:
         """The tick is durable, or was refused, or given up. min_times: of the refusal, by segment number."""
-        for move in moves:
-            known = self.holds.get(move.name)
-            if known is None:
-                continue
+        for known, move in moved:
             if min_times and known.durable_slot is not None:
                 known.is_late = known.durable_slot < min_times[known.number]
             if durable:
-                known.durable_slot, known.is_late = move.slot, False
+                known.durable_slot, known.is_late, known.before = move.slot, False, None
             elif known.durable_slot is None:
                 known.slot = FOREVER
             else:
                 known.slot = known.durable_slot
-            if known.slot == FOREVER and known.durable_slot in (None, FOREVER):
+            ended = known.slot == FOREVER and known.durable_slot in (None, FOREVER)
+            if ended and self.holds.get(move.name) is known:
                 del self.holds[move.name]
+                if known.before is not None and known.before.slot < FOREVER:
+                    self.holds[move.name] = known.before
 
     def _refused(self, message: str) -> RefusedError:
         node = self._joined().key.node_id

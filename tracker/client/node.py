@@ -267,13 +267,13 @@ class NodeClient(Closing):
         book = self._holds
         assert book is not None
         book.check(moves)
-        book.committed(moves)
+        moved = book.committed(moves)
 
         def settled(done: _Future) -> None:
             with self._changed:
                 error = done.exception()
                 min_times = error.refusal.min_times if isinstance(error, RefusedError) else ()
-                book.settled(moves, durable=error is None, min_times=min_times)
+                book.settled(moved, durable=error is None, min_times=min_times)
 
         future.add_done_callback(settled)
 
@@ -394,7 +394,8 @@ class NodeClient(Closing):
                 if not known.is_late:
                     raise
         content = replace(content, holds=(*content.holds, HoldMove(name, number, slot)))
-        if (known is not None and not known.is_late) or len(content.consumed):
+        stands = known is not None and known.slot < FOREVER and not known.is_late
+        if stands or len(content.consumed):
             future = self.commit(content)
         else:
             future = self._begin_by_front(segment, slot, name, content, timeout_s)
@@ -728,8 +729,9 @@ class NodeClient(Closing):
                         raise FencedError(refusal)
                     if refusal.code is RefusalCode.UNKNOWN_NODE:
                         raise _closed_and_forgotten(refusal)
-                    for future, why in self._window.refused(response.refused.number, refusal):
-                        outcomes.append((future, RefusedError(why, of_tick=True)))
+                    refused = self._window.refused(response.refused.number, refusal)
+                    for nth, (future, why) in enumerate(refused):
+                        outcomes.append((future, RefusedError(why, of_tick=True, behind=nth > 0)))
                 case "grant":
                     grant = grant_from_pb(response.grant, self.spec)
                     if grant.granted:
