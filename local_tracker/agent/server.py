@@ -405,9 +405,12 @@ class Server:
         deadline = _deadline(fields)
         # Also one that has failed: it knows which steps are in its spool, and says so of them.
         flusher, again, first_to = self._eager(), fields.flag("again"), fields.text("first_to", "")
-        # A process before this one may have known more segments.
-        if not flusher.knows(step, again, first_to):
+        try:
             self._check_segments_of(step)
+        except HandOverError:
+            # A process before this one may have known more segments, and have taken the step.
+            if not flusher.knows(step, again, first_to):
+                raise
         outcome = flusher.submit(step, again, deadline, first_to)
         outcome.result(deadline.left_s())
         return {}

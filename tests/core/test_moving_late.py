@@ -380,16 +380,22 @@ def test_one_that_moves_before_a_shard_has_heard_of_it_moves_when_it_is_asked_ag
     assert made.has("p") == [1]
 
 
-def test_one_that_was_to_come_long_ago_keeps_nobody_from_hearing_of_another_one() -> None:
-    """It is asked for late, by a move that was given up, where another one is being registered under its name."""
+def moved_long_ago() -> tuple[Deployment, int, int]:
+    """A move from group 1 to group 0 was given up, the pipeline was deleted, and its name is placed in group 0. Returns the deployment,
+    by which placement the move began, and which one there is now."""
     made = Deployment(3, 1)
-    here = made.groups[0]
     made.register(SPEC, 1)
     before = made.groups[1].pipeline(0).placed
     made.place("p", 1, before)
     made.groups[1].pipeline(0).placed = made.place("p", 1).version
     made.delete("p", 1)
-    placed = made.place("p", 0).version
+    return made, before, made.place("p", 0).version
+
+
+def test_one_that_was_to_come_long_ago_keeps_nobody_from_hearing_of_another_one() -> None:
+    """It is asked for late, by a move that was given up, where another one is being registered under its name."""
+    made, before, placed = moved_long_ago()
+    here = made.groups[0]
     registrar, sequencer = here.routing.registrar("p"), here.sequencer
     assert registrar != sequencer
     here.held = {(registrar, other) for other in range(3)}
@@ -498,14 +504,8 @@ def test_one_that_begins_to_come_before_another_one_is_registered_and_deleted_un
     """The sequencer says that it has logged its last of the deleted one behind its word that one of the name comes (as in
     `test_one_that_was_to_come_long_ago_keeps_nobody_from_hearing_of_another_one`): others wait for the one with the other. joins: it
     has more of the deleted one to say."""
-    made = Deployment(3, 1)
+    made, before, placed = moved_long_ago()
     here = made.groups[0]
-    made.register(SPEC, 1)
-    before = made.groups[1].pipeline(0).placed
-    made.place("p", 1, before)
-    made.groups[1].pipeline(0).placed = made.place("p", 1).version
-    made.delete("p", 1)
-    placed = made.place("p", 0).version
     registrar, sequencer = here.routing.registrar("p"), here.sequencer
     (late,) = {0, 1, 2} - {registrar, sequencer}
     here.held = {

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from local_tracker.agent.uplink import MinTimes
+from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline, HandedOver
 from tracker.core.log import Grant
 from tracker.core.model import Cells, HoldMove, TickContent
@@ -101,6 +102,21 @@ class FakeUplink:
             for segment, slot, checksum, _ in content.created.rows() + content.consumed.rows():
                 sums[segment, slot] = sums.get((segment, slot), 0) ^ checksum
         return {cell: checksum for cell, checksum in sums.items() if checksum}
+
+
+def hands_over(handle: Handle, created: Cells) -> tuple[threading.Thread, list[str]]:
+    """A worker that hands over a step; the codes with which that was refused."""
+    refused: list[str] = []
+
+    def hand_over() -> None:
+        try:
+            handle.step(created, Cells.empty())
+        except HandOverError as error:
+            refused.append(error.code)
+
+    worker = threading.Thread(target=hand_over)
+    worker.start()
+    return worker, refused
 
 
 def refusing(bad: int) -> Callable[[int, TickContent], None]:

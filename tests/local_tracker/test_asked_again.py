@@ -20,9 +20,9 @@ from local_tracker.agent.uplink import ClosedError, LocalTrackerUplink
 from local_tracker.core.window import Flush, Step
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline
-from tests.local_tracker.fakes import FakeUplink, one_cell
+from tests.local_tracker.fakes import FakeUplink, hands_over, one_cell
 from tests.waits import HANG_S
-from tracker.core.model import Cells, TickContent
+from tracker.core.model import TickContent
 from tracker.errors import Code, HandOverError
 
 
@@ -165,16 +165,7 @@ def test_a_worker_whose_connection_breaks_is_not_told_that_its_step_was_refused(
     wire = Wire(upper.address, stack)
     handle = Handle(wire.address, "p", 2.0)  # expires: no place comes free
     stack.callback(handle.close)
-    told: list[str] = []
-
-    def hand_over() -> None:
-        try:
-            handle.step(one_cell(0, 5, 1), Cells.empty())
-        except HandOverError as error:
-            told.append(error.code)
-
-    worker = threading.Thread(target=hand_over)
-    worker.start()
+    worker, told = hands_over(handle, one_cell(0, 5, 1))
     assert upper.taken.wait(HANG_S)
     with no_more_connections(upper, monkeypatch):
         wire.cut()

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import tracker
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.main import Agent, Options
 from local_tracker.agent.server import Listener, Server
@@ -29,15 +28,8 @@ from tests.local_tracker.fakes import FakeUplink, one_cell
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model import Cells, Heartbeat, TickContent
 from tracker.errors import HandOverError, LowmarkError
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded() as embedded:
-        embedded.register(PipelineSpec("p", ("a",), front_count=1))
-        yield embedded
 
 
 class Disk:

@@ -4,7 +4,7 @@ finds."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from local_tracker.agent.uplink import LocalTrackerUplink, MinTimes, TrackerUpli
 from local_tracker.core.window import Flush, Step
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline, HandedOver
-from tests.local_tracker.fakes import FakeUplink, one_cell, refusing
+from tests.local_tracker.fakes import FakeUplink, hands_over, one_cell, refusing
 from tests.local_tracker.test_acks import uplink  # noqa: F401 - a fixture
 from tests.local_tracker.test_counted_once import Disk
 from tests.waits import HANG_S, until
@@ -39,13 +39,6 @@ from tracker.core.model import (
 )
 from tracker.core.model.slots import FOREVER
 from tracker.errors import Code, HandOverError
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded() as embedded:
-        embedded.register(PipelineSpec("p", ("a",), front_count=1))
-        yield embedded
 
 
 class Upper:
@@ -78,16 +71,7 @@ def test_a_step_that_is_in_the_spool_is_not_refused_by_the_next_process_which_kn
     above.before_flush = unreachable
     first = Upper(above, tmp_path / "s", tmp_path / "spool")
     handle = Handle(f"unix:{tmp_path}/s", "p", HANG_S)
-    told: list[str] = []
-
-    def hand_over() -> None:
-        try:
-            handle.step(one_cell(2, 5, 1), Cells.empty())
-        except HandOverError as error:
-            told.append(error.code)
-
-    worker = threading.Thread(target=hand_over)
-    worker.start()
+    worker, told = hands_over(handle, one_cell(2, 5, 1))
     assert away.wait(HANG_S)
     first.end(0)
     first.flusher._thread.join(HANG_S)
@@ -100,57 +84,69 @@ def test_a_step_that_is_in_the_spool_is_not_refused_by_the_next_process_which_kn
     assert not any(code.startswith("refused.") for code in told), told
 
 
+def refused_after_a_power_failure(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way_up: Callable[[Spool], LocalTrackerUplink | TrackerUplink],
+    steps: list[Step],
+) -> list[BaseException | None]:
+    """A flush is split, since its first step is refused; the others are durable, and come again behind a power failure: what becomes
+    of them then."""
+    disk = Disk(monkeypatch)
+
+    @contextmanager
+    def begun() -> Iterator[tuple[Spool, Flusher]]:
+        spool = Spool(str(path))
+        up = way_up(spool)
+        flusher = Flusher(up, spool, 50, flush=Flush.AT_WINDOW_END)
+        yield spool, flusher
+        flusher.close(HANG_S)
+        up.close(leave=False)
+        spool.close()
+
+    with monkeypatch.context() as power, begun() as (spool, flusher):
+        futures = [flusher.submit(step, False, Deadline(HANG_S)) for step in steps]
+        assert futures[0].exception(HANG_S)
+        assert [f.exception(HANG_S) for f in futures[1:]] == [None, None]
+        power.setattr(spool, "sync", lambda: None)  # it does not come to its end in order
+    disk.loses_power(path)
+    with begun() as (spool, flusher):
+        return [
+            flusher.submit(step, True, Deadline(HANG_S), spool.identity).exception(HANG_S)
+            for step in steps[1:]
+        ]
+
+
 def test_steps_of_a_flush_that_was_split_are_not_said_to_be_refused_after_a_power_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     above = FakeUplink()
     upper = Upper(above, tmp_path / "s", tmp_path / "upper.spool")
-    disk, path = Disk(monkeypatch), tmp_path / "spool"
     above.before_flush = refusing(8)
 
-    def begin() -> tuple[Spool, LocalTrackerUplink, Flusher]:
-        spool = Spool(str(path))
-        up = LocalTrackerUplink(f"unix:{tmp_path}/s", "p", lambda: spool.identity, "lower")
-        return spool, up, Flusher(up, spool, 50, flush=Flush.AT_WINDOW_END)
-
-    def end(spool: Spool, up: LocalTrackerUplink, flusher: Flusher) -> None:
-        flusher.close(HANG_S)
-        up.close(leave=False)
-        spool.close()
+    def way_up(spool: Spool) -> LocalTrackerUplink:
+        return LocalTrackerUplink(f"unix:{tmp_path}/s", "p", lambda: spool.identity, "lower")
 
     steps = [Step(f"w{n}", 1, one_cell(0, 5, item)) for n, item in enumerate((8, 1, 2))]
-    with monkeypatch.context() as power:
-        spool, up, flusher = begin()
-        futures = [flusher.submit(step, False, Deadline(HANG_S)) for step in steps]
-        assert futures[0].exception(HANG_S)
-        assert [f.exception(HANG_S) for f in futures[1:]] == [None, None]
-        power.setattr(spool, "sync", lambda: None)  # it does not come to its end in order
-        end(spool, up, flusher)
-    disk.loses_power(path)
-    spool, up, flusher = begin()
-    told = [
-        flusher.submit(step, True, Deadline(HANG_S), spool.identity).exception(HANG_S)
-        for step in steps[1:]
-    ]
-    end(spool, up, flusher)
+    told = refused_after_a_power_failure(tmp_path / "spool", monkeypatch, way_up, steps)
     upper.end()
     assert above.sums() == {(0, 5): 1 ^ 2}
     assert told == [None, None]
 
 
 def test_what_a_split_flush_has_moved_is_not_said_to_be_refused_after_a_power_failure(
-    running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    running: EmbeddedTracker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    disk, path = Disk(monkeypatch), tmp_path / "spool"
+    path = tmp_path / "spool"
     front = running.node("p", "front")
     front.join()
     front.join_front("f", "a")
     front.commit(TickContent(created=one_cell(0, 5, 1))).result(HANG_S)
 
-    def begin() -> tuple[Spool, TrackerUplink, Flusher]:
-        spool = Spool(str(path))
-        up = TrackerUplink(running.target, "p", "host-1", f"{path}.known")
-        return spool, up, Flusher(up, spool, 50, flush=Flush.AT_WINDOW_END)
+    def way_up(_: Spool) -> TrackerUplink:
+        return TrackerUplink(running.target, "p", "host-1", f"{path}.known")
 
     none = Cells.empty()
     steps = [
@@ -158,24 +154,7 @@ def test_what_a_split_flush_has_moved_is_not_said_to_be_refused_after_a_power_fa
         Step("w1", 1, none, one_cell(0, 5, 1), (), (HoldMove("h", 0, 5),)),
         Step("w2", 1, none, none, (), (HoldMove("h", 0, 7),)),
     ]
-    with monkeypatch.context() as power:
-        spool, up, flusher = begin()
-        futures = [flusher.submit(step, False, Deadline(HANG_S)) for step in steps]
-        assert futures[0].exception(HANG_S)
-        assert [f.exception(HANG_S) for f in futures[1:]] == [None, None]
-        power.setattr(spool, "sync", lambda: None)  # it does not come to its end in order
-        flusher.close(HANG_S)
-        up.close(leave=False)
-        spool.close()
-    disk.loses_power(path)
-    spool, up, flusher = begin()
-    told = [
-        flusher.submit(step, True, Deadline(HANG_S), spool.identity).exception(HANG_S)
-        for step in steps[1:]
-    ]
-    flusher.close(HANG_S)
-    up.close(leave=False)
-    spool.close()
+    told = refused_after_a_power_failure(path, monkeypatch, way_up, steps)
     assert told == [None, None]
 
 
@@ -184,7 +163,7 @@ def test_a_flush_that_went_to_another_record_than_it_was_recorded_for_counts_onc
 ) -> None:
     """The one above ended in order while nothing was flushed, and another one, with a record of its own, took its place
     for a while."""
-    one, two, stack = FakeUplink(), FakeUplink(), ExitStack()
+    one, two = FakeUplink(), FakeUplink()
     first = Upper(one, tmp_path / "s", tmp_path / "one")
 
     def begin(path: Path) -> tuple[Spool, LocalTrackerUplink, Flusher]:
@@ -210,7 +189,6 @@ def test_a_flush_that_went_to_another_record_than_it_was_recorded_for_counts_onc
     up.close(leave=False)
     spool.close()
     first.end()
-    stack.close()
     assert one.sums() == {}
 
 
