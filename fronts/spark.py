@@ -22,7 +22,7 @@ from fronts.front import DEFAULTS, FrontOptions
 from fronts.once import StartedOnce
 from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
-from local_tracker.spark.jvm import checkpoint_root, newest_progress
+from local_tracker.spark.jvm import checkpoint_root, is_running, newest_progress
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit, compose, fingerprint
 from local_tracker.spark.query.follow import (
     MAX_BATCHES_BEHIND,
@@ -140,7 +140,7 @@ class SparkFront(Followed, StartedOnce):
         self._checkpoint = checkpoint
         return Follower(
             self.front, self._node, checkpoint, self, joined,
-            is_active=lambda: self._query is not None and bool(self._query.isActive),
+            is_active=lambda: self._query is not None and is_running(self._query),
             on_end=lambda: self._query and self._query.stop(),
             max_batches_behind=self._options.max_batches_behind or MAX_BATCHES_BEHIND,
             one_query=False,  # what is published again are new items

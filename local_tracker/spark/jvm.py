@@ -44,6 +44,15 @@ def checkpoint_root(query: StreamingQuery) -> str:
     return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
 
 
+def is_running(query: StreamingQuery) -> bool:
+    """Whether a query may commit a batch yet. One that is to stop is not active for Spark from that moment on, while the
+    batch that is under way may still come to its end; its session has it among those that are active until it is over."""
+    if query.isActive:
+        return True
+    known = query._jsq.sparkSession().streams().get(query.id)
+    return known is not None and str(known.runId()) == query.runId
+
+
 def newest_progress(query: StreamingQuery) -> tuple[int, str] | None:
     """What the query has reported last, by its batch and moment; None before its first report. Each
     batch is reported when it is over."""

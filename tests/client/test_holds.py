@@ -138,6 +138,18 @@ def test_who_asks_again_gets_it_as_it_stands(running: EmbeddedTracker, pipeline:
         assert node.hold(FED, 30, "own") is not hold
 
 
+def test_without_a_slot_it_begins_where_it_may(running: EmbeddedTracker, pipeline: str) -> None:
+    """And stands there for whoever asks again."""
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        done(node.commit(promise(60)))
+        at(running, pipeline, 60)
+        assert [node.hold(FED, None, "own").slot for _ in range(2)] == [60, 60]
+        done(node.commit(promise(80)))
+        done(node.holds["own"].release())
+        at(running, pipeline, 80)
+
+
 def test_the_next_process_finds_it_again(running: EmbeddedTracker, pipeline: str) -> None:
     first = NodeClient(running.target, pipeline, "n")
     joined_front(first)

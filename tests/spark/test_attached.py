@@ -47,7 +47,14 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
-from tracker.errors import Code, FilesError, RefusedError, StateError, TrackingError
+from tracker.errors import (
+    Code,
+    FilesError,
+    RefusedError,
+    StateError,
+    TrackingError,
+    UnavailableError,
+)
 from tracker.files import Files
 
 
@@ -644,6 +651,17 @@ def test_a_query_far_ahead_says_why_it_was_stopped(running: EmbeddedTracker, log
         follower.close(HANG_S)
 
 
+def test_a_tracker_that_is_away_when_a_batch_was_refused_is_asked_again(logs: Logs) -> None:
+    """What a refused batch can do about what is late, it asks of min time."""
+    logs.batch(0, 1)
+    node, ticks = FullNode(RefusalCode.BELOW_MIN_TIME), AskingTicks()
+    follower = following(logs, node, ticks)
+    follower.start()
+    assert follower.wait_durable(HANG_S)
+    follower.close(HANG_S)
+    assert ticks.asked == 2
+
+
 def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
     logs.batch(0, 1)
     node = FullNode()
@@ -793,6 +811,18 @@ class HearingTicks(AnyTicks):
     def hear(self) -> None:
         if self.composed:
             self._said = "after it was heard"
+
+
+class AskingTicks(AnyTicks):
+    """A batch that another tick is made for, when the tracker answers at the second time."""
+
+    asked = 0
+
+    def relabelled(self, record: int, refusal: Refusal) -> TickContent | None:
+        self.asked += 1
+        if self.asked == 1:
+            raise UnavailableError("it is away")
+        return TickContent()
 
 
 class NeverTicks(AnyTicks):

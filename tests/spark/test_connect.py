@@ -181,6 +181,6 @@ def test_a_query_that_cannot_be_asked_is_followed_on() -> None:
             raise ConnectionError
 
     query = Query()
-    assert connect.is_active(query)
+    assert connect.is_running(query)
     query.running = False
-    assert connect.is_active(query)
+    assert connect.is_running(query)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 import tracker
+from local_tracker.spark import jvm
 from local_tracker.spark.session.options import TrackingOptions
 from local_tracker.spark.session.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import Pipelines, TrackedIn
 from tests.spark.support import SCHEMA, Pipeline
+from tests.waits import HANG_S, until
 from tracker.client import LowmarkError
 from tracker.errors import TrackingError
 
@@ -68,6 +71,46 @@ def test_a_query_far_ahead_of_the_tracker_is_stopped(
     )
     with pytest.raises(TrackingError, match="batches wait for the tracker"):
         query.awaitTermination()
+
+
+def test_a_batch_that_is_committed_while_its_query_stops_is_counted(
+    spark: SparkSession,
+    tracked_in: TrackedIn,
+    pipelines: Pipelines,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark says that a query isn't active as soon as it is to stop, and goes on with the batch that is under way: its last
+    batches were looked up before that one was there, and nothing was said of it."""
+    pipeline = pipelines("parse")
+    pipeline.publish(1)
+    running, told = threading.Event(), threading.Event()
+
+    def take(frame: DataFrame, _: int) -> None:
+        running.set()
+        thread = frame.sparkSession.sparkContext._jvm.java.lang.Thread
+        until(thread.interrupted)  # by `stop`; the query's thread may as well be past that
+        assert told.wait(HANG_S)
+
+    asked = jvm.is_running
+
+    def is_running(query: StreamingQuery) -> bool:
+        """Tells when it was asked of a query that is to stop."""
+        is_stopping = not query.isActive
+        answer = asked(query)
+        if is_stopping:
+            told.set()
+        return answer
+
+    monkeypatch.setattr(jvm, "is_running", is_running)
+    query = tracked_in(pipeline).start(
+        reader(spark).parquet(pipeline.input).writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(pipeline.directory / "cp")),
+        node_id="parse", reads="parse",
+    )  # fmt: skip
+    assert running.wait(HANG_S)
+    query.stop()
+    assert (pipeline.directory / "cp/commits/0").exists()
+    assert query.last_durable_batch == 0
 
 
 def test_a_tracker_that_is_away_loses_nothing(

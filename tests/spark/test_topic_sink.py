@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,8 @@ from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tests.fronts.fake_topic import FakeTopic
 from tests.waits import HANG_S, until
+from tracker.client.holds import Hold
+from tracker.client.state_names import batch_name
 from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
 from tracker.core.model import Edge, NodeKey, PipelineSpec, Refusal, RefusalCode, TickContent
@@ -45,6 +48,7 @@ class Query:
         self.directory, self.topic = directory, FakeTopic()
         self.slots: dict[int, int] = {}  # by offset
         self.min_times = dict.fromkeys(range(5), 0)
+        self.elsewhere = 0  # so far ahead is min time as another shard knows it
         self.root = directory / "cp"
         for folder in ("offsets", "commits"):
             (self.root / folder).mkdir(parents=True)
@@ -94,7 +98,7 @@ class Run:
         query: Query,
         query_id: str,
         segments: Mapping[str, int],
-        holds: StateHolds | None = None,
+        state: StateHolds | None = None,
     ) -> None:
         checkpoint = CheckpointLog(str(query.root))
         self.sink = TopicSink(query.place(), query.topic, segments, query_id)
@@ -109,7 +113,7 @@ class Run:
 
         ranges = {"0": OffsetRanges("in", slots), "1": OffsetRanges("side", slots)}
         routes = Routes(SPEC, QueryReads({}, (), ranges), tuple(segments), "q")
-        state = lambda name: SimpleNamespace(  # noqa: E731
+        info = lambda name: SimpleNamespace(  # noqa: E731
             state=SimpleNamespace(
                 segments=[
                     SimpleNamespace(min_time=query.min_times[n]) for n in sorted(query.min_times)
@@ -117,10 +121,20 @@ class Run:
             )
         )
         joined = Joined(NodeKey("q", 1), SPEC, (), 0, ())
-        node: Any = SimpleNamespace(report_waits=lambda waits: None, joined=joined)
-        admin: Any = SimpleNamespace(pipeline=state)
+        holds: dict[str, Hold] = {}
+
+        def hold(segment: str, slot: None, name: str, timeout_s: float) -> Hold:
+            number = SPEC.segments.index(segment)
+            granted = query.min_times[number] + query.elsewhere
+            holds[name] = Hold(name, segment, number, granted, SPEC, lambda _: Future())
+            return holds[name]
+
+        node: Any = SimpleNamespace(
+            report_waits=lambda waits: None, joined=joined, holds=holds, hold=hold
+        )
+        admin: Any = SimpleNamespace(pipeline=info)
         output = topic_output(self.sink, routes.creates, SunkTopic(self.sink))
-        self.ticks = QueryTicks(node, admin, routes, checkpoint, lambda: [output], state=holds)
+        self.ticks = QueryTicks(node, admin, routes, checkpoint, lambda: [output], state=state)
 
     def tick(self, batch: int) -> TickContent:
         return self.ticks.tick(self.ticks.read(batch), threading.Event())
@@ -266,20 +280,27 @@ def test_brokers_that_are_away_when_a_batch_ends_are_asked_again(query: Query) -
     ]
 
 
-def test_a_batch_without_input_creates_ahead_of_min_time_or_late(query: Query) -> None:
+def test_a_batch_without_input_creates_where_every_shard_grants_it_and_holds_that(
+    query: Query,
+) -> None:
+    """By the manifest, which stands before the tick and is not written anew, its readers label what they read."""
     query.slots = {0: 50}
     run = query.run()
     query.over(0, 0, 3)
-    query.min_times[OUT] = 500
+    query.min_times[OUT], query.elsewhere = 500, 7
+    tick = run.tick(0)
+    assert created(tick) == [(OUT, 507, range_value(P0, 0, 3), 3)]
+    assert [(move.name, move.slot) for move in tick.holds] == [(batch_name(0, OUT), FOREVER)]
+
+
+def test_what_min_time_has_passed_is_late(query: Query) -> None:
+    query.slots = {0: 50}
+    run = query.run()
+    query.over(0, 1, 1)
     record = run.ticks.read(0)
-    ((segment, slot, value, _),) = created(run.ticks.tick(record, threading.Event()))
-    assert (segment, value) == (OUT, range_value(P0, 0, 3)) and slot > 500
-    refusal = Refusal(RefusalCode.BELOW_MIN_TIME, "min time is there")
-    again = run.ticks.relabelled(record, refusal)
-    assert again is not None and created(again) == []
-    query.over(1, 1, 1)
-    record = run.ticks.read(1)
     run.ticks.tick(record, threading.Event())
+    query.min_times[OUT] = 500
+    refusal = Refusal(RefusalCode.BELOW_MIN_TIME, "min time is there")
     # Of input that is not late, it was announced before the way there was as short as it is now.
     again = run.ticks.relabelled(record, refusal)
     assert again is not None and created(again) == []
@@ -486,15 +507,16 @@ def test_who_writes_while_a_batch_goes_on_waits_for_the_tick_of_the_one_before(
     query.commit(2)
     run.tick(2)
     query.plan(3, 2)
-    stopping, found = threading.Event(), list[tuple[dict[int, int], bool]]()
-    writer = threading.Thread(target=lambda: found.append(run.ticks.slots_to_write(3, stopping)))
+    stopping, found = threading.Event(), list[dict[int, int]]()
+    writer = threading.Thread(
+        target=lambda: found.append(run.ticks.slots_to_write(3, [OUT], stopping))
+    )
     writer.start()
     run.ticks.durable(2)
     writer.join(HANG_S)
-    ((slots, by_moment),) = found
-    assert (slots[OUT], by_moment) == (70, False)
+    assert found == [{OUT: 70}]
     query.commit(3)
     query.plan(4, 2)
     stopping.set()
     with pytest.raises(Stopping):
-        run.ticks.slots_to_write(4, stopping)
+        run.ticks.slots_to_write(4, [OUT], stopping)

@@ -363,14 +363,14 @@ class NodeClient(Closing):
     def hold(
         self,
         segment: str,
-        slot: int | datetime,
+        slot: int | datetime | None,
         name: str = "hold",
         *,
         content: TickContent | None = None,
         timeout_s: float = JOIN_TIMEOUT_S,
     ) -> Hold:
-        """Holds min time of a segment at a slot, or at that of a moment, until it is moved or let go of; durable on
-        return. Whoever asks for a name again that the node holds there, at this slot or below, gets it as it stands;
+        """Holds min time of a segment at a slot, at that of a moment, or, with None, at the lowest where it may begin, until it
+        is moved or let go of; durable on return. Whoever asks for a name again that the node holds there, at this slot or below, gets it as it stands;
         but one that min time has passed (`Hold.is_late`) begins anew, by a front.
 
         name: the hold's own, which the same work has in all runs; content: the rest of the tick by which it
@@ -381,37 +381,37 @@ class NodeClient(Closing):
         Raises RefusedError (BELOW_MIN_TIME where the slot is too low, with the lowest possible one), what
         `commit` and `join_front` raise."""
         number, known = self.segment(segment), self.holds.get(name)
-        slot = slot_at(slot, self.joined.spec.slack_ns, self.joined.spec.rounds)
+        if slot is not None:
+            slot = slot_at(slot, self.joined.spec.slack_ns, self.joined.spec.rounds)
         content = TickContent() if content is None else content
-        if known is not None and known.number == number and known.slot <= slot:
+        at_most = FOREVER - 1 if slot is None else slot
+        if known is not None and known.number == number and known.slot <= at_most:
             again = HoldMove(name, number, known.slot)
             try:
-                self._result(
-                    self.commit(replace(content, holds=(*content.holds, again))), timeout_s
-                )
+                self._result(self.commit(_with_hold(content, again)), timeout_s)
                 return known
             except RefusedError:
                 if not known.is_late:
                     raise
-        content = replace(content, holds=(*content.holds, HoldMove(name, number, slot)))
         stands = known is not None and known.slot < FOREVER and not known.is_late
-        if stands or len(content.consumed):
-            future = self.commit(content)
+        if slot is not None and (stands or len(content.consumed)):
+            future = self.commit(_with_hold(content, HoldMove(name, number, slot)))
         else:
             future = self._begin_by_front(segment, slot, name, content, timeout_s)
         self._result(future, timeout_s)
         return self.holds[name]
 
     def _begin_by_front(
-        self, segment: str, slot: int, name: str, content: TickContent, timeout_s: float
+        self, segment: str, slot: int | None, name: str, content: TickContent, timeout_s: float
     ) -> Future[int]:
-        """The tick by which a front leaves, so that a hold may begin where it was granted."""
+        """The tick by which a front leaves, so that a hold may begin where it was granted, or at a slot above."""
         front = f"{HOLD_FRONT}{name}"
         granted = self.join_front(front, segment, timeout_s).slot
-        if granted > slot:
+        if slot is not None and granted > slot:
             self._result(self.leave_front(front), timeout_s)
             raise below_grant(self.pipeline, name, segment, slot, granted)
-        future = self.leave_front(front, content)
+        begun = HoldMove(name, self.segment(segment), granted if slot is None else slot)
+        future = self.leave_front(front, _with_hold(content, begun))
         try:
             self._result(future, timeout_s)
         except RefusedError:
@@ -802,6 +802,10 @@ def _message(pipeline: str, content: TickContent) -> pb.TickContent:
             f"{MAX_TICK_BYTES} bytes; commit smaller ticks"
         )
     return message
+
+
+def _with_hold(content: TickContent, move: HoldMove) -> TickContent:
+    return replace(content, holds=(*content.holds, move))
 
 
 def _lost(error: RefusedError, known: Known) -> RefusedError:

@@ -1,4 +1,5 @@
-"""The names of holds that stand for rows in the state of a query, which say until when they wait.
+"""The names of the holds of a query: those that stand for rows in its state say until when they wait; others, for which
+batch they were begun that read nothing.
 
 To the protocol a name is a name. Whoever makes such holds finds them again by it, and whoever explains them reads it.
 """
@@ -29,6 +30,7 @@ Bound = int | Rows | str
 """A watermark, in ms since 1970; or `Rows`; or why neither is known: `UNKNOWN`, `UNSEEN`, or another's name for
 it."""
 
+_BATCH = re.compile(r"batch:(\d{1,18}):\d{1,9}")
 _NAME = re.compile(rf"state:\d{{1,9}}:(rows)?(-?\d{{1,25}}|{UNKNOWN}|{UNSEEN})(:2)?")
 
 
@@ -47,3 +49,14 @@ def bound_of(name: str) -> Bound | None:
     if match[2] in (UNKNOWN, UNSEEN):
         return None if match[1] else match[2]
     return Rows(int(match[2])) if match[1] else int(match[2])
+
+
+def batch_name(batch: int, segment: int) -> str:
+    """Of the hold in a segment, by its number, under which a batch creates what comes of nothing that it has read."""
+    return f"batch:{batch}:{segment}"
+
+
+def batch_of(name: str) -> int | None:
+    """The batch that a name says; None if it is of no such hold."""
+    match = _BATCH.fullmatch(name)
+    return None if match is None else int(match[1])

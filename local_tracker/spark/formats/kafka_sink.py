@@ -162,17 +162,13 @@ class TopicSink:
                     self._of_batches[manifest.batch] = manifest
             return self._of_batches.get(batch)
 
-    def cover(
-        self, batch: int, seen: Seen, slots: Mapping[str, int], *, by_moment: bool = False
-    ) -> Manifest:
+    def cover(self, batch: int, seen: Seen, slots: Mapping[str, int]) -> Manifest:
         """Covers what was seen after a batch; durable on return. slots: by segment, of N and of all that may
         have written. Raises StateError where ends moved back, and AwayError."""
         with self._lock:
             ranges = self._new(seen.found)
-            manifest = Manifest(
-                batch, seen.found.topic_id, {**self._ends, **_ends_of(ranges)}, dict(slots), ranges,
-                by_moment,
-            )  # fmt: skip
+            ends = {**self._ends, **_ends_of(ranges)}
+            manifest = Manifest(batch, seen.found.topic_id, ends, dict(slots), ranges)
             manifest = self._create(manifest)
             if manifest.batch != batch:
                 raise StateError(
@@ -270,10 +266,6 @@ class WrittenTopic(Records):
         manifest = self._sink.covered(labels.batch)
         return Cells.empty() if manifest is None else manifest.cells(self._sink.segments)
 
-    def is_by_moment(self, batch: int) -> bool:
-        manifest = self._sink.covered(batch)
-        return manifest is not None and manifest.by_moment
-
     def durable(self, batch: int, min_times: Callable[[], Mapping[int, int]]) -> None:
         self._sink.durable(batch, min_times)
 
@@ -297,13 +289,12 @@ class SunkTopic(WrittenTopic):
         try:
             if manifest is None:
                 found = seen if isinstance(seen, Seen) else sink.look()
-                oldest = _oldest_slots(labels, found)
-                slots: Mapping[int, int] = oldest
-                if not (oldest and labels.had_input):  # nor may all segments be held
-                    slots = {**labels.of_the_moment(), **oldest}
+                slots = _oldest_slots(labels, found)
+                if not (slots and labels.had_input):  # nor may all segments be held
+                    slots = labels.with_moment(slots, sink.segments.values())
                 named = {name: slots[s] for name, s in sink.segments.items() if s in slots}
                 _check_labelled(labels, sink, named)
-                manifest = sink.cover(labels.batch, found, named, by_moment=not oldest)
+                manifest = sink.cover(labels.batch, found, named)
         except StateError as error:
             raise ComposeError(f"batch {labels.batch}: {error}") from None
         return manifest.cells(sink.segments)

@@ -32,7 +32,7 @@ class Manifest:
 
     batch: the query's batch that was over; None where nothing ran, so that the ranges are nobody's. ends:
     the topic's whole end vector. slots: of the ranges, by the names of segments. ranges: (partition, begin,
-    end). by_moment: the slots were chosen by the moment, since nothing that was consumed gave any.
+    end).
     """
 
     batch: int | None
@@ -40,7 +40,6 @@ class Manifest:
     ends: Mapping[str, int]
     slots: Mapping[str, int]
     ranges: tuple[tuple[str, int, int], ...]
-    by_moment: bool = False
 
     def cells(self, segments: Mapping[str, int]) -> Cells:
         """What the batch has created, by the numbers of the segments that it creates in."""
@@ -54,7 +53,8 @@ class Manifest:
         return json.dumps(
             {
                 "batch": self.batch, "topic_id": self.topic_id, "ends": dict(self.ends),
-                "slots": dict(self.slots), "ranges": self.ranges, "by_moment": self.by_moment,
+                "slots": dict(self.slots), "ranges": self.ranges,
+                "by_moment": False,  # readers of older versions ask for it
             },
             sort_keys=True,
         ).encode()  # fmt: skip
@@ -72,7 +72,7 @@ class Manifest:
                 None if batch is None else int(batch), str(value["topic_id"]),
                 {str(name): int(end) for name, end in value["ends"].items()},
                 {str(name): int(slot) for name, slot in value["slots"].items()},
-                ranges, bool(value["by_moment"]),
+                ranges,
             )  # fmt: skip
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StateError(

@@ -19,7 +19,8 @@ from tracker.files import STORES, Stores
 @dataclass(frozen=True, slots=True)
 class BatchLabels:
     """Under which slots a batch that is over creates, by segment numbers. slots: the least of what it consumed;
-    least_slots: as much of a later batch that is planned; of_the_moment: for what came of no input."""
+    least_slots: as much of a later batch that is planned; with_moment: slots, and those of the moment for segments that have
+    none, where what is created came of no input."""
 
     batch: int
     query_id: str
@@ -27,7 +28,7 @@ class BatchLabels:
     slots: Mapping[int, int]
     planned: Callable[[], Iterable[int]]
     least_slots: Callable[[int], Mapping[int, int]]
-    of_the_moment: Callable[[], Mapping[int, int]]
+    with_moment: Callable[[Mapping[int, int], Iterable[int]], dict[int, int]]
 
 
 class Records(ABC):
@@ -41,10 +42,6 @@ class Records(ABC):
     def cells(self, labels: BatchLabels, seen: object) -> Cells:
         """What a batch has created, durable then. seen: what `look` has returned. Raises UnavailableError, AwayError,
         ComposeError."""
-
-    @abstractmethod
-    def is_by_moment(self, batch: int) -> bool:
-        """Whether what a batch has written came from no input."""
 
     @abstractmethod
     def durable(self, batch: int, min_times: Callable[[], Mapping[int, int]]) -> None:

@@ -373,10 +373,10 @@ class Follower:
     def _commit(self, batch: int, record: Any) -> None:
         """Commit a batch's tick until it is durable. Raises TrackingError when it is refused."""
         content: TickContent | None = None
-        relabels = 0
+        refusals: list[Refusal] = []
         while True:
             try:
-                content = content or self._ticks.tick(record, self._stopping)
+                content = content or self._content(batch, record, refusals)
                 self._commit_once(batch, content)
                 self._node.report_waits(())
                 return
@@ -384,13 +384,8 @@ class Follower:
                 if error.refusal.code in _PASSES:
                     self._wait_refused(batch, error.refusal.message)
                     continue
-                relabels += 1
-                content = self._otherwise(record, error.refusal, relabels)
-                if content is None or relabels > _MAX_RELABELS:
-                    restarted = self._restarted()
-                    raise TrackingError(
-                        _refused(self._about(), batch, error.refusal, restarted)
-                    ) from None
+                content = None
+                refusals.append(error.refusal)
             except (LowmarkError, CancelledError) as error:
                 if isinstance(error, TrackingError | FilesError) and not isinstance(
                     error, AwayError
@@ -401,15 +396,20 @@ class Follower:
                 if self._stopping.wait(_RETRY_AFTER_S):
                     raise Stopping from None
 
-    def _otherwise(self, record: Any, refusal: Refusal, relabels: int) -> TickContent | None:
-        """Another tick for a batch whose tick was refused; None if there is none. What is wrong may have been composed
-        by what the pipeline was before it was changed: once, it is composed anew."""
-        if refusal.code is not RefusalCode.INVALID:
-            return self._ticks.relabelled(record, refusal)
-        if relabels > 1:
-            return None
-        self._answered(self._ticks.hear)
-        return self._ticks.tick(record, self._stopping)
+    def _content(self, batch: int, record: Any, refusals: Sequence[Refusal]) -> TickContent:
+        """The tick of a batch, after these refusals. What is wrong may have been composed by what the pipeline was before it
+        was changed: once, it is composed anew. Raises TrackingError where there is no other."""
+        if not refusals:
+            return self._ticks.tick(record, self._stopping)
+        newest, content = refusals[-1], None
+        if newest.code is not RefusalCode.INVALID and len(refusals) <= _MAX_RELABELS:
+            content = self._ticks.relabelled(record, newest)
+        elif len(refusals) == 1:
+            self._answered(self._ticks.hear)
+            content = self._ticks.tick(record, self._stopping)
+        if content is None:
+            raise TrackingError(_refused(self._about(), batch, newest, self._restarted()))
+        return content
 
     def _wait_refused(self, batch: int, message: str) -> None:
         """What is refused may be taken later; till then it is reported what the query waits for."""

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from local_tracker.spark.formats.interface import Taken
 from local_tracker.spark.formats.outputs import BatchLabels, Output, Records
@@ -34,6 +35,7 @@ from local_tracker.spark.query.unit_slots import UnitSlots
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.holds import StateHolds
 from tracker.client import Admin, NodeClient
+from tracker.client.state_names import batch_name, batch_of
 from tracker.core.model import (
     Cells,
     HoldMove,
@@ -44,14 +46,13 @@ from tracker.core.model import (
     TimeKind,
     Unit,
 )
-from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
+from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
-from tracker.errors import TrackingError, UnavailableError
+from tracker.errors import RefusedError, TrackingError, UnavailableError
 from tracker.files import STORES
 
-_AHEAD_NS = 10_000_000_000
-_FURTHER = 4
-"""So many times as many slots ahead of min time is a batch labelled that read nothing, each time that they were passed."""
+_GRANT_TIMEOUT_S = 5.0
+"""How long all shards have to grant a slot to create in; then it is asked again."""
 _LOOK_AGAIN_S = 0.02
 _LOOKS_PER_WARNING = 500
 _LOOKS_PER_REPORT = 50
@@ -131,8 +132,6 @@ class QueryTicks:
         self._state, self._may_create = state, tuple(may_create)
         self._last: tuple[int, _Input, Cells] | None = None
         """Of the newest tick: its batch and input, and what it has created of numbered records."""
-        self._passed = -1, 0
-        """The last batch whose slots by the moment min time had passed, and how often."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
         self._units = UnitSlots(
             node, routes, self._stores, self._are_complete, may_leave_out=checkpoint is not None
@@ -165,8 +164,8 @@ class QueryTicks:
         return self._state is not None
 
     def let_go(self) -> tuple[HoldMove, ...]:
-        """What lets go of all that the query's state holds, where no tick is on its way."""
-        return () if self._state is None else self._state.emptied()
+        """What lets go of all that the query holds, where no tick is on its way."""
+        return (*(() if self._state is None else self._state.emptied()), *self._let_go_batch())
 
     @property
     def _query_id(self) -> str:
@@ -301,8 +300,8 @@ class QueryTicks:
         if self._emits is not None and record.times is not None:
             label = self._emits.label(record.times, slots.values())
             slots = {segment: label for unit in record.created for segment in unit.segments}
-        elif record.created and not own:
-            slots = self._min_times() | slots
+        elif not own:
+            slots = self._with_moment(record.batch, slots, _segments(record.created))
         numbered = self._created_records(record, slots, stopping)
         self._last = record.batch, read, numbered
         return self._compose(record, read.units, slots, read.cells, numbered)
@@ -341,29 +340,55 @@ class QueryTicks:
             return Cells.empty()
         labels = BatchLabels(
             record.batch, self._query_id, record.had_input, slots, self.checkpoint.planned,
-            lambda batch: self._later_slots(batch, slots, stopping), self._slots_of_the_moment,
+            lambda batch: self._later_slots(batch, slots, stopping),
+            partial(self._with_moment, record.batch),
         )  # fmt: skip
         return Cells.concatenate(
             [records.cells(labels, record.seen.get(records)) for records in written]
         )
 
-    def _slots_of_the_moment(self) -> dict[int, int]:
-        """Slots for what came from no input. A manifest is not written anew, so they lie somewhat ahead of
-        min time, which goes on meanwhile."""
-        ahead = min(_AHEAD_NS // self._spec.slack_ns + 1, self._spec.horizon_slots // 2)
-        now = self._min_times()
-        return {segment: min(slot + ahead, HIGHEST_SLOT) for segment, slot in now.items()}
+    def _with_moment(
+        self, batch: int, slots: Mapping[int, int], segments: Iterable[int]
+    ) -> dict[int, int]:
+        """The slots, and for those of the segments that have none, the lowest at which a batch may create what comes of nothing that
+        is in flight: min time of the moment as every shard knows it, which is held until the batch's tick is durable."""
+        lacking = sorted({*segments} - slots.keys())
+        now = self._min_times() if lacking else {}
+        begun = {s: now[s] if now[s] == FOREVER else self._begin(batch, s) for s in lacking}
+        return {**slots, **begun}
 
-    def slots_to_write(self, batch: int, stopping: threading.Event) -> tuple[dict[int, int], bool]:
-        """The slots under which a batch that is going on may write, by segment, and whether they are by the
-        moment, since it had no input. Waits, and raises, as `tick` does."""
-        slots = self._least_slots(batch, stopping)
+    def _begin(self, batch: int, segment: int) -> int:
+        """Where a batch may create in a segment, held from now on; FOREVER where that is complete."""
+        name = self._spec.segments[segment]
+        try:
+            hold = self._node.hold(
+                name, None, batch_name(batch, segment), timeout_s=_GRANT_TIMEOUT_S
+            )
+        except RefusedError as error:
+            if error.refusal.code is not RefusalCode.COMPLETE:
+                raise
+            return FOREVER
+        return hold.slot
+
+    def _let_go_batch(self, batch: int = FOREVER) -> tuple[HoldMove, ...]:
+        """What lets go of what was held for a batch and those before it."""
+        return tuple(
+            hold.at(FOREVER)
+            for name, hold in self._node.holds.items()
+            if (begun := batch_of(name)) is not None and begun <= batch
+        )
+
+    def slots_to_write(
+        self, batch: int, segments: Iterable[int], stopping: threading.Event
+    ) -> dict[int, int]:
+        """The slots under which a batch that is going on may write, by segment; segments: which are to have one though
+        it had no input. Waits, and raises, as `tick` does."""
+        own = slots = self._least_slots(batch, stopping)
         if self._state is not None:
             before = [over for over in self.checkpoint.committed() if over < batch]
             self._state.wait_durable(max(before, default=-1), stopping)
-            held = self._state.labels(slots)
-            slots = held if slots or not held else self._slots_of_the_moment() | held
-        return (slots, False) if slots else (self._slots_of_the_moment(), True)
+            slots = self._state.labels(own)
+        return slots if own else self._with_moment(batch, slots, segments)
 
     def _least_slots(self, batch: int, stopping: threading.Event) -> dict[int, int]:
         """As `least_slots`, of a batch that is planned."""
@@ -467,39 +492,36 @@ class QueryTicks:
         return Cells.concatenate(parts)
 
     def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
-        """A batch that read nothing creates at the min time of the moment, which may move on, where it is not
-        held; one that read what is late holds nothing for that; and one that read nothing late creates where it may
-        along an edge that is new."""
-        if self._by_moment(record.batch):
-            return self._without_created(record, refusal)
+        """Where min time has passed what the batch reads, holds or creates: what it reads of that is counted and told of, and
+        neither holds nor says under which slots the batch creates; nor is anything created below min time, as it would be by an
+        edge that has come, or become shorter, while the pipeline runs. None where nothing of that is late: then it is refused for
+        what else it creates."""
         if refusal.code != RefusalCode.BELOW_MIN_TIME or self._emits is not None:
             return None
-        if self._is_of_before():
+        if self._last is None or self._last[0] != record.batch or self._is_of_before():
             return None
+        _, read, numbered = self._last
         now = self._min_times()
         for number, slot in enumerate(refusal.min_times):
             now[number] = max(slot, now[number])
-        content = self._without_late(record, now)
-        if content is not None:
-            return content
-        if record.had_input:
-            return self._from_where_it_may(record, now)
-        if not record.created:
+        let_go = self._state is not None and self._state.let_go_late(now)
+        in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
+        own = self._allowed(in_time)
+        slots = self._held(record, in_time, own, now)
+        late = {s for s in _segments(record.created) if slots.get(s, -1) < now[s]}
+        late |= {s for s in record.creates if own.get(s, FOREVER) < now[s]}
+        passed = any(slot < now[s] for s, slot in numbered.lowest_slots().items())
+        if not (let_go or late or passed) and len(in_time) == len(read.labels):
             return None
-        held = {} if self._state is None else self._state.labels({})
-        return self._compose(record, (), self._beyond(record.batch, now) | held, Cells.empty())
-
-    def _beyond(self, batch: int, now: Mapping[int, int]) -> dict[int, int]:
-        """Slots for what came from nothing that is in time: where min time is, or further ahead each time that it had passed
-        them by when the tick arrived. now: min times by segment number."""
-        last, before = self._passed
-        times = before if last == batch else 0
-        self._passed = batch, times + 1
-        ahead = min(_FURTHER**times, self._spec.horizon_slots // 2) if times else 0
-        return {
-            s: slot if slot == FOREVER else min(slot + ahead, HIGHEST_SLOT)
-            for s, slot in now.items()
-        }
+        if late:
+            now = now | self._with_moment(record.batch, {}, late)
+            log.info(
+                "batch %d of query %s creates from slots %s on: what it read is older than what was announced there, or nothing",
+                record.batch, self._query_id, {s: now[s] for s in late},
+            )  # fmt: skip
+            slots = self._held(record, in_time, own, now)
+        slots = {s: max(slots.get(s, now[s]), now[s]) for s in slots.keys() | late}
+        return self._compose(record, read.units, slots, read.cells, numbered, now)
 
     def _is_of_before(self) -> bool:
         """Whether the batch whose tick was refused has read what was told before the pipeline was restarted: made of
@@ -509,54 +531,8 @@ class QueryTicks:
         is_told = bool(joined.generation) and self._spec.time is not TimeKind.EVENT
         return is_told and any(unit.slot < joined.replay_from for unit in self._last[1].labels)
 
-    def _without_late(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
-        """The tick where some of what it consumes is below min time, or of what was held for what it consumed: that
-        is counted and told of. It neither holds nor says under which slots the batch creates; what the batch has
-        written there already comes too late, too. None where nothing is. now: min times, by segment number."""
-        assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
-        _, read, numbered = self._last
-        let_go = self._state is not None and self._state.let_go_late(now)
-        in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
-        if not let_go and len(in_time) == len(read.labels):
-            return None
-        slots = self._held(record, in_time, self._allowed(in_time), now)
-        slots = self._beyond(record.batch, now) | _raised(slots, now)
-        return self._compose(record, read.units, slots, read.cells, numbered, now)
-
-    def _from_where_it_may(self, record: QueryRecord, now: Mapping[int, int]) -> TickContent | None:
-        """The tick of a batch that read nothing late, and may not create as low as that: by an edge that has come, or
-        become shorter, while the pipeline runs. now: min times, by segment number."""
-        assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
-        _, read, numbered = self._last
-        slots = self._held(record, read.labels, self._allowed(read.labels), now)
-        raised = _raised(slots, now)
-        made = {s for unit in record.created for s in unit.segments}
-        made |= {*record.creates, *numbered.lowest_slots()}
-        if all(raised[segment] == slots[segment] for segment in made & raised.keys()):
-            return None  # it is refused for what else it creates
-        log.info(
-            "batch %d of query %s creates from slots %s on, in place of %s: what it read is older than what was announced "
-            "there before the pipeline was changed", record.batch, self._query_id, raised, slots,
-        )  # fmt: skip
-        return self._compose(record, read.units, raised, read.cells, numbered, now)
-
-    def _by_moment(self, batch: int) -> bool:
-        """Whether records that a batch has written came from no input."""
-        return any(records.is_by_moment(batch) for records in self._records())
-
     def _records(self) -> list[Records]:
         return [output.records for output in self._outputs() if output.records is not None]
-
-    def _without_created(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
-        """Where min time has passed the slots that a manifest got by the moment: what it covers is late, and
-        is counted so when it is consumed."""
-        if refusal.code != RefusalCode.BELOW_MIN_TIME:
-            return None
-        log.warning(
-            "batch %d of query %s: what it wrote to topics came from no input, and is late: %s",
-            record.batch, self._query_id, refusal.message,
-        )  # fmt: skip
-        return self._compose(replace(record, created=()), (), {}, Cells.empty())
 
     def durable(self, batch: int) -> None:
         if self._state is not None:
@@ -613,7 +589,7 @@ class QueryTicks:
     def _without_complete(self, record: QueryRecord, slots: Mapping[int, int]) -> QueryRecord:
         """A batch without what it has written into segments that are complete, where nothing can be created any more.
         Raises AtRest where it has read nothing, and nothing else, nor will any more. slots: of what it has written, by segment number."""
-        over = {s for unit in record.created for s in unit.segments if slots.get(s) == FOREVER}
+        over = {s for s in _segments(record.created) if slots.get(s) == FOREVER}
         if not over:
             return record
         names = [self._spec.segments[segment] for segment in sorted(over)]
@@ -667,14 +643,9 @@ class QueryTicks:
             made = self._in_time(record, made, now)
         more = made, Cells.concatenate([acked[1], consumed_rows])
         content = compose(units, more)
-        return (
-            content
-            if self._state is None
-            else replace(content, holds=self._state.moves(record.batch))
-        )
+        moves = () if self._state is None else self._state.moves(record.batch)
+        return replace(content, holds=(*moves, *self._let_go_batch(record.batch)))
 
 
-def _raised(slots: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
-    """Slots to create in, none below min time: by an edge that has come, or become shorter, what was read may allow less
-    than was announced. now: min times; both by segment number."""
-    return {segment: max(slot, now[segment]) for segment, slot in slots.items()}
+def _segments(created: Iterable[CreatedUnit]) -> set[int]:
+    return {segment for unit in created for segment in unit.segments}

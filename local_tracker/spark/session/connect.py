@@ -128,10 +128,13 @@ def sink_description(planned: PlannedQuery) -> str:
     return files.file_sink(planned.path)
 
 
-def is_active(query: StreamingQuery) -> bool:
-    """Whether a query runs, as far as is known: it may go on where the session cannot be reached."""
+def is_running(query: StreamingQuery) -> bool:
+    """As `jvm.is_running`, as far as is known: it may go on where the session cannot be reached."""
     try:
-        return bool(query.isActive)
+        if query.isActive:
+            return True
+        session: Any = query
+        return query.runId in {other.runId for other in session._session.streams.active}
     except Exception as error:
         log.warning(
             "it is not known whether query %s runs, and it is followed on: %s", query.id, error

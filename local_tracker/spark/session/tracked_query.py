@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -74,7 +74,7 @@ class TrackedQuery(Followed):
         self._node, self._admin, self._ticks = node, admin, ticks
         self._follower = Follower(
             node_id, node, self.checkpoint, ticks, joined,
-            is_active=partial(_is_active, query), on_end=self._halt,
+            is_active=partial(_is_running, query), on_end=self._halt,
             max_batches_behind=max_batches_behind,
             progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
         )  # fmt: skip
@@ -112,7 +112,7 @@ class TrackedQuery(Followed):
         KeyboardInterrupt, after which the query can be stopped."""
         with self._reasons():
             ended: bool | None = _elsewhere(partial(self.query.awaitTermination, timeout))
-        if not self.query.isActive:
+        if not _is_running(self.query):
             self._close()
             if self.tracking_failure is not None:
                 raise self.tracking_failure
@@ -137,7 +137,7 @@ class TrackedQuery(Followed):
         """Where its input comes from and its output goes."""
         return self._ticks.routes
 
-    def slots_to_write(self, batch: int) -> tuple[dict[int, int], bool]:
+    def slots_to_write(self, batch: int, segments: Iterable[int]) -> dict[int, int]:
         """As `QueryTicks.slots_to_write`, for those who write while a batch goes on. Raises TrackingError
         where the query emits as a front, or is stopped meanwhile."""
         if self._front is not None:
@@ -145,7 +145,7 @@ class TrackedQuery(Followed):
                 f"the query emits as front {self._front!r}, which is for files: leave out emits, or write files"
             )
         try:
-            return self._ticks.slots_to_write(batch, self._waiting)
+            return self._ticks.slots_to_write(batch, segments, self._waiting)
         except Stopping:
             raise TrackingError(f"the query was stopped while batch {batch} waited") from None
 
@@ -225,5 +225,5 @@ class TrackedQuery(Followed):
         )
 
 
-def _is_active(query: StreamingQuery) -> bool:
-    return connect.is_active(query) if connect.is_remote(query) else bool(query.isActive)
+def _is_running(query: StreamingQuery) -> bool:
+    return connect.is_running(query) if connect.is_remote(query) else jvm.is_running(query)

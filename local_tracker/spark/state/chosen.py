@@ -10,6 +10,7 @@ from typing import Literal
 from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS
 from local_tracker.spark.state.entries import MAX_SEGMENTS
 from local_tracker.spark.state.rules import HeldFor, StateKind, StatePlan
+from tracker.client.state_names import batch_of
 from tracker.core.log import Joined
 from tracker.core.model import PipelineSpec
 from tracker.errors import TrackingError
@@ -116,11 +117,11 @@ def _plan(node_id: str, state: State, found: StatePlan | None, mode: str) -> Sta
 
 def check_nothing_left(node_id: str, asked: Joined) -> None:
     """Raises TrackingError where an earlier run has left what would never be let go of."""
-    if not asked.holds:
+    names = sorted(held.name for held in asked.holds if batch_of(held.name) is None)
+    if not names:
         return
-    names = sorted(held.name for held in asked.holds)[:_SHOWN]
     raise TrackingError(
-        f"query {node_id!r}: {len(asked.holds)} holds stand for rows in its state, such as {names}, and it is to "
+        f"query {node_id!r}: {len(names)} holds stand for rows in its state, such as {names[:_SHOWN]}, and it is to "
         "hold nothing now, so that nobody would let go of them: start it with state='hold' or HeldFor(...) as "
         "before, or once more so and then query.stop(leave=True), which gives up what is in its state"
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, Rows, bound_of, name_of
+from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, Rows, batch_of, bound_of, name_of
 from tracker.core.model import HeldSlot, HoldMove
 from tracker.core.model.slots import FOREVER
 
@@ -78,9 +78,9 @@ class Entries:
     @classmethod
     def found(cls, holds: Iterable[HeldSlot], most: int = MAX_ENTRIES) -> Entries:
         """Those of a node, by what it holds: a name that is not of here keeps its slot until all is let go
-        of."""
+        of, but for what is held for a single batch."""
         kept: dict[_Key, Entry] = {}
-        for held in holds:
+        for held in (each for each in holds if batch_of(each.name) is None):
             bound = bound_of(held.name)
             key: _Key = (held.segment, held.name if bound is None else bound)
             if key in kept:  # nobody makes two of one bound

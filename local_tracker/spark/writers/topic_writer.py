@@ -65,7 +65,7 @@ class TopicWriter(BatchWriter):
         sink = self._claimed(query_id, query.routes, query.checkpoint)
         if sink.covered(batch) is not None:
             return
-        slots, by_moment = query.slots_to_write(batch)
+        slots = query.slots_to_write(batch, sink.segments.values())
         named = {name: slots[number] for name, number in sink.segments.items() if number in slots}
         if lacking := sorted(set(sink.segments) - set(named)):
             raise TrackingError(
@@ -77,7 +77,7 @@ class TopicWriter(BatchWriter):
             "topic", self.topic
         ).save()
         query.check_acks(batch, run)
-        sink.cover(batch, sink.look(), named, by_moment=by_moment)
+        sink.cover(batch, sink.look(), named)
 
     def resumed(self, query_id: str, routes: Routes, checkpoint: CheckpointLog) -> TopicSink | None:
         """The topic as the query has claimed it, in this run or an earlier one; None if it has not."""
