@@ -38,6 +38,7 @@ from tracker.core.log.sizes import pieces, summary_bytes
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
+from tracker.core.model.levels import MOVES
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.moving.directory import Directory
@@ -134,6 +135,7 @@ class Rescaling:
         step: steps.MembershipStep | None
         if isinstance(event, MovePipeline):
             step = self._moves.move(event)
+            self._homes.need_level(MOVES, f"pipeline {event.pipeline!r}")
             number = known.moving[event.pipeline].number if step is None else step.number
             terms = MoveTerms(known.table, tuple(sorted(known.members)), number)
         else:
