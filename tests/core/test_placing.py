@@ -21,10 +21,12 @@ from tracker.core.log import (
     LeaveNode,
     PlacePipeline,
     RegisterPipeline,
+    RescaleShards,
     Restart,
     RestartPipeline,
 )
 from tracker.core.log.losses import GENERATIONS_PER_LOSS, ShardLost
+from tracker.core.log.steps import SequencerMoved
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.model.routing import RoutingRule, RoutingTable
@@ -284,6 +286,29 @@ def test_a_group_that_one_shard_has_heard_of_when_another_is_lost_is_known_to_al
     cluster.settle()
     cluster.restart_all(from_snapshots=snapshot)
     assert [process.groups for process in cluster.processes.values()] == [{1: group}] * 2
+
+
+def test_groups_are_alike_everywhere_when_another_shard_has_become_the_sequencer() -> None:
+    """What the one before had logged behind the word that it is no more was heard after what the next one had logged: each shard went
+    by what it heard last, and a group was cordoned for some of them alone."""
+    cluster = directory_of(3)
+    cluster.ask(0, KnowGroup, Group(1, ("a:1",)))
+    cluster.handle(0, RescaleShards("go", 2, True, (0,)))
+    cluster.settle(lambda: bool(cluster.logged(SequencerMoved)))
+    cluster.handle(0, KnowGroup("cordon", Group(1, (), cordoned=True)))
+    cluster.commit(0, 1)
+    for other in (1, 2):
+        cluster.deliver(0, other)
+    cluster.held = {(0, 1), (0, 2)}
+    cluster.settle()
+    cluster.handle(1, KnowGroup("moves", Group(1, ("b:1",))))
+    cluster.settle()
+    cluster.reconnect()
+    cluster.settle()
+    assert cluster.answers("moves") == [None]
+    groups = [process.groups for process in cluster.processes.values()]
+    assert groups == [{1: Group(1, ("b:1",))}] * 3
+    refused(cluster.answers("cordon")[0], RefusalCode.NOT_READY, "ask again")
 
 
 def test_no_name_is_given_to_a_group_that_was_cordoned_since_it_was_chosen(shards: int) -> None:

@@ -121,6 +121,8 @@ class Rescaling:
             elif isinstance(event, FinishUpgrade):
                 self._raise_level(event)
             elif isinstance(event, KnowGroup):
+                # Behind the word that another one is the sequencer, what this one logs may be heard after what that one logs.
+                self._need_no_step(f"group {event.group.group}")
                 self._directory.know(event)
             elif isinstance(event, MovePipeline | EndMove):
                 self._move(event)
