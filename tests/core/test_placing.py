@@ -575,3 +575,30 @@ def test_one_that_is_left_alone_and_comes_back_answers_though_it_has_nothing_to_
         cluster.take_snapshot(1)
     cluster.restart(1)
     assert placed(cluster, "p", 1).group == 1
+
+
+def test_nothing_is_kept_of_a_name_that_was_given_back_where_a_loss_says_that_its_pipeline_has_gone() -> (
+    None
+):
+    """The sequencer had told one shard that the pipeline has gone, and was lost. The other one heard it by the loss, and kept for good
+    that the name belongs nowhere."""
+    made = Deployment(3, 1)
+    made.register(SPEC, 0)
+    here = made.groups[0]
+    made.begin_move("p", 0, 1)
+    made.until(made.drive("p", 0), PlacePipeline)
+    made.settle()
+    made.go_on("p", 1)
+    by = made.ask(Ask(0, Where("p"))).version
+    generation = made.groups[1].pipeline(0).generation
+    how = partial(DeletePipeline, drop_open=True, at_ms=0)
+    ended = made.groups[1].ask(0, how, "p", generation).generation
+    made.ask(Ask(0, PlacePipeline(None, "p", NOWHERE, by, ended)))
+    here.held = {(0, 2)}
+    number = here.processes[0].membership.moving["p"].number
+    here.handle(0, EndMove("end", "p", number, by, False))
+    here.settle()
+    lose(here, 0)
+    here.held.clear()
+    declare(here, 0)
+    assert [process.placements for process in here.processes.values()] == [{}, {}]
