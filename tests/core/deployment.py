@@ -46,6 +46,7 @@ class Deployment:
         """Whether what is asked is done, and the answers are lost."""
         self.piece_bytes = 200
         self._requests = count(1)
+        self.settle()  # all have reported by which feature level they record
 
     # --- asking -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 
 import pytest
@@ -17,9 +18,17 @@ from tracker.core.log import (
     PeerDisconnected,
     RegisterPipeline,
     RescaleShards,
+    Restart,
+    RestartPipeline,
 )
 from tracker.core.log.losses import LossReport, ShardLost
-from tracker.core.log.steps import SequencerMoved, ShardLeaving, ShardLeft
+from tracker.core.log.steps import (
+    NodesMoved,
+    RoutingChanged,
+    SequencerMoved,
+    ShardLeaving,
+    ShardLeft,
+)
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.levels import LOSSES, NEWEST_LEVEL
 from tracker.core.pipeline import pipelines
@@ -360,6 +369,33 @@ def test_the_last_word_of_one_that_left_comes_when_how_all_go_on_is_accepted_and
     for _ in range(2):
         cluster.pass_time(1_000)
     assert cluster.answers("lost") and cluster.gone == {leaves}
+
+
+def test_nodes_that_came_by_a_table_that_was_lost_with_its_sequencer_hold_up_no_rescale() -> None:
+    """Shard 2 had heard of the table, and had given its nodes away by it. Shard 1 has them, and has never heard of it. The pipeline
+    stands, so they stay there. By the next table it gave them on as their home, which it was by no table that others know: its
+    frame was refused for ever."""
+    cluster = Cluster(4)
+    cluster.register(SPEC)
+    for name in islice(cluster.ids_at(2), 6):
+        cluster.node(SPEC, name)
+    cluster.front(SPEC, next(cluster.ids_at(3)), promise=10)
+    cluster.handle(0, RescaleShards("lost", 3, True, (2,)))
+    cluster.settle(lambda: bool(cluster.logged(RoutingChanged)))
+    cluster.held = {(0, 1), (2, 1), (3, 1)}
+    cluster.settle()
+    assert 1 in {step.home for step in cluster.logged(NodesMoved)}
+    lose(cluster, 0)
+    cluster.held.clear()
+    declare(cluster, 0, write_off=False)
+    table = cluster.rescale(2, evacuate=True)
+    cluster.pass_time(1_000)
+    assert cluster.routing == table and {*cluster.processes} - cluster.gone == {1, 2}
+    assert not any(link.awaits for p in cluster.processes.values() for link in p.links.values())
+    generation = cluster.pipeline(1).generation
+    registrar = cluster.routing.registrar("p")
+    how = partial(RestartPipeline, generation=generation, from_slot=None, at_ms=0)
+    assert isinstance(cluster.ask(registrar, how, "p"), Restart)
 
 
 def test_no_level_is_above_that_of_losses() -> None:

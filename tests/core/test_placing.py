@@ -21,10 +21,12 @@ from tracker.core.log import (
     LeaveNode,
     PlacePipeline,
     RegisterPipeline,
+    RescaleShards,
     Restart,
     RestartPipeline,
 )
 from tracker.core.log.losses import GENERATIONS_PER_LOSS, ShardLost
+from tracker.core.log.steps import SequencerMoved
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.model.routing import RoutingRule, RoutingTable
@@ -33,6 +35,13 @@ from tracker.core.moving import directory
 from tracker.core.moving.driver import Ask, Where
 
 SPEC = PipelineSpec("p", ("s",), open=True)
+
+
+def directory_of(shards: int) -> Cluster:
+    """Its shards have reported by which feature level they record."""
+    cluster = Cluster(shards)
+    cluster.settle()
+    return cluster
 
 
 def place(cluster: Cluster, name: str, group: int, expected: int | None = None) -> object:
@@ -46,7 +55,7 @@ def placed(cluster: Cluster, name: str, group: int, expected: int | None = None)
 
 
 def test_a_name_is_claimed_by_one_group_alone(shards: int) -> None:
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     first = placed(cluster, "p", 1)
     assert (first.group, first.came_from) == (1, first.version)
     assert placed(cluster, "p", 2) == first, "it is told who has it"
@@ -57,7 +66,7 @@ def test_a_name_is_claimed_by_one_group_alone(shards: int) -> None:
 
 
 def test_a_placement_is_replaced_by_its_version_alone(shards: int) -> None:
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     first = placed(cluster, "p", 1)
     moved = placed(cluster, "p", 2, first.version)
     assert (moved.group, moved.came_from) == (2, first.version)
@@ -66,7 +75,7 @@ def test_a_placement_is_replaced_by_its_version_alone(shards: int) -> None:
 
 
 def test_a_name_that_is_given_back_is_free_and_its_versions_go_on(shards: int) -> None:
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     first = placed(cluster, "p", 1)
     placed(cluster, "p", NOWHERE, first.version)
     assert all(process.placements == {} for process in cluster.processes.values())
@@ -107,7 +116,7 @@ def test_a_claim_that_comes_late_keeps_no_pipeline_from_moving(seen: int) -> Non
 
 
 def test_two_that_claim_at_a_time_are_answered_alike() -> None:
-    cluster = Cluster(1)
+    cluster = directory_of(1)
     for number, group in enumerate((1, 2, 1)):
         cluster.handle(0, PlacePipeline(f"claim-{number}", "p", group))
     cluster.settle()
@@ -117,7 +126,7 @@ def test_two_that_claim_at_a_time_are_answered_alike() -> None:
 
 
 def test_a_pipeline_of_the_directory_s_own_group_needs_no_placement(shards: int) -> None:
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     cluster.register(SPEC)
     assert placed(cluster, "p", 1) == Placement("p", 0, 0)
     first = placed(cluster, "p", 1, 0)
@@ -125,7 +134,7 @@ def test_a_pipeline_of_the_directory_s_own_group_needs_no_placement(shards: int)
 
 
 def test_one_that_belongs_to_another_group_is_not_registered_here(shards: int) -> None:
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     placed(cluster, "p", 1)
     refused(cluster.register(SPEC), RefusalCode.CONFLICT, "belongs to group 1", "register it there")
 
@@ -232,7 +241,7 @@ def test_a_name_that_is_given_back_late_is_claimed_by_nobody_while_it_is_used_ag
 
 
 def test_groups_are_known_and_come_back(shards: int, snapshot: bool) -> None:
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     group = Group(1, ("a:1", "b:1"))
     for _ in range(2):
         assert cluster.ask(cluster.sequencer, KnowGroup, group) is None
@@ -248,7 +257,7 @@ def test_groups_are_known_and_come_back(shards: int, snapshot: bool) -> None:
 
 def test_a_group_that_says_where_it_is_reached_by_now_stays_cordoned(shards: int) -> None:
     """Its process had not heard of that when it sent this."""
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     cluster.ask(cluster.sequencer, KnowGroup, Group(1, ("a:1",)))
     cluster.handle(cluster.sequencer, KnowGroup("cordon", Group(1, (), cordoned=True)))
     cluster.handle(cluster.sequencer, KnowGroup("moves", Group(1, ("b:1",))))
@@ -264,7 +273,7 @@ def test_a_group_that_one_shard_has_heard_of_when_another_is_lost_is_known_to_al
 ) -> None:
     """Else one of them knows for good neither where it is reached nor that it is cordoned: the group has told it. What the
     leader lacks, the group tells it again."""
-    cluster = Cluster(3)
+    cluster = directory_of(3)
     group = Group(1, ("a:1",))
     cluster.held = {(0, 3 - heard)}
     cluster.handle(0, KnowGroup("known", group))
@@ -279,9 +288,32 @@ def test_a_group_that_one_shard_has_heard_of_when_another_is_lost_is_known_to_al
     assert [process.groups for process in cluster.processes.values()] == [{1: group}] * 2
 
 
+def test_groups_are_alike_everywhere_when_another_shard_has_become_the_sequencer() -> None:
+    """What the one before had logged behind the word that it is no more was heard after what the next one had logged: each shard went
+    by what it heard last, and a group was cordoned for some of them alone."""
+    cluster = directory_of(3)
+    cluster.ask(0, KnowGroup, Group(1, ("a:1",)))
+    cluster.handle(0, RescaleShards("go", 2, True, (0,)))
+    cluster.settle(lambda: bool(cluster.logged(SequencerMoved)))
+    cluster.handle(0, KnowGroup("cordon", Group(1, (), cordoned=True)))
+    cluster.commit(0, 1)
+    for other in (1, 2):
+        cluster.deliver(0, other)
+    cluster.held = {(0, 1), (0, 2)}
+    cluster.settle()
+    cluster.handle(1, KnowGroup("moves", Group(1, ("b:1",))))
+    cluster.settle()
+    cluster.reconnect()
+    cluster.settle()
+    assert cluster.answers("moves") == [None]
+    groups = [process.groups for process in cluster.processes.values()]
+    assert groups == [{1: Group(1, ("b:1",))}] * 3
+    refused(cluster.answers("cordon")[0], RefusalCode.NOT_READY, "ask again")
+
+
 def test_no_name_is_given_to_a_group_that_was_cordoned_since_it_was_chosen(shards: int) -> None:
     """Else it is there when the group is taken for empty, and taken away."""
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     cluster.ask(cluster.sequencer, KnowGroup, Group(1, ("a:1",)))
     first = placed(cluster, "there", 1)
     cluster.ask(cluster.sequencer, KnowGroup, Group(1, (), cordoned=True))
@@ -303,7 +335,7 @@ def test_no_name_is_given_to_a_group_that_was_cordoned_since_it_was_chosen(shard
     ],
 )
 def test_bad_requests_are_refused_and_change_nothing(event: object, words: str) -> None:
-    cluster = Cluster(1)
+    cluster = directory_of(1)
     cluster.handle(0, event)  # type: ignore[arg-type]
     (answer,) = cluster.answers("r")
     assert words in answer.message
@@ -312,7 +344,7 @@ def test_bad_requests_are_refused_and_change_nothing(event: object, words: str) 
 
 def test_there_are_no_more_placements_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "MAX_PLACEMENTS", 2)
-    cluster = Cluster(1)
+    cluster = directory_of(1)
     for name in ("a", "b"):
         placed(cluster, name, 1)
     refused(place(cluster, "c", 1), RefusalCode.FULL, "the limit is 2")
@@ -320,7 +352,7 @@ def test_there_are_no_more_placements_than_may_be(monkeypatch: pytest.MonkeyPatc
 
 
 def test_another_shard_names_the_one_that_decides() -> None:
-    cluster = Cluster(3)
+    cluster = directory_of(3)
     registrar = cluster.routing.registrar("p")
     other = (registrar + 1) % 3
     answer = refused(cluster.ask(other, PlacePipeline, "p", 1), RefusalCode.NOT_HOME)
@@ -333,7 +365,7 @@ def test_what_the_directory_has_told_is_not_taken_back_when_the_shard_that_told_
     heard: set[int],
 ) -> None:
     """Groups go by it: were the name given away once more by the same version, two would have the pipeline."""
-    cluster = Cluster(3)
+    cluster = directory_of(3)
     name = next(n for n in map("q{}".format, count()) if cluster.routing.registrar(n) == 2)
     first = placed(cluster, name, 1)
     cluster.held = {(2, other) for other in {0, 1} - heard}
@@ -377,7 +409,7 @@ def test_one_that_has_a_name_later_is_of_later_generations_in_whatever_group(
 
 def test_one_that_is_registered_behind_a_placement_that_is_given_back_late_stays_here() -> None:
     """Who deletes gives the name back by the placement of the one that was deleted."""
-    cluster = Cluster(1)
+    cluster = directory_of(1)
     first = placed(cluster, "p", 0)
     cluster.register(SPEC)
     cluster.ask(0, partial(DeletePipeline, drop_open=True, at_ms=0), "p", 0)
@@ -391,7 +423,7 @@ def test_one_that_is_registered_behind_a_placement_that_is_given_back_late_stays
 
 def test_a_shard_that_does_not_decide_on_a_name_places_nothing() -> None:
     """It is asked to register it, and names the one that decides: what it would log of that were another word on the name."""
-    cluster = Cluster(3)
+    cluster = directory_of(3)
     placed(cluster, "other", 1)
     registrar = cluster.routing.registrar("p")
     for shard in {0, 1, 2} - {registrar}:
@@ -404,7 +436,7 @@ def test_a_shard_that_does_not_decide_on_a_name_places_nothing() -> None:
 
 
 def test_what_cannot_be_registered_is_not_placed_either(shards: int) -> None:
-    cluster = Cluster(shards)
+    cluster = directory_of(shards)
     placed(cluster, "other", 1)
     bad = PipelineSpec("p", ("s", "s"), open=True)
     refused(cluster.register(bad), RefusalCode.INVALID)
@@ -420,7 +452,7 @@ def test_what_the_directory_says_after_a_loss_is_known_when_the_one_that_says_it
 ) -> None:
     """One shard alone had heard where a pipeline has gone when the one was lost that had decided that. All go on with it, and groups
     are told, before the others have heard how."""
-    cluster, last = Cluster(shards), shards - 1
+    cluster, last = directory_of(shards), shards - 1
     left = [*range(last)]
     after = RoutingTable([RoutingRule(LOWEST_SLOT, 1, tuple(left))], version=1)
     names = map("q{}".format, count())
@@ -536,10 +568,37 @@ def test_one_that_is_left_alone_and_comes_back_answers_though_it_has_nothing_to_
     *, snapshot: bool
 ) -> None:
     """It knows that all have heard how they go on by the stable cut, which moves with what it reports."""
-    cluster = Cluster(2)
+    cluster = directory_of(2)
     lose(cluster, 0)
     declare(cluster, 0)
     if snapshot:
         cluster.take_snapshot(1)
     cluster.restart(1)
     assert placed(cluster, "p", 1).group == 1
+
+
+def test_nothing_is_kept_of_a_name_that_was_given_back_where_a_loss_says_that_its_pipeline_has_gone() -> (
+    None
+):
+    """The sequencer had told one shard that the pipeline has gone, and was lost. The other one heard it by the loss, and kept for good
+    that the name belongs nowhere."""
+    made = Deployment(3, 1)
+    made.register(SPEC, 0)
+    here = made.groups[0]
+    made.begin_move("p", 0, 1)
+    made.until(made.drive("p", 0), PlacePipeline)
+    made.settle()
+    made.go_on("p", 1)
+    by = made.ask(Ask(0, Where("p"))).version
+    generation = made.groups[1].pipeline(0).generation
+    how = partial(DeletePipeline, drop_open=True, at_ms=0)
+    ended = made.groups[1].ask(0, how, "p", generation).generation
+    made.ask(Ask(0, PlacePipeline(None, "p", NOWHERE, by, ended)))
+    here.held = {(0, 2)}
+    number = here.processes[0].membership.moving["p"].number
+    here.handle(0, EndMove("end", "p", number, by, False))
+    here.settle()
+    lose(here, 0)
+    here.held.clear()
+    declare(here, 0)
+    assert [process.placements for process in here.processes.values()] == [{}, {}]

@@ -11,6 +11,7 @@ from tracker.core.membership.shards import Shards
 from tracker.core.model import Held, Refusal, RefusalCode, Refused
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines, moving
+from tracker.core.replication.replication import Replication
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +21,7 @@ class Homes:
     _shards: Shards
     _pipelines: Pipelines
     _cut: StableCut
+    _replication: Replication
 
     def at_home(self, pipeline: str, node_id: str) -> Pipeline:
         """The pipeline of a node that is at home here; raises Refused(NOT_HOME or NOT_READY) where it is not, yet."""
@@ -75,12 +77,19 @@ class Homes:
 
     def need_level(self, level: int, what: str) -> None:
         """Before all record by a level, nothing is logged that needs it: others would wait for the level with all that stands behind
-        that, be it the step that raises it."""
-        known = self._shards.membership.level
-        if known < level:
+        that, be it the step that raises it. Where this process began by itself, by a newer release than others, they record by an
+        older level than it does, and it hears nothing of those that do not speak its own."""
+        known, links = self._shards.membership, self._replication.links
+        others = {shard: links[shard].level for shard in known.members & links.keys()}
+        if unheard := sorted(shard for shard, recorded in others.items() if not recorded):
             raise Refused(
                 RefusalCode.NOT_READY,
-                f"{what} has to wait: all record by feature level {known} here, and this needs level {level}; finish the upgrade of "
+                f"{what} has to wait: shards {unheard} have not reported yet by which feature level they record; ask again",
+            )
+        if (least := min([known.level, *others.values()])) < level:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"{what} has to wait: all record by feature level {least} here, and this needs level {level}; finish the upgrade of "
                 "this group first (lowmark shards --finish-upgrade)",
             )
 

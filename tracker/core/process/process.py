@@ -107,7 +107,7 @@ class Process(Queries):
         pipelines = Pipelines(shard)
         cut = StableCut(routing.owning)
         replication = Replication(journal, shards, cut, config, effects, routing, epoch)
-        homes = Homes(shards, pipelines, cut)
+        homes = Homes(shards, pipelines, cut, replication)
         super().__init__(journal, shards, pipelines, cut, replication, homes)
         reporter = Reporter(journal, shards, pipelines, cut, replication, homes, config, effects)
         confirmations = Confirmations(journal, pipelines, replication, homes, effects)

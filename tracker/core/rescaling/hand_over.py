@@ -55,13 +55,19 @@ class HandOver:
     def give_nodes(self) -> None:
         """The nodes that are at home elsewhere by the newest table go there, with all that their home
         knows of them; from then on this home's entries are split by that table."""
-        version = self._shards.membership.table.version
+        version, before = self._shards.membership.table.version, self._shards.membership.previous
+        assert before is not None, "a table that is not adopted here has taken the place of one"
         for name, pipeline in self._pipelines.items():
             closed = {key for _, of, key in self._nodes.closed_keys if of == name}
             moving: dict[int, list[HomeNode]] = {}
             for node in pipeline.home.nodes.values():
                 home = self._shards.routing.home(name, node.key.node_id)
-                if home != self._shards.own and (node.evicted or node.key not in closed):
+                # A table that was lost with its sequencer may have brought nodes here. Nobody takes them of this one, nor needs
+                # them: since then the pipeline stands, or is complete.
+                was_here = before.home(name, node.key.node_id) == self._shards.own
+                if home == self._shards.own or not was_here:
+                    continue
+                if node.evicted or node.key not in closed:
                     moving.setdefault(home, []).append(node)
             for home, nodes in moving.items():
                 for entry in _nodes_moved(

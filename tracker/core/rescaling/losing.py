@@ -245,6 +245,7 @@ class Losing:
             self._generations.end_before(
                 name, generation, entry.shards.next_shard, still_moves=still_moves
             )
+            self._directory.let_go(name)
         for known in entry.pipelines:
             self._generations.go_on_after_loss(known, loss.declared, loss.leader, now_ns)
 

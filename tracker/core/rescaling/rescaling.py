@@ -38,6 +38,7 @@ from tracker.core.log.sizes import pieces, summary_bytes
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
+from tracker.core.model.levels import MOVES
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.moving.directory import Directory
@@ -120,6 +121,8 @@ class Rescaling:
             elif isinstance(event, FinishUpgrade):
                 self._raise_level(event)
             elif isinstance(event, KnowGroup):
+                # Behind the word that another one is the sequencer, what this one logs may be heard after what that one logs.
+                self._need_no_step(f"group {event.group.group}")
                 self._directory.know(event)
             elif isinstance(event, MovePipeline | EndMove):
                 self._move(event)
@@ -134,6 +137,7 @@ class Rescaling:
         step: steps.MembershipStep | None
         if isinstance(event, MovePipeline):
             step = self._moves.move(event)
+            self._homes.need_level(MOVES, f"pipeline {event.pipeline!r}")
             number = known.moving[event.pipeline].number if step is None else step.number
             terms = MoveTerms(known.table, tuple(sorted(known.members)), number)
         else:
