@@ -47,9 +47,9 @@ def promise(front: NodeClient, slot: int) -> None:
     front.commit(TickContent(heartbeats=(Heartbeat("front", slot),))).result(HANG_S)
 
 
-def follow(running: EmbeddedTracker, logs: Logs) -> None:
+def follow(running: EmbeddedTracker, logs: Logs, kind: type[AttachedQuery] = AttachedQuery) -> None:
     """A query, until all its batches are counted."""
-    query = AttachedQuery(
+    query = kind(
         running.target, "p", "query", str(logs.checkpoint), reads="parse", creates=["after"],
         sink=str(logs.sink),
     ).start()  # fmt: skip
@@ -106,6 +106,27 @@ def test_a_driver_that_died_before_the_tick_has_held_it(
     logs.windowed(0, [], at_ms=0, next_ms=0, written=written)
     follow(running, logs)
     assert created_at(running) == created
+
+
+class Version(AttachedQuery):
+    """One of the queries that a node follows one after the other, as those of a flow."""
+
+    _one_query = False
+
+
+def test_what_the_query_before_has_held_is_let_go_of(
+    tmp_path: Path, running: EmbeddedTracker, front: NodeClient
+) -> None:
+    """A flow was refreshed before its batch 7 was counted, and its next version may never come to one of that number."""
+    logs = Logs(tmp_path)
+    with running.node("p", "query") as died:
+        died.join()
+        died.hold("after", None, batch_name(7, SPEC.segments.index("after")))
+    logs.windowed(0, [], at_ms=0, next_ms=0, written=0)
+    follow(running, logs, Version)
+    promise(front, BEGUN + 100)
+    with running.subscriber("p") as subscriber:
+        assert subscriber.wait_until(BEGUN + 100, "after", timeout_s=HANG_S)
 
 
 def test_what_a_batch_holds_is_not_taken_for_what_is_in_state(running: EmbeddedTracker) -> None:
