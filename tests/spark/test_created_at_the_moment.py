@@ -5,12 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import tracker
+from local_tracker.spark.formats.interface import QueryReads
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session.attached import AttachedQuery
+from local_tracker.spark.session.tracked_query import TrackedQuery
 from local_tracker.spark.state.chosen import check_nothing_left
 from local_tracker.spark.state.entries import Entries
 from tests.spark.written_logs import Logs, source_file
@@ -19,6 +25,7 @@ from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.state_names import batch_name
 from tracker.core.model import Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.errors import TrackingError
 
 SPEC = PipelineSpec("p", ("parse", "after"), (Edge("parse", "after"),), fronts=("front",))
 BEGUN = 1
@@ -138,3 +145,19 @@ def test_what_a_batch_holds_is_not_taken_for_what_is_in_state(running: EmbeddedT
     assert [hold.name for hold in joined.holds] == [NAME]
     check_nothing_left("query", joined)
     assert not len(Entries.found(joined.holds))
+
+
+def test_a_query_that_was_closed_amid_a_batch_has_not_left(
+    tmp_path: Path, running: EmbeddedTracker, front: NodeClient
+) -> None:
+    """What it is about to write is held for when it is started again; where it is to end for good, somebody has to let go."""
+    logs, node = Logs(tmp_path), running.node("p", "query")
+    joined = node.join()
+    routes = Routes(SPEC, QueryReads("parse"), ("after",), "query")
+    ticks = QueryTicks(node, running.admin(), routes, CheckpointLog(str(logs.checkpoint)))
+    spark: Any = SimpleNamespace(id="id", isActive=True, stop=lambda: None)
+    query = TrackedQuery(spark, "query", node, running.admin(), ticks, joined, 9, None, None)
+    node.hold("after", None, NAME)
+    query.stop()
+    with pytest.raises(TrackingError, match="--release-holds"):
+        query.stop(leave=True)
