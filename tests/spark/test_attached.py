@@ -595,6 +595,28 @@ def test_a_refusal_that_passes_is_waited_for_and_said(logs: Logs, code: RefusalC
     assert node.said == [(WaitCause(WaitKind.REFUSED, "no room", batch=0),), ()]
 
 
+def test_a_tick_that_came_behind_a_refused_one_is_committed_again(logs: Logs) -> None:
+    """What was refused is another thread's: a writer's, that begins a hold for the next batch."""
+    logs.batch(0, 1)
+    node = FullNode(RefusalCode.BELOW_MIN_TIME, behind=True)
+    follower = following(logs, node, AnyTicks())
+    follower.start()
+    assert follower.wait_durable(HANG_S)
+    assert follower.close(HANG_S)
+
+
+def test_who_waits_for_a_query_that_is_followed_no_more_is_told(logs: Logs) -> None:
+    """Its last batch may be committed at the next start alone."""
+    logs.batch(0, 1)
+    follower = following(logs, FullNode(), NeverTicks())
+    follower.start()
+    told: Future[bool] = Future()
+    waiting = threading.Thread(target=lambda: told.set_result(follower.wait_durable()), daemon=True)
+    waiting.start()
+    assert not follower.close(0.0)
+    assert told.result(HANG_S) is False
+
+
 def test_what_somebody_is_to_put_right_is_said_until_it_is(logs: Logs) -> None:
     """A topic's manifest was damaged, and is restored."""
 
@@ -747,8 +769,10 @@ class FullNode:
 
     waits: tuple[WaitCause, ...] = ()
 
-    def __init__(self, code: RefusalCode = RefusalCode.FULL, refusals: int = 1) -> None:
-        self._code, self._left = code, refusals
+    def __init__(
+        self, code: RefusalCode = RefusalCode.FULL, refusals: int = 1, behind: bool = False
+    ) -> None:
+        self._code, self._left, self._behind = code, refusals, behind
         self.said: list[tuple[WaitCause, ...]] = []
         self.ended = threading.Event()
 
@@ -758,7 +782,8 @@ class FullNode:
             future.set_result(1)
         else:
             self._left -= 1
-            future.set_exception(RefusedError(Refusal(self._code, "no room"), of_tick=True))
+            refusal = Refusal(self._code, "no room")
+            future.set_exception(RefusedError(refusal, of_tick=True, behind=self._behind))
         return future
 
     def report_waits(self, causes: Sequence[WaitCause]) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import tracker
+from local_tracker.spark.formats.interface import QueryReads
+from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.ticks import QueryTicks
 from local_tracker.spark.session.attached import AttachedQuery
+from local_tracker.spark.session.tracked_query import TrackedQuery
 from local_tracker.spark.state.chosen import check_nothing_left
 from local_tracker.spark.state.entries import Entries
 from tests.spark.written_logs import Logs, source_file
@@ -19,6 +25,7 @@ from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.state_names import batch_name
 from tracker.core.model import Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.errors import TrackingError
 
 SPEC = PipelineSpec("p", ("parse", "after"), (Edge("parse", "after"),), fronts=("front",))
 BEGUN = 1
@@ -47,9 +54,9 @@ def promise(front: NodeClient, slot: int) -> None:
     front.commit(TickContent(heartbeats=(Heartbeat("front", slot),))).result(HANG_S)
 
 
-def follow(running: EmbeddedTracker, logs: Logs) -> None:
+def follow(running: EmbeddedTracker, logs: Logs, kind: type[AttachedQuery] = AttachedQuery) -> None:
     """A query, until all its batches are counted."""
-    query = AttachedQuery(
+    query = kind(
         running.target, "p", "query", str(logs.checkpoint), reads="parse", creates=["after"],
         sink=str(logs.sink),
     ).start()  # fmt: skip
@@ -108,6 +115,27 @@ def test_a_driver_that_died_before_the_tick_has_held_it(
     assert created_at(running) == created
 
 
+class Version(AttachedQuery):
+    """One of the queries that a node follows one after the other, as those of a flow."""
+
+    _one_query = False
+
+
+def test_what_the_query_before_has_held_is_let_go_of(
+    tmp_path: Path, running: EmbeddedTracker, front: NodeClient
+) -> None:
+    """A flow was refreshed before its batch 7 was counted, and its next version may never come to one of that number."""
+    logs = Logs(tmp_path)
+    with running.node("p", "query") as died:
+        died.join()
+        died.hold("after", None, batch_name(7, SPEC.segments.index("after")))
+    logs.windowed(0, [], at_ms=0, next_ms=0, written=0)
+    follow(running, logs, Version)
+    promise(front, BEGUN + 100)
+    with running.subscriber("p") as subscriber:
+        assert subscriber.wait_until(BEGUN + 100, "after", timeout_s=HANG_S)
+
+
 def test_what_a_batch_holds_is_not_taken_for_what_is_in_state(running: EmbeddedTracker) -> None:
     with running.node("p", "query") as node:
         node.join()
@@ -117,3 +145,19 @@ def test_what_a_batch_holds_is_not_taken_for_what_is_in_state(running: EmbeddedT
     assert [hold.name for hold in joined.holds] == [NAME]
     check_nothing_left("query", joined)
     assert not len(Entries.found(joined.holds))
+
+
+def test_a_query_that_was_closed_amid_a_batch_has_not_left(
+    tmp_path: Path, running: EmbeddedTracker, front: NodeClient
+) -> None:
+    """What it is about to write is held for when it is started again; where it is to end for good, somebody has to let go."""
+    logs, node = Logs(tmp_path), running.node("p", "query")
+    joined = node.join()
+    routes = Routes(SPEC, QueryReads("parse"), ("after",), "query")
+    ticks = QueryTicks(node, running.admin(), routes, CheckpointLog(str(logs.checkpoint)))
+    spark: Any = SimpleNamespace(id="id", isActive=True, stop=lambda: None)
+    query = TrackedQuery(spark, "query", node, running.admin(), ticks, joined, 9, None, None)
+    node.hold("after", None, NAME)
+    query.stop()
+    with pytest.raises(TrackingError, match="--release-holds"):
+        query.stop(leave=True)

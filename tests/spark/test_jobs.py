@@ -15,11 +15,13 @@ from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.session import jobs
 from local_tracker.spark.session.jobs import JobNode
 from tests.waits import HANG_S
+from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.holds import Hold
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
-from tracker.errors import TrackingError
+from tracker.errors import TrackingError, UnavailableError
 
 
 def source_file(slot: int) -> str:
@@ -135,6 +137,26 @@ def test_what_was_published_and_not_told_is_told_by_the_next(
     front.join()
     front.leave_front("front").result(HANG_S)
     min_time(running, "after", FOREVER)
+
+
+def test_a_shard_that_is_away_when_a_run_without_input_is_told_is_asked_again(
+    node: Callable[..., JobNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has published needs a slot that every shard grants. Whoever is told of an error is told that it was published."""
+    hold, asked = NodeClient.hold, list[int]()
+
+    def away_at_first(client: NodeClient, *given: Any, **more: Any) -> Hold:
+        asked.append(1)
+        if len(asked) == 2:
+            return hold(client, *given, **more)
+        raise UnavailableError("a shard is away")
+
+    monkeypatch.setattr(NodeClient, "hold", away_at_first)
+    first = node()
+    assert first.run([], write) == 0
+    monkeypatch.setattr(jobs, "_COMMIT_TIMEOUT_S", 0.0)
+    with pytest.raises(TrackingError, match="run 1, which has been published: a shard is away"):
+        first.run([], write)
 
 
 def test_input_counts_by_the_one_name_that_a_store_has_for_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.kafka import TopicLabels
 from local_tracker.spark.formats.kafka_sink import SunkTopic, TopicSink, topic_output
 from local_tracker.spark.formats.ranges import OffsetRanges, RangesError
+from local_tracker.spark.query import ticks
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.follow import Stopping
 from local_tracker.spark.query.logs import CheckpointLog
@@ -31,8 +32,8 @@ from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
 from tracker.core.model import Edge, NodeKey, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.ack_values import range_value
-from tracker.core.model.slots import FOREVER
-from tracker.errors import Code, StateError, UnavailableError
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.errors import Code, LowmarkError, RefusedError, StateError, UnavailableError
 
 EDGES = Edge("in", "out"), Edge("in", "more", 100), Edge("side", "end")
 SPEC = PipelineSpec("p", ("in", "out", "more", "side", "end"), EDGES)
@@ -49,6 +50,7 @@ class Query:
         self.slots: dict[int, int] = {}  # by offset
         self.min_times = dict.fromkeys(range(5), 0)
         self.elsewhere = 0  # so far ahead is min time as another shard knows it
+        self.unheard: list[LowmarkError] = []  # what becomes of the first holds that are asked for
         self.root = directory / "cp"
         for folder in ("offsets", "commits"):
             (self.root / folder).mkdir(parents=True)
@@ -124,6 +126,8 @@ class Run:
         holds: dict[str, Hold] = {}
 
         def hold(segment: str, slot: None, name: str, timeout_s: float) -> Hold:
+            if query.unheard:
+                raise query.unheard.pop()
             number = SPEC.segments.index(segment)
             granted = query.min_times[number] + query.elsewhere
             holds[name] = Hold(name, segment, number, granted, SPEC, lambda _: Future())
@@ -307,6 +311,18 @@ def test_what_min_time_has_passed_is_late(query: Query) -> None:
     query.min_times[IN] = 500
     again = run.ticks.relabelled(record, refusal)
     assert again is not None and created(again) == [], "what came of late input is late, too"
+
+
+def test_what_is_written_for_a_complete_segment_is_late(query: Query) -> None:
+    """Nothing can be created there any more, and no item lies behind the last slot: its readers see that it is late."""
+    run = query.run()
+    query.over(0, 0, 3)
+    query.min_times[OUT] = FOREVER
+    record = run.ticks.read(0)
+    run.ticks.tick(record, threading.Event())
+    again = run.ticks.relabelled(record, Refusal(RefusalCode.BELOW_MIN_TIME, "it is complete"))
+    assert again is not None and created(again) == []
+    assert query.pieces(P0, 0, 3) == [(0, 3, LOWEST_SLOT)]
 
 
 def test_batches_whose_ticks_are_to_come_keep_their_manifests(query: Query) -> None:
@@ -520,3 +536,23 @@ def test_who_writes_while_a_batch_goes_on_waits_for_the_tick_of_the_one_before(
     stopping.set()
     with pytest.raises(Stopping):
         run.ticks.slots_to_write(4, [OUT], stopping)
+
+
+def test_who_writes_asks_until_every_shard_grants_a_slot(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard is started again, or the tick of the batch before was refused: no reason for the batch to fail."""
+    monkeypatch.setattr(ticks, "_ASK_AGAIN_S", 0.0)
+    run = query.run()
+    query.plan(0, 0)
+    refusal = Refusal(RefusalCode.BELOW_MIN_TIME, "what the batch before has read is late")
+    behind = RefusedError(refusal, of_tick=True, behind=True)
+    query.min_times[OUT], query.unheard = 40, [behind, UnavailableError("a shard is away")]
+    assert run.ticks.slots_to_write(0, [OUT], threading.Event()) == {OUT: 40}
+    query.unheard = [RefusedError(refusal, of_tick=True)]
+    with pytest.raises(RefusedError):
+        run.ticks.slots_to_write(0, [OUT], threading.Event())
+    stopping, query.unheard = threading.Event(), [UnavailableError("a shard is away")]
+    stopping.set()
+    with pytest.raises(Stopping):
+        run.ticks.slots_to_write(0, [OUT], stopping)

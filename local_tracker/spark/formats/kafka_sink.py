@@ -24,6 +24,7 @@ from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.logs import CheckpointLog
 from tracker.client.topics import Topic, TopicClaim, TopicEnds, TopicPlace, check_ends
 from tracker.core.model import Cells
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.errors import Code, LowmarkError, StateError, UnavailableError
 
 _PRUNE_EVERY = 100
@@ -137,6 +138,12 @@ class TopicSink:
                 Code.STATE_TOPIC,
             )
         return manifest
+
+    def named(self, slots: Mapping[int, int]) -> dict[str, int]:
+        """Slots by segment number, by the names of those that the query creates in. Where one is complete what is written
+        is late, whatever its slot: by the lowest one, whoever reads it sees that, and creates by what it reads beside."""
+        found = {name: slots[n] for name, n in self.segments.items() if n in slots}
+        return {name: LOWEST_SLOT if slot == FOREVER else slot for name, slot in found.items()}
 
     # --- of a batch -------------------------------------------------------------------------------
 
@@ -292,7 +299,7 @@ class SunkTopic(WrittenTopic):
                 slots = _oldest_slots(labels, found)
                 if not (slots and labels.had_input):  # nor may all segments be held
                     slots = labels.with_moment(slots, sink.segments.values())
-                named = {name: slots[s] for name, s in sink.segments.items() if s in slots}
+                named = sink.named(slots)
                 _check_labelled(labels, sink, named)
                 manifest = sink.cover(labels.batch, found, named)
         except StateError as error:

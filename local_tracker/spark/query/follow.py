@@ -45,7 +45,6 @@ _ALIVE_EVERY_S = 0.2
 _MAX_RELABELS = 5
 _RETRY_AFTER_S = 1.0
 _PASSES = {RefusalCode.FULL, RefusalCode.NOT_READY}
-"""Refusals after which the same tick is taken: when there is room, or every shard reckons with an edge that is new."""
 _WAIT_STEP_S = 0.25
 _STEPS_PER_WARNING = 40
 
@@ -66,6 +65,12 @@ class AtRest(TrackingError):
 
 class Stopping(Exception):
     """Raised out of a wait because the follower is being closed."""
+
+
+def passes(error: RefusedError) -> bool:
+    """Whether the same is taken later: when there is room, when every shard reckons with an edge that is new, or without the
+    tick of another thread that it came behind."""
+    return error.behind or error.refusal.code in _PASSES
 
 
 class BatchTicks(Protocol):
@@ -132,6 +137,7 @@ class Follower:
             )
             for kind, loop in (("read", self._read_loop), ("commit", self._commit_loop))
         ]
+        self._going_on = len(self._threads)
 
     # --- what the query's owner asks --------------------------------------------------------------
 
@@ -146,15 +152,19 @@ class Follower:
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """Wait until every batch that is over by now is durable in the tracker, or the query is at rest. False when
-        the time is up; raises TrackingError if the query cannot be tracked."""
+        the time is up, or it is followed no more; raises TrackingError if the query cannot be tracked."""
         target = max(self._checkpoint.committed(), default=-1)
+
+        def is_done() -> bool:
+            return self.rest is not None or self._last_durable >= target
+
         with self._changed:
-            is_done = self._changed.wait_for(
-                lambda: self.failure or self.rest or self._last_durable >= target, timeout_s
+            self._changed.wait_for(
+                lambda: self.failure or not self._going_on or is_done(), timeout_s
             )
         if self.failure is not None:
             raise self.failure
-        return bool(is_done)
+        return is_done()
 
     def close(self, timeout_s: float) -> bool:
         """Commit what is over by now, then end both threads. True if nothing was left behind; what
@@ -253,6 +263,9 @@ class Follower:
             self._fail(error)
         except Exception as error:
             self._fail(TrackingError(f"{self._about()}: {error}"), error)
+        with self._changed:
+            self._going_on -= 1
+            self._changed.notify_all()
 
     def _read_loop(self) -> None:
         """Hands every batch that is over to the other thread, in order."""
@@ -381,7 +394,7 @@ class Follower:
                 self._node.report_waits(())
                 return
             except RefusedError as error:
-                if error.refusal.code in _PASSES:
+                if passes(error):
                     self._wait_refused(batch, error.refusal.message)
                     continue
                 content = None

@@ -150,6 +150,10 @@ class CheckpointLog:
         """The batches whose input is fixed, as far as they are still logged, in order."""
         return sorted(_numbers(self.files.names(f"{self.root}/offsets")))
 
+    def is_planned(self, batch: int) -> bool:
+        """Whether a batch's input is fixed, and still logged."""
+        return self.files.seen(lambda: self.files.size(f"{self.root}/offsets/{batch}")) is not None
+
     def offsets(self, batch: int) -> BatchOffsets:
         """The entry of one batch. Raises FilesError if it was purged or cannot be read."""
         if (kept := self._kept.get(batch)) is not None:

@@ -27,7 +27,7 @@ from local_tracker.spark.query.compose import (
     label_slots,
 )
 from local_tracker.spark.query.emits import BatchTimes, Emission
-from local_tracker.spark.query.follow import AtRest, Stopping
+from local_tracker.spark.query.follow import AtRest, Stopping, passes
 from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.query.plans import Routes, UnaccountedError
 from local_tracker.spark.query.rows import row_cells
@@ -53,6 +53,7 @@ from tracker.files import STORES
 
 _GRANT_TIMEOUT_S = 5.0
 """How long all shards have to grant a slot to create in; then it is asked again."""
+_ASK_AGAIN_S = 1.0
 _LOOK_AGAIN_S = 0.02
 _LOOKS_PER_WARNING = 500
 _LOOKS_PER_REPORT = 50
@@ -388,7 +389,25 @@ class QueryTicks:
             before = [over for over in self.checkpoint.committed() if over < batch]
             self._state.wait_durable(max(before, default=-1), stopping)
             slots = self._state.labels(own)
-        return slots if own else self._with_moment(batch, slots, segments)
+        return slots if own else self._granted(batch, slots, segments, stopping)
+
+    def _granted(
+        self,
+        batch: int,
+        slots: Mapping[int, int],
+        segments: Iterable[int],
+        stopping: threading.Event,
+    ) -> dict[int, int]:
+        """As `_with_moment`, asked until the tracker has answered: whoever asks has begun to write. Raises Stopping."""
+        while True:
+            try:
+                return self._with_moment(batch, slots, segments)
+            except (RefusedError, UnavailableError) as error:
+                if isinstance(error, RefusedError) and not passes(error):
+                    raise
+                log.warning("batch %d of query %s waits to write: %s", batch, self._query_id, error)
+            if stopping.wait(_ASK_AGAIN_S):
+                raise Stopping
 
     def _least_slots(self, batch: int, stopping: threading.Event) -> dict[int, int]:
         """As `least_slots`, of a batch that is planned."""

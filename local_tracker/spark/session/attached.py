@@ -28,8 +28,10 @@ from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import HeldFor, StatePlan
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
+from tracker.client.state_names import batch_of
 from tracker.core.log import Joined
-from tracker.core.model import Batch, NodeKind, PipelineSpec
+from tracker.core.model import Batch, NodeKind, PipelineSpec, TickContent
+from tracker.core.model.slots import FOREVER
 from tracker.errors import TrackingError
 
 MAX_BATCHES_BEHIND = 10_000
@@ -141,6 +143,8 @@ class AttachedQuery(Followed):
             self._outputs(ticks.routes.creates)
             self._follow(ticks, asked)  # as it will be: nothing is begun
             joined = self._node.join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
+            if not self._one_query:
+                self._let_go_others()
             if (plan := self._plan()) is not None:
                 holds = begin_state(plan, self._checkpoint, self._node)
                 joined = replace(joined, holds=tuple(holds))
@@ -151,6 +155,16 @@ class AttachedQuery(Followed):
             raise
         self._follower.start()
         return self
+
+    def _let_go_others(self) -> None:
+        """Lets go of what a query that is over, under this node id, has held for a batch which this one has not planned."""
+        moves = [
+            hold.at(FOREVER)
+            for name, hold in self._node.holds.items()
+            if (batch := batch_of(name)) is not None and not self._checkpoint.is_planned(batch)
+        ]
+        if moves:
+            self._node.commit(TickContent(holds=tuple(moves))).result(_JOIN_TIMEOUT_S)
 
     def _ticks(self, joined: Joined) -> QueryTicks:
         routes = self._routes(joined.spec)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -27,12 +29,13 @@ from tracker.client.known import known_at, known_beside
 from tracker.core.log import Joined
 from tracker.core.model import NodeKind, TickContent
 from tracker.core.model.units import canonical_name
-from tracker.errors import RefusedError, TrackingError
+from tracker.errors import RefusedError, TrackingError, UnavailableError
 from tracker.files import STORES, Stores
 
 _JOIN_TIMEOUT_S = 30.0
 _COMMIT_TIMEOUT_S = 60.0
 _RESOLVE_TIMEOUT_S = 60.0
+_ASK_AGAIN_S = 0.5
 _MAX_RELABELS = 5
 
 _T = TypeVar("_T")
@@ -178,13 +181,24 @@ class JobNode:
             )
             digest = fingerprint(manifest.offsets, consumed, created)
             record = QueryRecord(number, digest, consumed, created, None)
-            self._commit(record, self._in_time(self._ticks.tick, record))
-        except (ComposeError, RowsError, RefusedError) as error:
+            self._commit(record, self._composed(record))
+        except (ComposeError, RowsError, RefusedError, UnavailableError) as error:
             raise TrackingError(
                 f"job {self._node_id!r}, run {number}, which has been published: {error}"
             ) from error
         self._next = number + 1
         self._batches.forget(self._scope, number - KEPT_MANIFESTS)
+
+    def _composed(self, record: QueryRecord) -> TickContent:
+        """The tick of a run, asked for again where the tracker does not answer: some shard may be started anew."""
+        until_s = time.monotonic() + _COMMIT_TIMEOUT_S
+        while True:
+            try:
+                return self._in_time(self._ticks.tick, record)
+            except UnavailableError:
+                if time.monotonic() > until_s:
+                    raise
+            time.sleep(_ASK_AGAIN_S)
 
     def _commit(self, record: QueryRecord, content: TickContent) -> None:
         relabels = 0
@@ -192,6 +206,10 @@ class JobNode:
             try:
                 self._node.commit(content).result(_COMMIT_TIMEOUT_S)
                 return
+            except FutureTimeout:
+                raise UnavailableError(
+                    f"its tick was not durable within {_COMMIT_TIMEOUT_S:g} s; the next job of the node commits it"
+                ) from None
             except RefusedError as error:
                 relabels += 1
                 other = self._ticks.relabelled(record, error.refusal)

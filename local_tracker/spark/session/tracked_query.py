@@ -199,6 +199,8 @@ class TrackedQuery(Followed):
             self._promises.stop(_DRAIN_TIMEOUT_S if clean and not leave else None)
         if leave and clean:
             self._leave()
+        elif self._ticks.let_go():  # for the batch that was under way
+            self._left = False
         if not clean and self._followed.failure is None:
             log.warning(
                 "query %s has batches that are not durable in the tracker yet; they are committed "
@@ -219,8 +221,8 @@ class TrackedQuery(Followed):
     def _not_left(self) -> TrackingError:
         node_id = self._node.node_id
         return TrackingError(
-            f"query {node_id!r} was closed before it was to leave, so what its front or its state holds is still "
-            f"held: start it again and stop(leave=True) while it runs, or lowmark nodes retire {node_id} "
+            f"query {node_id!r} was closed before it was to leave, so what its front, its state or its last batch holds is "
+            f"still held: start it again and stop(leave=True) while it runs, or lowmark nodes retire {node_id} "
             f"--release-holds"
         )
 

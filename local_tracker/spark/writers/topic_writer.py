@@ -65,8 +65,7 @@ class TopicWriter(BatchWriter):
         sink = self._claimed(query_id, query.routes, query.checkpoint)
         if sink.covered(batch) is not None:
             return
-        slots = query.slots_to_write(batch, sink.segments.values())
-        named = {name: slots[number] for name, number in sink.segments.items() if number in slots}
+        named = sink.named(query.slots_to_write(batch, sink.segments.values()))
         if lacking := sorted(set(sink.segments) - set(named)):
             raise TrackingError(
                 f"batch {batch} writes to topic {self.topic!r} for segment {lacking[0]!r}, but no edge leads "
