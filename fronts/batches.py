@@ -49,6 +49,10 @@ class PublishedBatch:
         low = int(created.slots.min())
         return PublishedBatch(self.number, low, self.high, created, units, self.fingerprint)
 
+    def of_nothing(self, slot: int) -> PublishedBatch:
+        """Its number and its fingerprint, without an item; it keeps no promise from `slot`."""
+        return PublishedBatch(self.number, slot, slot, Cells.empty(), (), self.fingerprint)
+
 
 def items_batch(segment: int, number: int, slots: ArrayLike, values: ArrayLike) -> PublishedBatch:
     """A batch whose items are rows: `slots` (int64) and ack `values` (uint64) of one length, at least

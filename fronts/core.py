@@ -140,12 +140,11 @@ class FrontCore:
         """Leaves out what lies below `slot`, from which it may label, of the batches of earlier runs that
         are not durable; returns the numbers of those of which anything does. Of a front that was evicted,
         min time did not wait: such items cannot be created any more, and whoever consumes them consumes
-        them late. What is at or above `slot` is created, under the batch's number."""
+        them late. What is at or above `slot` is created, under the batch's number; of one of which nothing is, the
+        number alone is told, so that the next run does not look for it."""
         earlier, self._waiting = self._waiting, deque()
         for batch in earlier:
-            counts = batch.from_slot(slot)
-            if counts is not None:
-                self._waiting.append(counts)
+            self._waiting.append(batch.from_slot(slot) or batch.of_nothing(self._floor))
         return [batch.number for batch in earlier if batch.low < slot]
 
     # --- labelling --------------------------------------------------------------------------------

@@ -52,6 +52,10 @@ class DurableFront(Starting):
     def _prepare(self) -> None:
         """Makes the record if there is none; removes from it what a killed run did not publish."""
 
+    @abstractmethod
+    def _newest(self) -> int:
+        """The number of the last batch in the record; -1 if there is none."""
+
     @property
     def front(self) -> Front:
         """The front beneath: its labels, waits and failure."""
@@ -74,7 +78,10 @@ class DurableFront(Starting):
         try:
             self._prepare()
             after, generation = self._hold.left_after()
-            self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
+            newest = self._newest() if generation >= 0 else None
+            self._front.start(
+                self._recover, timeout_s, left_after=after, left_in=generation, newest=newest
+            )
         except BaseException:
             self._release()
             raise

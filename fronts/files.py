@@ -251,6 +251,9 @@ class FileFront(DurableFront):
             Path(self._known).unlink(missing_ok=True)
             self.lock_path.unlink(missing_ok=True)
 
+    def _newest(self) -> int:
+        return self._place.newest()
+
     def _recorded(self, durable: int) -> list[RecordedBatch]:
         found = self._place.recorded(durable, self._front.replay_from)
         return [

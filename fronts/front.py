@@ -104,6 +104,7 @@ class Node(Protocol):
     """What a front needs of `tracker.client.NodeClient`."""
 
     never_left: bool
+    left_in: int
 
     def join(self, timeout_s: float, *, owner: str = "") -> Joined: ...
     def check_join(self, timeout_s: float, *, owner: str = "") -> Joined: ...
@@ -240,16 +241,22 @@ class Front(Starting):
         *,
         left_after: int = -1,
         left_in: int = -1,
+        newest: int | None = None,
     ) -> Self:
         """Joins, waits until every shard has granted the front, and begins to promise.
 
         published: the batches published by earlier runs, as `batch_of` makes them, or how to find
         them; those that the tracker has may be left out, and those up to `left_after`, as `leave` has
-        reported it, in the generation `left_in` (-1: it never has). Where the pipeline was restarted the tracker has none:
-        what was published from slot `replay_from` on is committed anew. Raises RefusedError,
+        reported it, in the generation `left_in` (-1: it never has). newest: the number of the last one, where `published`
+        finds them; a front that has published since it left has not left in order (rule 2). Where the pipeline was restarted
+        the tracker has none: what was published from slot `replay_from` on is committed anew. Raises RefusedError,
         UnavailableError, and StateError if they contradict what the tracker has, or it was started before.
         """
         with self._once():
+            if newest is None and not callable(published):
+                newest = max((batch.number for batch in published), default=-1)
+            self._node.never_left = left_in < 0 or (newest is not None and newest > left_after)
+            self._node.left_in = left_in
             self._start(published, timeout_s, left_after, left_in)
         return self
 
@@ -261,7 +268,6 @@ class Front(Starting):
         left_in: int,
     ) -> None:
         try:
-            self._node.never_left = left_in < 0
             joined = self._node.join(timeout_s, owner=self._owner)
             self._has_joined = True
             number = self._node.segment(self.segment)
@@ -517,6 +523,11 @@ class Front(Starting):
     def failure(self) -> LowmarkError | None:
         """Why the front can go on no more, if so."""
         return self._failure
+
+    def check_running(self) -> None:
+        """Raises TrackingError where the front can go on no more, ClosedError where it is closed."""
+        with self._changed:
+            self._ready()
 
     # --- the shell around the core ----------------------------------------------------------------
 

@@ -52,9 +52,10 @@ class Journal(ABC):
         TrackingError, that is not known, or another run has it."""
 
     @abstractmethod
-    def prune(self, min_time: MinTime) -> None:
+    def prune(self, min_time: MinTime, durable: int) -> None:
         """Lets go of what no reader needs any more, if it has become long; what is left sets the next
-        limit."""
+        limit. durable: the last batch that the tracker has; those behind it stay, though min time may have passed
+        them, as where the front was evicted: the next run is to find them."""
 
 
 def journal_at(text: str, front: str, prune_above_bytes: int) -> Journal:
@@ -120,11 +121,11 @@ class JournalFile(Journal):
             Code.TRACKING_FRONT,
         )
 
-    def prune(self, min_time: MinTime) -> None:
+    def prune(self, min_time: MinTime, durable: int) -> None:
         try:
             if self.path.stat().st_size <= self._prune_above_bytes:
                 return
-            kept = self._needed(self.read()[0], min_time())
+            kept = self._needed(self.read()[0], min_time(), durable)
             contents = "".join(f"{note(batch)}\n" for batch in kept).encode()
             write_durably(self.path, contents)
             self._prune_above_bytes = max(self._prune_above_bytes, 2 * len(contents))
@@ -133,11 +134,15 @@ class JournalFile(Journal):
             log.warning("front %r: %s is not pruned: %s", self._front, self.path, error)
 
     @staticmethod
-    def _needed(batches: list[NotedRanges], min_time: int) -> list[NotedRanges]:
+    def _needed(batches: list[NotedRanges], min_time: int, durable: int) -> list[NotedRanges]:
         """The batches that are not complete, the last one, and those that hold a partition's end."""
         ends = {partition: batch.number for batch in batches for partition, _, _ in batch.ranges}
         last = {batches[-1].number, *ends.values()}
-        return [batch for batch in batches if batch.slot >= min_time or batch.number in last]
+        return [
+            batch
+            for batch in batches
+            if batch.slot >= min_time or batch.number > durable or batch.number in last
+        ]
 
 
 class StoredJournal(Journal):
@@ -150,8 +155,8 @@ class StoredJournal(Journal):
         self.where, self._front = where, front
         self.hold = StoredLog(STORES.files(where), where)
         self._prune_above = PRUNE_ABOVE_RECORDS
-        self._kept: list[tuple[int, int | None]] = []
-        """The numbers of the records that are there, in order, each with its batch's slot, if it is one."""
+        self._kept: list[tuple[int, tuple[int, int] | None]] = []
+        """The numbers of the records that are there, in order, each with its batch's number and slot, if it is one."""
         self._ends: dict[str, int] = {}
 
     def prepare(self) -> None:
@@ -164,7 +169,8 @@ class StoredJournal(Journal):
             for record in self.hold.records:
                 assert record.value is not None
                 batch = parse_note(record.value[LINE]) if LINE in record.value else None
-                self._kept.append((record.number, None if batch is None else batch.slot))
+                known = None if batch is None else (batch.number, batch.slot)
+                self._kept.append((record.number, known))
                 if batch is not None:
                     batches.append(batch)
                     self._ends |= _ends([batch])
@@ -178,14 +184,14 @@ class StoredJournal(Journal):
 
     def append(self, batch: NotedRanges, timeout_s: float) -> None:
         number = self.hold.append({LINE: note(batch)}, timeout_s)
-        self._kept.append((number, batch.slot))
+        self._kept.append((number, (batch.number, batch.slot)))
         self._ends |= _ends([batch])
 
-    def prune(self, min_time: MinTime) -> None:
+    def prune(self, min_time: MinTime, durable: int) -> None:
         if len(self._kept) <= self._prune_above:
             return
         try:
-            complete = self._complete(min_time())
+            complete = self._complete(min_time(), durable)
             if complete:
                 self._kept.append((self.hold.append({ENDS: self._ends}, 0.0), None))
                 self.hold.delete(complete)
@@ -195,10 +201,12 @@ class StoredJournal(Journal):
             self._prune_above *= 2
             log.warning("front %r: %s is not pruned: %s", self._front, self.where, error)
 
-    def _complete(self, min_time: int) -> list[int]:
+    def _complete(self, min_time: int, durable: int) -> list[int]:
         """The numbers of the records before the last batch that is complete. The tracker has that batch, so nobody asks
         any more where the front had left before it."""
-        complete = [n for n, slot in self._kept if slot is not None and slot < min_time]
+        complete = [
+            n for n, b in self._kept if b is not None and b[0] <= durable and b[1] < min_time
+        ]
         return [number for number, _ in self._kept if number < max(complete, default=0)]
 
 

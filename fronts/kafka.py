@@ -211,7 +211,7 @@ class KafkaFront(Starting):
             slack_ns = self._front.front.slack_ns
             self._times = TimedTopic(self._records, slack_ns, self._idle_s)
         try:
-            self._label(self._looked_ns, found)
+            self.look()  # who had the front until now may have labelled beyond what was found before it ended
         except BaseException:
             self._front.close()
             raise

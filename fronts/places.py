@@ -80,6 +80,10 @@ class Place(ABC):
             key=lambda file: file[0].batch,
         )
 
+    def newest(self) -> int:
+        """The number of the last batch that was published, as far as that can be seen; -1 if there is none."""
+        return max((labelled.batch for labelled, _ in self.files()), default=-1)
+
     def at(self, name: str) -> str:
         return child(self.directory, name)
 
@@ -197,6 +201,12 @@ class StoredPlace(Place):
             self._files.delete(child(self._staged, name))
         return [found[batch] for batch in sorted(found)]
 
+    def newest(self) -> int:
+        recorded = [
+            parse_file_name((record.value or {}).get("file", "")) for record in self.hold.records
+        ]
+        return max([super().newest(), *(labelled.batch for labelled in recorded if labelled)])
+
     def _finish(self, value: dict[str, Any], durable: int) -> None:
         try:
             self._put(value)
@@ -237,7 +247,10 @@ class StoredPlace(Place):
             if self._files.size(source) is None:
                 raise FileNotFoundError(source)
         except (FilesError, OSError) as error:
-            cause = error if isinstance(error, OSError) else OSError(str(error))
+            cause = error
+            if not isinstance(error, OSError):
+                cause = OSError(str(error))
+                cause.__cause__ = error
             raise NotPublishedError(f"{source} was not published: {error}") from cause
         self._publish(labelled, {"file": name, "from": source}, timeout_s)
 

@@ -89,6 +89,7 @@ class RangeFront(DurableFront):
         with self._publishing:
             new = self._new(ends)
             if not new:
+                self._front.check_running()
                 return None
 
             def send(batch: OpenBatch) -> PublishedBatch:
@@ -98,7 +99,7 @@ class RangeFront(DurableFront):
 
             number = self._publish_now(1, send, timeout_s)
             self._ends |= {partition: end for partition, _, end in new}
-            self._journal.prune(self._min_time)
+            self._journal.prune(self._min_time, self._front.last_durable)
             return number
 
     # --- inside -----------------------------------------------------------------------------------
@@ -118,6 +119,9 @@ class RangeFront(DurableFront):
 
     def _prepare(self) -> None:
         self._journal.prepare()
+
+    def _newest(self) -> int:
+        return max((batch.number for batch in self._journal.read()[0]), default=-1)
 
     def _recorded(self, durable: int) -> list[RecordedBatch]:
         batches, ends = self._journal.read()

@@ -49,6 +49,8 @@ class Renames:
         self._source, self._directory, self._make = Path(source), directory, make
         self._anyone_after_s = anyone_after_s
         self._front = self._front_of(name)
+        self._troubles: dict[str, str] = {}
+        """What keeps a file, by its name, or the group's directories (""), as it was reported last."""
         self.members = [self.name]
 
     @property
@@ -61,8 +63,14 @@ class Renames:
         self._front.start(timeout_s)
 
     def look(self, stopping: threading.Event) -> None:
-        self.members = self._look_around()
-        self._take_all(stopping)
+        """Raises what made its front fail. What may pass, as where a disk cannot be read for a moment, is said once."""
+        self._front.front.check_running()
+        try:
+            self.members = self._look_around()
+            self._take_all(stopping)
+            self._troubles.pop("", None)
+        except OSError as error:
+            self._trouble("", f"looks again: {error}")
 
     def end(self, *, failed: bool) -> None:
         if failed:
@@ -112,7 +120,10 @@ class Renames:
     def _take_all(self, stopping: threading.Event) -> None:
         now_s = time.time()
         taken = 0
-        for path, since_s in self._listed():
+        listed = self._listed()
+        there = {path.name for path, _ in listed} | {""}
+        self._troubles = {name: what for name, what in self._troubles.items() if name in there}
+        for path, since_s in listed:
             if stopping.is_set() or taken >= FILES_PER_POLL:
                 return
             mine = meant_for(path.name, self.members) == self.name
@@ -134,11 +145,20 @@ class Renames:
         return sorted(listed)
 
     def _take(self, path: Path) -> PublishedFile | None:
+        """One that cannot be taken, as of a name that is too long, or without permission to open it, keeps no other."""
         try:
             file = self._front.take(path)
         except UnavailableError as error:
             log.warning("group %r: member %r waits: %s", self.group, self.name, error)
             return None
+        except (OSError, ValueError) as error:
+            self._trouble(path.name, f"cannot take {path} yet: {error}")
+            return None
         if file is not None:
             self.taken += 1
         return file
+
+    def _trouble(self, name: str, what: str) -> None:
+        if self._troubles.get(name) != what:
+            self._troubles[name] = what
+            log.warning("group %r: member %r %s", self.group, self.name, what)

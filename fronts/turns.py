@@ -21,7 +21,7 @@ from tracker.errors import (
     TrackingError,
     UnavailableError,
 )
-from tracker.files import STORES, child, text_of
+from tracker.files import STORES, AwayError, child, text_of
 
 FILES_PER_LOOK = 1_000
 """Files that are taken at most before the source is listed again."""
@@ -77,8 +77,13 @@ class Turns:
             self.close()
         except UnavailableError as error:
             self._report(f"waits: {error}")
+        except OSError as error:
+            if not isinstance(error.__cause__, AwayError):
+                raise
+            self._report(f"waits: {error}")
 
     def _take_all(self, front: FileFront, stopping: threading.Event) -> None:
+        front.front.check_running()
         names = self._files.names(self._source)
         self._no_files.intersection_update(names)
         taken = 0

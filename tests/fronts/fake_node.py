@@ -83,7 +83,7 @@ class FakeNode:
         self.held: list[tuple[TickContent, Future[int]]] = []
         self.closed = False
         self.owner = ""
-        self.gone, self.never_left = False, False
+        self.gone, self.never_left, self.left_in = False, False, -1
 
     def check_join(self, timeout_s: float, *, owner: str = "") -> Joined:
         other = self.tracker.node

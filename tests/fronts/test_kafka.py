@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -459,3 +460,18 @@ def test_records_that_came_with_an_error_are_not_lost(monkeypatch: pytest.Monkey
         except UnavailableError:
             failed += 1
     assert [record.offset for record in found] == [0, 1] and failed == 1
+
+
+def test_who_takes_a_topic_over_asks_again_when_it_has_it(kafka: Kafka) -> None:
+    """The run before labelled on until it ended: what had been found before that was taken for a topic that had lost records."""
+    kafka.topic.now = {0: 3}
+    first = kafka.start()
+    asked = kafka.topic.asked
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(kafka.start)
+        until(lambda: kafka.topic.asked >= asked + 2)
+        kafka.topic.now = {0: 7}
+        first.look()
+        assert first.wait_durable(HANG_S)
+        first.close()
+        assert second.result(HANG_S).ends == {"orders/0": 7}

@@ -14,10 +14,13 @@ class TakingFront:
     """Takes what it can see: nothing of `hidden`, and no folder."""
 
     def __init__(self) -> None:
+        self.front = self
         self.hidden: set[str] = set()
         self.asked: list[str] = []
 
     def start(self, timeout_s: float, lock_timeout_s: float) -> None: ...
+
+    def check_running(self) -> None: ...
 
     def take(self, path: str) -> PublishedFile | None:
         name = Path(path).name

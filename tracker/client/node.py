@@ -112,6 +112,8 @@ class NodeClient(Closing):
         self._known = known_at(known) if isinstance(known, str | os.PathLike) else known
         self.never_left = False
         """Whether by its record it has not left in order: a home that does not know it has forgotten its batches, and refuses it."""
+        self.left_in = -1
+        """The generation in which it left in order last, by its record; -1 where that says nothing. In a later one it has not."""
         self._changed = threading.Condition()
         # All below is read and written while holding `_changed`.
         self._home: str = self._connection.targets[0]
@@ -195,7 +197,7 @@ class NodeClient(Closing):
             take_over=take_over, check_only=check_only,
             known_incarnation=known.incarnation, known_ticks=known.ticks, known_generation=known.generation,
             joining=uuid.uuid4().hex,
-            never_left=self.never_left,
+            never_left=self.never_left or 0 <= self.left_in < known.generation,
         )  # fmt: skip
         try:
             answer, home = self._connection.call(
