@@ -384,7 +384,7 @@ class LocalTrackerUplink:
                 # with that record knows it by its number.
                 raise TimeoutError(str(error)) from None
             if error.code == Code.HAND_OVER_RESTARTED:
-                raise ClosedError(str(error)) from None
+                raise ClosedError(str(error), error.code) from None
             raise
 
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:

@@ -20,7 +20,7 @@ from local_tracker.agent.main import Agent, Options
 from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
-from local_tracker.agent.uplink import LocalTrackerUplink, MinTimes, TrackerUplink
+from local_tracker.agent.uplink import ClosedError, LocalTrackerUplink, MinTimes, TrackerUplink
 from local_tracker.core.window import Flush, Step
 from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import Deadline, HandedOver
@@ -445,3 +445,17 @@ def test_a_local_tracker_that_is_started_anew_is_asked_for_what_it_has(tmp_path:
         listener.close()
     worker.close()
     assert asked == [-1, -1]
+
+
+def test_a_flush_into_a_later_generation_is_refused_as_a_front_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def restarted(*_: object) -> None:
+        raise HandOverError("the pipeline was restarted", Code.HAND_OVER_RESTARTED)
+
+    monkeypatch.setattr(Handle, "step_as", restarted)
+    up: Any = LocalTrackerUplink.__new__(LocalTrackerUplink)
+    up._flushing, up._own, up._sender = Handle.__new__(Handle), "", str
+    with pytest.raises(ClosedError) as raised:
+        up.flush(1, TickContent(), b"", again=False, above="")
+    assert raised.value.code == Code.HAND_OVER_RESTARTED
