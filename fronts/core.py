@@ -113,6 +113,8 @@ class FrontCore:
             counts = batch.from_slot(replay_from)
             if batch.number > self.last_durable and counts is not None:
                 self._waiting.append(counts)
+            elif counts is None and not self._waiting:
+                self.last_durable = max(self.last_durable, batch.number)  # it is complete
             previous = batch.number
             newest = max(newest, batch.number)
             self._floor = max(self._floor, batch.high)

@@ -216,3 +216,23 @@ def test_a_journal_keeps_what_is_complete_where_it_was_read_and_not_in_the_whole
         with embedded.admin() as admin:
             assert admin.pipeline("p").state.late_items == 0, "min time has passed them before"
         front.close()
+
+
+def test_a_front_of_which_all_was_complete_leaves_and_comes_again(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """What lies below the first slot counts as known when it leaves: it has published nothing since."""
+    with tracker.embedded() as embedded:
+        embedded.register(PipelineSpec("p", ("in",), open=True, slack_ns=1_000))
+        front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
+        consume(new_reader(embedded), published(front, clock, 1_010))
+        clock.slot = 1_100
+        reached(embedded, 1_100)
+        front.close()
+        with embedded.admin() as admin:
+            assert admin.restart("p", 0, 1_100) == (1, 1_100)
+        for _ in range(2):
+            front = file_front(embedded, tmp_path, clock=clock).start(HANG_S)
+            clock.slot += 1
+            reached(embedded, clock.slot)
+            front.leave()
