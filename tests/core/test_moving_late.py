@@ -23,7 +23,7 @@ from tracker.core.log import (
 from tracker.core.model import RefusalCode, Refused, Unit
 from tracker.core.model.placements import NOWHERE
 from tracker.core.moving import driver
-from tracker.core.moving.driver import Ask, Where
+from tracker.core.moving.driver import Ask, Pause, Where
 from tracker.core.moving.parts import in_pieces
 
 
@@ -495,6 +495,27 @@ def test_a_driver_that_is_asked_to_wait_hears_that_somebody_has_given_the_move_u
     asked = [each for each, _ in steps if isinstance(each, Ask)]
     assert made.has("p") == [0]
     assert sum(isinstance(each.what, KeepPart) for each in asked) == 1
+
+
+def test_a_driver_that_the_directory_asks_to_wait_does_so() -> None:
+    """The shard that decides where the pipeline belongs has come back, and has not heard the other one. All of the pipeline was asked
+    for and sent once more, and again, as fast as the network took it."""
+    made, _, _ = running(2, 1)
+    here = made.groups[0]
+    made.begin_move("p", 0, 1)
+    steps = made.steps(made.drive("p", 0))
+    assert any(isinstance(each, Ask) and isinstance(each.what, KeepPart) for each, _ in steps)
+    here.part(0, 1)
+    here.restart(here.routing.registrar("p"))
+    turns = (answer for each, answer in steps
+             if isinstance(each, Ask) and isinstance(each.what, PlacePipeline))  # fmt: skip
+    refused(next(turns), RefusalCode.NOT_READY, "have not reported yet")
+    assert isinstance(next(steps)[0], Pause)
+    here.reconnect()
+    for _ in steps:
+        pass
+    made.go_on("p", 1)
+    assert made.has("p") == [1]
 
 
 @pytest.mark.parametrize("joins", [False, True])

@@ -602,3 +602,24 @@ def test_nothing_is_kept_of_a_name_that_was_given_back_where_a_loss_says_that_it
     here.held.clear()
     declare(here, 0)
     assert [process.placements for process in here.processes.values()] == [{}, {}]
+
+
+def alone_again(directory: Cluster, name: str) -> None:
+    """The shard that decides on a name comes back while the other one neither hears nor says anything."""
+    directory.part(0, 1)
+    directory.restart(directory.routing.registrar(name))
+    directory.settle()
+
+
+def test_a_name_is_given_back_while_another_shard_of_the_directory_is_away() -> None:
+    """Who deletes a pipeline asks for that once. The name belonged to its group for ever, also when that was drained, and gone."""
+    made = Deployment(2, 1)
+    made.register(SPEC, 1)
+    placed = made.groups[1].pipeline(0).placed
+    alone_again(made.groups[0], "p")
+    delete = partial(DeletePipeline, drop_open=True, at_ms=0)
+    ended = made.groups[1].ask(0, delete, "p", 0).generation
+    made.ask(Ask(0, PlacePipeline(None, "p", NOWHERE, placed, ended)))
+    made.groups[0].reconnect()
+    assert made.ask(Ask(0, Where("p"))) is None
+    assert [process.placements for process in made.groups[0].processes.values()] == [{}, {}]

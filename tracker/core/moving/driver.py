@@ -119,15 +119,23 @@ def follow(move: Move, own: int, attempts: int = MAX_ATTEMPTS) -> Generator[Ask 
                 yield from _deal(move, whole, terms, attempts)
             except GivenUp as reason:
                 why = str(reason)
-                yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, own, move.version))
+                yield from _turn(name, own, move)
                 continue
             except Decided:
                 continue
-            yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, move.group, move.version))
+            yield from _turn(name, move.group, move)
             continue
         looks += isinstance(placement, Placement)
         if looks > MAX_LOOKS:
             yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, move.group, move.version))
+        yield Pause()
+
+
+def _turn(name: str, group: int, move: Move) -> Steps:
+    """The directory is asked to decide that a pipeline belongs to a group. Where it cannot now, all before that is asked once more: in
+    a while, since that may be all of the pipeline."""
+    answer = yield Ask(DIRECTORY_GROUP, PlacePipeline(None, name, group, move.version))
+    if _is_for_now(answer):
         yield Pause()
 
 
