@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,10 +266,11 @@ class Checkpoint:
         """Of a driver that starts."""
         log = CheckpointLog(str(self.root / "cp"))
         nobody: Any = None  # is asked nothing, since the files' names have slots
+        node: Any = SimpleNamespace(holds={})
         routes = Routes(SPEC, QueryReads("windows"), ["report"], "q")
         emission = ByWatermark("emitted", FrontLabels(granted), SPEC, 0)
         output = sink_output(SinkLog(str(self.root / "out")), routes.creates)
-        ticks = QueryTicks(nobody, nobody, routes, log, lambda: [output], emits=emission)
+        ticks = QueryTicks(node, nobody, routes, log, lambda: [output], emits=emission)
         ticks.resume(last_durable)
         return ticks, emission
 
