@@ -42,6 +42,7 @@ from fronts.once import Starting
 from fronts.ranges import RangeFront
 from fronts.renames import Renames
 from fronts.rounds import Rounds
+from fronts.troubles import Troubles
 from fronts.turns import Turns
 from tracker.core.model import RefusalCode
 from tracker.errors import (
@@ -240,7 +241,7 @@ class PartitionGroup(_Group):
         """The others that are not listed and have a journal: whether their fronts have left is to be asked."""
         self._looked: tuple[list[str], list[str]] | None = None
         """Which partitions were listed, and who was alive, when they were looked for."""
-        self._troubles: dict[str, str] = {}
+        self._troubles = Troubles()
         """What keeps a partition whose ends were not published since."""
 
     @property
@@ -333,7 +334,7 @@ class PartitionGroup(_Group):
         """Nobody else does it: it is tried again while the tracker is away."""
         try:
             front.leave()
-            self._troubles.pop(partition, None)
+            self._troubles.over(partition)
         except UnavailableError as error:
             self._trouble(partition, f"has not left yet: {error}")
             return
@@ -376,7 +377,7 @@ class PartitionGroup(_Group):
                 continue
             try:
                 front.publish({partition: end})
-                self._troubles.pop(partition, None)
+                self._troubles.over(partition)
             except TrackingError as error:
                 self._trouble(partition, f"is started again: {error}")
                 self._fronts.pop(partition).close()
@@ -386,10 +387,7 @@ class PartitionGroup(_Group):
                 self._trouble(partition, f"waits: {error}")
 
     def _trouble(self, partition: str, what: str) -> None:
-        """Logs what keeps a partition, once as long as it is the same."""
-        if self._troubles.get(partition) != what:
-            self._troubles[partition] = what
-            log.warning("group %r: partition %r %s", self.group, partition, what)
+        self._troubles.report(partition, f"group {self.group!r}: partition {partition!r} {what}")
 
 
 def _this_process() -> str:

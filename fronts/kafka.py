@@ -358,8 +358,9 @@ class KafkaGroup(PartitionGroup):
         check_ends(
             self._topic.name, {p: end for ends in labelled for p, end in ends.items()}, found.ends
         )
-        for name in set(partitions) - set(self._troubles):
-            self._looked_ns[name] = max(self._looked_ns.get(name, asked_ns), asked_ns)
+        for name in partitions:
+            if name not in self._troubles:
+                self._looked_ns[name] = max(self._looked_ns.get(name, asked_ns), asked_ns)
         return {name: found.ends[name] for name in partitions if name in found.ends}
 
     def _work(self) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 
 from fronts.files import FileFront, PublishedFile
 from fronts.members import held_locks, meant_for
+from fronts.troubles import Troubles
 from tracker.core.model import RefusalCode
 from tracker.errors import LowmarkError, RefusedError, UnavailableError
 
@@ -49,8 +50,8 @@ class Renames:
         self._source, self._directory, self._make = Path(source), directory, make
         self._anyone_after_s = anyone_after_s
         self._front = self._front_of(name)
-        self._troubles: dict[str, str] = {}
-        """What keeps a file, by its name, or the group's directories (""), as it was reported last."""
+        self._troubles = Troubles()
+        """What keeps a file, by its name, or the group's directories ("")."""
         self.members = [self.name]
 
     @property
@@ -68,7 +69,7 @@ class Renames:
         try:
             self.members = self._look_around()
             self._take_all(stopping)
-            self._troubles.pop("", None)
+            self._troubles.over("")
         except OSError as error:
             self._trouble("", f"looks again: {error}")
 
@@ -121,8 +122,7 @@ class Renames:
         now_s = time.time()
         taken = 0
         listed = self._listed()
-        there = {path.name for path, _ in listed} | {""}
-        self._troubles = {name: what for name, what in self._troubles.items() if name in there}
+        self._troubles.keep({path.name for path, _ in listed} | {""})
         for path, since_s in listed:
             if stopping.is_set() or taken >= FILES_PER_POLL:
                 return
@@ -159,6 +159,4 @@ class Renames:
         return file
 
     def _trouble(self, name: str, what: str) -> None:
-        if self._troubles.get(name) != what:
-            self._troubles[name] = what
-            log.warning("group %r: member %r %s", self.group, self.name, what)
+        self._troubles.report(name, f"group {self.group!r}: member {self.name!r} {what}")

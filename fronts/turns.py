@@ -7,13 +7,13 @@ tracker, and touch nothing; when the session ends, one of them goes on with the 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 
 from fronts.files import FileFront
 from fronts.front import JOIN_TIMEOUT_S
+from fronts.troubles import Troubles
 from tracker.errors import (
     Code,
     FencedError,
@@ -28,8 +28,6 @@ FILES_PER_LOOK = 1_000
 ASKED_EVERY_S = 1.0
 """How often a member whose turn it is not asks whether it is."""
 
-log = logging.getLogger("lowmark.front")
-
 
 class Turns:
     """One member's part. For one thread, but for `taken` and `members`."""
@@ -43,7 +41,7 @@ class Turns:
         self._front: FileFront | None = None
         self._asks_at = 0.0
         self._no_files: set[str] = set()  # names in the source that are folders
-        self._trouble = ""  # what was reported last
+        self._troubles = Troubles()
 
     @property
     def members(self) -> list[str]:
@@ -62,7 +60,7 @@ class Turns:
             raise
         else:
             self._front = front
-            self._report("")
+            self._troubles.over("")
 
     def look(self, stopping: threading.Event) -> None:
         """Takes what there is, if it is this member's turn."""
@@ -100,7 +98,7 @@ class Turns:
             else:
                 taken += 1
                 self.taken += 1
-                self._report("")
+                self._troubles.over("")
 
     def end(self, *, failed: bool) -> None:
         """What was published is committed by `close`, or by the next member."""
@@ -124,7 +122,4 @@ class Turns:
             self._front = None
 
     def _report(self, what: str) -> None:
-        """Logs what keeps the front, once as long as it is the same."""
-        if what and what != self._trouble:
-            log.warning("%s %s", self._who, what)
-        self._trouble = what
+        self._troubles.report("", f"{self._who} {what}")

@@ -166,7 +166,8 @@ class QueryTicks:
 
     def let_go(self) -> tuple[HoldMove, ...]:
         """What lets go of all that the query holds, where no tick is on its way."""
-        return (*(() if self._state is None else self._state.emptied()), *self._let_go_batch())
+        state = () if self._state is None else self._state.emptied()
+        return (*state, *let_go_of_batches(self._node, lambda _: True))
 
     @property
     def _query_id(self) -> str:
@@ -300,7 +301,7 @@ class QueryTicks:
         slots = self._held(record, read.labels, own)
         if self._emits is not None and record.times is not None:
             label = self._emits.label(record.times, slots.values())
-            slots = {segment: label for unit in record.created for segment in unit.segments}
+            slots = dict.fromkeys(_segments(record.created), label)
         elif not own:
             slots = self._with_moment(record.batch, slots, _segments(record.created))
         numbered = self._created_records(record, slots, stopping)
@@ -370,14 +371,6 @@ class QueryTicks:
                 raise
             return FOREVER
         return hold.slot
-
-    def _let_go_batch(self, batch: int = FOREVER) -> tuple[HoldMove, ...]:
-        """What lets go of what was held for a batch and those before it."""
-        return tuple(
-            hold.at(FOREVER)
-            for name, hold in self._node.holds.items()
-            if (begun := batch_of(name)) is not None and begun <= batch
-        )
 
     def slots_to_write(
         self, batch: int, segments: Iterable[int], stopping: threading.Event
@@ -533,7 +526,7 @@ class QueryTicks:
         if not (let_go or late or passed) and len(in_time) == len(read.labels):
             return None
         if late:
-            now = now | self._with_moment(record.batch, {}, late)
+            now |= {s: self._begin(record.batch, s) for s in sorted(late) if now[s] < FOREVER}
             log.info(
                 "batch %d of query %s creates from slots %s on: what it read is older than what was announced there, or nothing",
                 record.batch, self._query_id, {s: now[s] for s in late},
@@ -663,7 +656,17 @@ class QueryTicks:
         more = made, Cells.concatenate([acked[1], consumed_rows])
         content = compose(units, more)
         moves = () if self._state is None else self._state.moves(record.batch)
-        return replace(content, holds=(*moves, *self._let_go_batch(record.batch)))
+        over = let_go_of_batches(self._node, lambda batch: batch <= record.batch)
+        return replace(content, holds=(*moves, *over))
+
+
+def let_go_of_batches(node: NodeClient, of: Callable[[int], bool]) -> tuple[HoldMove, ...]:
+    """What lets go of what a node holds for batches that have read nothing. of: for which of them, by their numbers."""
+    return tuple(
+        hold.at(FOREVER)
+        for name, hold in node.holds.items()
+        if (batch := batch_of(name)) is not None and of(batch)
+    )
 
 
 def _segments(created: Iterable[CreatedUnit]) -> set[int]:

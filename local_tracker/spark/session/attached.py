@@ -21,17 +21,15 @@ from local_tracker.spark.formats.tables import table_at, table_writer
 from local_tracker.spark.query.follow import Followed, Follower, refuse_another_node
 from local_tracker.spark.query.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query.plans import Routes
-from local_tracker.spark.query.ticks import QueryTicks
+from local_tracker.spark.query.ticks import QueryTicks, let_go_of_batches
 from local_tracker.spark.state.chosen import check_nothing_left, chosen_plan
 from local_tracker.spark.state.clocks import NO_WATERMARK_TELLS, by_clock
 from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import HeldFor, StatePlan
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
-from tracker.client.state_names import batch_of
 from tracker.core.log import Joined
 from tracker.core.model import Batch, NodeKind, PipelineSpec, TickContent
-from tracker.core.model.slots import FOREVER
 from tracker.errors import TrackingError
 
 MAX_BATCHES_BEHIND = 10_000
@@ -158,13 +156,9 @@ class AttachedQuery(Followed):
 
     def _let_go_others(self) -> None:
         """Lets go of what a query that is over, under this node id, has held for a batch which this one has not planned."""
-        moves = [
-            hold.at(FOREVER)
-            for name, hold in self._node.holds.items()
-            if (batch := batch_of(name)) is not None and not self._checkpoint.is_planned(batch)
-        ]
+        moves = let_go_of_batches(self._node, lambda batch: not self._checkpoint.is_planned(batch))
         if moves:
-            self._node.commit(TickContent(holds=tuple(moves))).result(_JOIN_TIMEOUT_S)
+            self._node.commit(TickContent(holds=moves)).result(_JOIN_TIMEOUT_S)
 
     def _ticks(self, joined: Joined) -> QueryTicks:
         routes = self._routes(joined.spec)
