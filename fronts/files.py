@@ -247,9 +247,18 @@ class FileFront(DurableFront):
         self._place.prepare()
 
     def _forget(self) -> None:
-        if not self._comes_again:
-            Path(self._known).unlink(missing_ok=True)
-            self.lock_path.unlink(missing_ok=True)
+        if self._comes_again:
+            return
+        if self._newest() < 0:
+            self.forget_lock(self.lock_path)
+        else:  # what it published counts again where the pipeline is restarted
+            assert isinstance(self._hold, LockFile)
+            self._hold.put_away()
+
+    def forget_lock(self, lock: Path) -> None:
+        """Removes a lock file of this front, and what it knew of the tracker."""
+        Path(self._known).unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
 
     def _newest(self) -> int:
         return self._place.newest()

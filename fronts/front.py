@@ -15,8 +15,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
@@ -129,7 +130,8 @@ class FrontOptions:
     speaks to the target.
 
     Of files on this machine: lock_directory: of the file that keeps a second run out, `None`: where it writes; comes_again:
-    False if no front of this name is started after it has left; then it leaves no such file behind.
+    False if no front of this name is started after it has left; then that file stays, by another name, only where others
+    that it has published do.
 
     Of ranges: first: where partitions begin, 0 if not named; prune_above_bytes: how long a local journal may become.
 
@@ -213,6 +215,7 @@ class Front(Starting):
         self._changed = threading.Condition()
         self._publishing = threading.Lock()
         self._news = False
+        self._is_silent = False
         self._closing = False
         self._failure: LowmarkError | None = None
         self._refusal: RefusedError | None = None
@@ -302,6 +305,17 @@ class Front(Starting):
             target=self._run, name=f"lowmark-front-{self.front}", daemon=True
         )
         self._thread.start()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Meanwhile it commits nothing, so that min time waits where the front was granted."""
+        self._is_silent = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_silent = False
+                self._changed.notify_all()
 
     def leave(
         self, timeout_s: float = DRAIN_TIMEOUT_S, note: Callable[[int], None] | None = None
@@ -591,7 +605,11 @@ class Front(Starting):
         while True:
             with self._changed:
                 interval_s = self._heartbeat_interval_ms / 1000
-                self._changed.wait_for(lambda: self._news or self._closing, interval_s)
+                self._changed.wait_for(
+                    lambda: (self._news and not self._is_silent) or self._closing, interval_s
+                )
+                if self._is_silent and not self._closing:
+                    continue
                 self._news = False
                 if self._closing or core.left:
                     return None

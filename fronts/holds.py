@@ -25,6 +25,9 @@ from tracker.files import AwayError, Chain, Files, FilesError, Record, TakenOver
 _MAX_RECORD_BYTES = 64
 _WHOLE_RECORD = re.compile(rb"(-?\d+) (\d+)\n")
 
+LEFT = ".left"
+"""Suffix of the lock file of a front that has left, once it is put away."""
+
 _ASKED_EVERY_S = 0.5
 """How often the tracker is asked whether another run has ended."""
 _AWAY_PAUSE_S = 1.0
@@ -81,8 +84,11 @@ class LockFile(Hold):
     def left_after(self) -> tuple[int, int]:
         """A note that was not written whole counts as none: then the front had not left yet."""
         assert self._fd is not None
-        found = _WHOLE_RECORD.fullmatch(os.pread(self._fd, _MAX_RECORD_BYTES, 0))
-        return (int(found[1]), int(found[2])) if found else (-1, -1)
+        return _left_after(os.pread(self._fd, _MAX_RECORD_BYTES, 0))
+
+    def put_away(self) -> None:
+        """The front has left, and its note is kept where nobody takes it for the lock of one that has died."""
+        self.path.rename(self.path.with_suffix(LEFT))
 
     def note_leave(self, generation: int, batch: int) -> None:
         """Of one width always: an older note is never half gone."""
@@ -94,6 +100,16 @@ class LockFile(Hold):
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def left_in(put_away: Path) -> int:
+    """The pipeline's generation in which a front left whose lock file was put away; -1 if that cannot be read."""
+    return _left_after(put_away.read_bytes())[1]
+
+
+def _left_after(record: bytes) -> tuple[int, int]:
+    found = _WHOLE_RECORD.fullmatch(record)
+    return (int(found[1]), int(found[2])) if found else (-1, -1)
 
 
 class StoredLog(Hold):

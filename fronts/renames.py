@@ -10,20 +10,29 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
 from fronts.files import FileFront, PublishedFile
+from fronts.front import Front
+from fronts.holds import LEFT, left_in
+from fronts.locks import take_lock
 from fronts.members import held_locks, meant_for
 from fronts.troubles import Troubles
 from tracker.core.model import RefusalCode
+from tracker.core.model.units import parse_file_name
 from tracker.errors import LowmarkError, RefusedError, UnavailableError
 
 FILES_PER_POLL = 1_000
 """Files that a member takes at most before it looks again who is alive."""
 
 log = logging.getLogger("lowmark.front")
+
+
+_BEGINS = "begins"
+"""Whoever begins holds the lock of this file, beside the members'."""
 
 
 class MakeFront(Protocol):
@@ -59,9 +68,22 @@ class Renames:
         return self._front.front.identity
 
     def begin(self, timeout_s: float) -> None:
-        """Raises as `FileFront.start`."""
-        self._source.mkdir(parents=True, exist_ok=True)
-        self._front.start(timeout_s)
+        """Where the pipeline was restarted, what members that are gone have published from its first slot on is committed
+        anew before this one promises anything; one member at a time looks for that. Raises as `FileFront.start`."""
+        for directory in (self._source, Path(self._directory)):
+            directory.mkdir(parents=True, exist_ok=True)
+        lock = self._front.lock_path.parent / _BEGINS
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        fd = take_lock(lock, timeout_s, self.group)
+        try:
+            with self._front.front.silent():
+                self._front.start(timeout_s)
+                self._look_back(self._front.front)
+        except BaseException:
+            self._front.close()
+            raise
+        finally:
+            os.close(fd)
 
     def look(self, stopping: threading.Event) -> None:
         """Raises what made its front fail. What may pass, as where a disk cannot be read for a moment, is said once."""
@@ -89,32 +111,62 @@ class Renames:
         locks = f"{self._directory}/.{quote(self.group, safe='')}"
         return self._make(name, lock_directory=locks, comes_again=False)
 
+    def _look_back(self, front: Front) -> None:
+        """Leaves once more for who left in an earlier generation, as for those who died. A member of which no file is there
+        that counts any more is forgotten."""
+        published = {
+            labelled.front
+            for name in os.listdir(self._directory)
+            if (labelled := parse_file_name(name)) is not None
+            and labelled.slot >= front.replay_from
+        }
+        for path in self._front.lock_path.parent.glob(f".*{LEFT}"):
+            name = _member_of(path)
+            if name not in published:
+                forgotten = self._front_of(name)
+                forgotten.forget_lock(path)
+                forgotten.close()
+            elif left_in(path) < front.generation:
+                path.rename(path.with_suffix(".lock"))
+        if front.generation:
+            for name, fd in self._locks():
+                if fd is not None:
+                    self._leave_for(name, fd)
+
+    def _locks(self) -> Iterator[tuple[str, int | None]]:
+        """The other members, but for those who have left, as `held_locks`."""
+        own = self._front.lock_path
+        for path, fd in held_locks(own.parent, ".*.lock", but=own):
+            yield _member_of(path), fd
+
     def _look_around(self) -> list[str]:
         """Who is alive; takes the place of those who are not."""
         alive = [self.name]
-        own = self._front.lock_path
-        for path, fd in held_locks(own.parent, ".*.lock", but=own):
-            name = unquote(path.name[1 : -len(".lock")])
+        for name, fd in self._locks():
             if fd is None:
                 alive.append(name)
-            else:
+                continue
+            try:
                 self._leave_for(name, fd)
+            except (
+                LowmarkError,
+                OSError,
+            ) as error:  # the next look tries again, or another member's
+                log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
         return sorted(alive)
 
     def _leave_for(self, name: str, lock_fd: int) -> None:
-        """Commits what a member that is gone had published, and leaves for it. When that does not
-        succeed, the next look tries again, or another member's."""
+        """Commits what a member that is gone had published, and leaves for it. Raises as `FileFront.start` and `leave`."""
         front = self._front_of(name)
         try:
             front.start_locked(lock_fd)
             front.leave()
-            log.warning("group %r: member %r has died; %r left for it", self.group, name, self.name)
-        except (LowmarkError, OSError) as error:
-            if isinstance(error, RefusedError) and error.refusal.code is RefusalCode.COMPLETE:
-                # The pipeline waits for nobody: the member had left, but for its lock file.
-                front.lock_path.unlink(missing_ok=True)
-            else:
-                log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
+            log.warning("group %r: member %r is gone; %r left for it", self.group, name, self.name)
+        except RefusedError as error:
+            if error.refusal.code is not RefusalCode.COMPLETE:
+                raise
+            # The pipeline waits for nobody: the member had left, but for its lock file.
+            front.forget_lock(front.lock_path)
         finally:
             front.close()
 
@@ -160,3 +212,8 @@ class Renames:
 
     def _trouble(self, name: str, what: str) -> None:
         self._troubles.report(name, f"group {self.group!r}: member {self.name!r} {what}")
+
+
+def _member_of(path: Path) -> str:
+    """The name of the member that a lock file is of."""
+    return unquote(path.stem[1:])
