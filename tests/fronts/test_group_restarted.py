@@ -15,7 +15,7 @@ from fronts.files import FileFront, PublishedFile
 from fronts.front import FrontOptions
 from fronts.groups import FileGroup
 from tests.fronts.support import consume, new_reader, reached
-from tests.waits import HANG_S, until
+from tests.waits import until
 from tracker import EmbeddedTracker
 from tracker.core.model import PipelineSpec
 from tracker.core.model.units import parse_file_name
