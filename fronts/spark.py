@@ -45,6 +45,8 @@ from tracker.errors import RefusedError, TrackingError
 
 _DRAIN_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 60.0
+_BEGUN = -1
+"""In place of a batch's number: the query has begun."""
 
 log = logging.getLogger("lowmark.spark")
 
@@ -106,7 +108,7 @@ class SparkFront(Followed, StartedOnce):
                     about = f"front {self.front!r}"
                     refuse_another_node(about, starting.checkpoint, asked, [self.segment], admin)
                 self._follow(starting.checkpoint, asked)  # as it will be: nothing is begun
-                if all(batch.scope != starting.id for batch in asked.last_batches):
+                if all(b.scope != starting.id or b.id < 0 for b in asked.last_batches):
                     self._last_of_before = max(starting.checkpoint.planned(), default=-1)
             return self._start(writer, starting.join(), starting.id)
         except BaseException:
@@ -131,6 +133,7 @@ class SparkFront(Followed, StartedOnce):
             CheckpointLog(checkpoint_root(query), self._stores), joined
         )
         self._reopen(follower.last_durable_batch)
+        self._make_known(joined.last_batches)
         follower.start()
         self._ready.set()
         self._promises.start()
@@ -194,6 +197,14 @@ class SparkFront(Followed, StartedOnce):
                 # Nothing of what lies lower can be created any more.
                 if manifest.slot >= self._labels.lowest_slot:
                     self._labels.reopen(batch, manifest.slot)
+
+    def _make_known(self, last_batches: Sequence[Batch]) -> None:
+        """Before a query publishes anything the tracker knows of it: else nobody would look for what it has published where
+        nothing of it is committed, and it never runs again."""
+        query = self._checkpoint.query_id
+        if all(batch.scope != query for batch in last_batches):
+            begun = Batch(query, _BEGUN, fingerprint(query, {}, ()))
+            self._node.commit(TickContent(batch=begun)).result(_DRAIN_TIMEOUT_S)
 
     def _commit_left(self, last_batches: Sequence[Batch]) -> None:
         """Commits what queries of this front with other checkpoints have published, and nobody has committed: readers

@@ -16,6 +16,7 @@ from fronts.spark import SparkFront
 from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
 from local_tracker.spark.query.labels import FrontLabels
+from local_tracker.spark.query.logs import CheckpointLog
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
@@ -89,7 +90,10 @@ def test_what_was_published_before_an_eviction_is_refused_or_passed_over(tmp_pat
     assert lenient.late_batches == [7] and not strict.late_batches
 
 
-def test_what_a_query_of_another_checkpoint_has_published_is_committed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_committed", [True, False])
+def test_what_a_query_of_another_checkpoint_has_published_is_committed(
+    tmp_path: Path, has_committed: bool
+) -> None:
     """Batch 1 of a query was published, its driver was killed, and the front has got a new checkpoint: readers may have
     read the batch, and consume it."""
 
@@ -110,9 +114,14 @@ def test_what_a_query_of_another_checkpoint_has_published_is_committed(tmp_path:
         for batch in (0, 1):
             name = file_name(5 + batch, "f.0", batch, "parquet")
             published.publish("old", batch, "{}", "run", written, partial(named, name), 5 + batch)
-        node.commit(
-            front.tick(front._record("old", 0, published.manifest("old", 0), "{}"), Event())
-        ).result(HANG_S)
+        front._checkpoint = CheckpointLog(str(tmp_path / "cp"))
+        (tmp_path / "cp").mkdir()
+        (tmp_path / "cp/metadata").write_text('{"id": "old"}')
+        front._make_known(())
+        if has_committed:
+            node.commit(
+                front.tick(front._record("old", 0, published.manifest("old", 0), "{}"), Event())
+            ).result(HANG_S)
         for _ in range(2):  # the second time there is nothing left
             front._commit_left(node.join().last_batches)
             until(
