@@ -209,7 +209,7 @@ class Follower:
                         f"{committed[0]}, so those of before that count cannot be told any more"
                     )
             return self._first_batch - 1
-        if last.id < self._first_batch:  # it was begun, and nothing of it is committed
+        if last.id < 0:  # the tracker knows that it has begun
             return self._first_batch - 1
         advice = (
             f"the checkpoint has been rolled back or rewritten; restore the newer one, or {_ANEW}"
