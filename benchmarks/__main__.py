@@ -1,7 +1,7 @@
 """python -m benchmarks: runs the benchmarks, each in a process of its own, and says whether the bars hold.
 
 It fails where a bar is not met, and where the interval of a figure spans its bar: what cannot be told is
-not met."""
+not met. Only of bars that are `BOUNDED` the page says why they are missed: they are counted, and fail nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bars import BARS
+from benchmarks.bars import BARS, BOUNDED
 from benchmarks.figures import Budget, Curve, Finding, Skipped, table
 from benchmarks.machine import described, machine
 from benchmarks.pairs import Verdict
@@ -90,6 +90,8 @@ def main() -> int:
     barred = [figure for figure in figures if "bar" in figure]
     missed = _names(barred, Verdict.NOT_MET)
     unclear = _names(barred, Verdict.CANNOT_TELL)
+    open_bars = [figure for figure in barred if figure["bar_name"] not in BOUNDED]
+    unexplained = sum(figure["verdict"] != Verdict.MET.value for figure in open_bars)
     without = [] if options.only else sorted(BARS.keys() - {bar["bar_name"] for bar in barred})
     skipped = [figure for figure in figures if "skipped" in figure]
     for name in missed:
@@ -104,7 +106,7 @@ def main() -> int:
         print(f"bench: no figures, the benchmark failed: {name}")
     return finish(
         "bench",
-        ok=bool(figures) and not missed and not unclear and not failed,
+        ok=bool(figures) and not unexplained and not failed,
         shown={
             "budget": options.budget.value,
             "figures": len(figures),
@@ -112,6 +114,7 @@ def main() -> int:
             "met": len(barred) - len(missed) - len(unclear),
             "not_met": len(missed),
             "cannot_tell": len(unclear),
+            "unexplained": unexplained,
             **({"without": len(without)} if without else {}),
             **({"skipped": len(skipped)} if skipped else {}),
             "failed": ",".join(failed) or "none",
