@@ -620,7 +620,8 @@ class NodeClient(Closing):
         """Whoever serves or feeds the present stream stops; `_changed` is held."""
         self._stream += 1
         self._window.detached()
-        if self._call is not None:
+        # A process that was forked off shares the connection: what it cancels, the other one waits for in vain.
+        if self._call is not None and self._process == os.getpid():
             self._call.cancel()
             self._call = None
         self._changed.notify_all()

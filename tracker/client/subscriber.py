@@ -8,6 +8,7 @@ with what it has told, and never tells a min time that goes back. What it does i
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -323,6 +324,7 @@ class _Stream:
         self._has_news = False
         self._over = False
         self._call: Any = None
+        self._process = os.getpid()
 
     @property
     def stopped(self) -> bool:
@@ -364,11 +366,12 @@ class _Stream:
             return self._over
 
     def stop(self) -> None:
-        """Ends the thread, at once where it waits for its call."""
+        """Ends the thread, at once where it waits for its call; in a process that was forked off there is none, and the call is
+        the other one's."""
         with self._changed:
             self._stopped.set()
             call = self._call
-        if call is not None:
+        if call is not None and self._process == os.getpid():
             call.cancel()
 
 
