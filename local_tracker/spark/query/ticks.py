@@ -27,6 +27,7 @@ from local_tracker.spark.query.compose import (
     label_slots,
 )
 from local_tracker.spark.query.emits import BatchTimes, Emission
+from local_tracker.spark.query.evaluated import count_published
 from local_tracker.spark.query.follow import AtRest, Stopping, passes
 from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.query.plans import Routes, UnaccountedError
@@ -68,7 +69,7 @@ log = logging.getLogger("lowmark.spark")
 class QueryRecord:
     """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
     those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the
-    segments in which it should have published, and has not. `seen`: how far
+    segments in which it should have published, and has not. `published_by`: the runs that have published it, where that is recorded; `seen`: how far
     records that the batch creates have come, where they are numbered. `times`: of a query that is a front of what it emits. `told`: what is known of
     the query's state, if that is held; `creates`: the segments in which it is held then."""
 
@@ -76,7 +77,7 @@ class QueryRecord:
     fingerprint: bytes
     consumed: Mapping[int, tuple[str, ...]]
     created: tuple[CreatedUnit, ...]
-    published_by: str | None
+    published_by: tuple[str, ...]
     ranges: tuple[tuple[str, Range], ...] = ()
     times: BatchTimes | None = None
     unpublished: tuple[int, ...] = ()
@@ -178,12 +179,12 @@ class QueryTicks:
         seen = {output.records: output.records.look() for output in outputs if output.records}
         taken = self._read_taken(offsets := self.checkpoint.offsets(batch))
         created = tuple(unit for output in outputs for unit in output.created(batch))
-        runs = (output.run(batch) for output in outputs)
+        runs = [run for output in outputs if (run := output.run(batch)) is not None]
         return replace(
             taken,
             fingerprint=fingerprint(offsets.text, taken.consumed, created),
             created=created,
-            published_by=next((run for run in runs if run is not None), None),
+            published_by=tuple(dict.fromkeys(runs)),
             unpublished=self._unpublished(batch) if taken.had_input else (),
             seen=seen,
             told=None if self._state is None else self._state.told(batch),
@@ -199,7 +200,7 @@ class QueryTicks:
         """What a batch has consumed, be it over or not."""
         consumed, held, consumed_ranges = self._taken(offsets)
         return QueryRecord(
-            offsets.batch, b"", consumed, (), None, consumed_ranges, self._times(offsets), held=held
+            offsets.batch, b"", consumed, (), (), consumed_ranges, self._times(offsets), held=held
         )
 
     def _times(self, offsets: BatchOffsets) -> BatchTimes | None:
@@ -558,20 +559,25 @@ class QueryTicks:
         """Raises ComposeError if the acks of a batch's evaluations in a run contradict each other, or
         cover none of them whole: asked before the batch is published, since nothing can be told of it
         afterwards."""
-        self._acked(batch, run, lambda: bool(self.checkpoint.consumed(batch)))
+        if self._evaluations is not None:
+            known = self._known(bool(self.checkpoint.consumed(batch)))
+            staged = self._node.list_contributions(self._query_id, batch)
+            count_contributions(self._query_id, batch, staged, replace(known, published_by=run))
 
-    def _acked(
-        self, batch: int, run: str | None, had_input: Callable[[], bool]
-    ) -> tuple[Cells, Cells]:
-        """What user code created and consumed in a batch, of which a run was published, if that is
-        known. Raises ComposeError."""
+    def _acked(self, record: QueryRecord) -> tuple[Cells, Cells]:
+        """What user code created and consumed in a batch. Raises ComposeError."""
         if self._evaluations is None:
             return Cells.empty(), Cells.empty()
-        known = self._evaluations
-        staged = self._node.list_contributions(self._query_id, batch)
-        expected = known.operators if had_input() else ()
-        evaluations = Evaluations(known.runs, run, known.stage_tasks, expected)
-        return count_contributions(self._query_id, batch, staged, evaluations)
+        known = self._known(bool(record.consumed))
+        staged = self._node.list_contributions(self._query_id, record.batch)
+        if not record.published_by:
+            return count_contributions(self._query_id, record.batch, staged, known)
+        return count_published(self._query_id, record.batch, staged, known, record.published_by)
+
+    def _known(self, had_input: bool) -> Evaluations:
+        """What is known of how a batch was evaluated, whoever has published it."""
+        assert self._evaluations is not None
+        return self._evaluations if had_input else replace(self._evaluations, operators=())
 
     def _check_twins(self, batch: int, by_source: Mapping[str, Taken]) -> None:
         """A unit that two sources of the query read (a self-join) is consumed once. Raises ComposeError if
@@ -646,7 +652,7 @@ class QueryTicks:
         units = BatchUnits(
             self._query_id, record.batch, record.fingerprint, consumed, created, slots
         )
-        acked = self._acked(record.batch, record.published_by, lambda: bool(record.consumed))
+        acked = self._acked(record)
         least = slots if now is None else {}
         made = Cells.concatenate(
             [acked[0], self._created_rows(record, least), created_ranges or Cells.empty()]

@@ -92,7 +92,7 @@ class JobNode:
             return earlier
         number = self._next
         try:
-            record = QueryRecord(number, b"", self._routes.by_segment(names), (), None)
+            record = QueryRecord(number, b"", self._routes.by_segment(names), (), ())
             # Now, since a run that is published cannot be taken back.
             slots = self._in_time(self._ticks.least_slots, record)
 
@@ -180,7 +180,7 @@ class JobNode:
                 for name in self._batches.units(self._scope, number)
             )
             digest = fingerprint(manifest.offsets, consumed, created)
-            record = QueryRecord(number, digest, consumed, created, None)
+            record = QueryRecord(number, digest, consumed, created, ())
             self._commit(record, self._composed(record))
         except (ComposeError, RowsError, RefusedError, UnavailableError) as error:
             raise TrackingError(
