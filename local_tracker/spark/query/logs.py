@@ -148,7 +148,14 @@ class CheckpointLog:
 
     def planned(self) -> list[int]:
         """The batches whose input is fixed, as far as they are still logged, in order."""
-        return sorted(_numbers(self.files.names(f"{self.root}/offsets")))
+        offsets = f"{self.root}/offsets"
+        planned = sorted(_numbers(self.files.names(offsets)))
+        newest = max(planned, default=-1)
+        # Of one that a listing does not show yet tasks may be writing.
+        while self.files.MAY_LAG and self.files.size(f"{offsets}/{newest + 1}") is not None:
+            newest += 1
+            planned.append(newest)
+        return planned
 
     def is_planned(self, batch: int) -> bool:
         """Whether a batch's input is fixed, and still logged."""
