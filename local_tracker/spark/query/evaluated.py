@@ -39,7 +39,9 @@ def count_published(
     created, consumed = [], []
     for run in dict.fromkeys([*published_by, *counted.values()]):
         mine = [c for c in staged if counted[c.operator] == c.run == run]
-        named = [each for each in evaluations.operators if counted.get(each, published_by[0]) == run]
+        named = [
+            each for each in evaluations.operators if counted.get(each, published_by[0]) == run
+        ]
         of_run = replace(evaluations, published_by=run, operators=named)
         parts = count_contributions(query, batch, mine, of_run)
         created.append(parts[0])
