@@ -12,20 +12,20 @@ class UnitNames:
     """A unit leaves when its reader has consumed it. Where the consumption came first (its creator was
     killed between publishing and committing) the name stays until min time has passed its slot: then
     nothing of it can be in flight. While another shard may still hand names over, those consumed here
-    before they came are remembered."""
+    before they came are remembered, each with its slot: one that was created anew under such a name is another one."""
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         self._by_slot: list[tuple[int, str]] = []  # may hold names that have left
-        self.early: dict[str, None] = {}
-        """Names consumed before they were handed over."""
+        self.early: dict[tuple[str, int], None] = {}
+        """(name, slot) of those consumed before they were handed over."""
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def add(self, name: str, slot: int) -> None:
         """A unit was created. One that is known to be consumed is not open any more."""
-        if self.early.pop(name, name) is None:
+        if self.early.pop((name, slot), name) is None:
             return
         self._slots[name] = slot
         heapq.heappush(self._by_slot, (slot, name))
@@ -38,11 +38,13 @@ class UnitNames:
         known = self._slots.get(name)
         if known is not None and slot in (None, known):
             del self._slots[name]
-        elif known is None and remember:
-            self.early[name] = None
+        elif slot is not None and remember:
+            self.early[name, slot] = None
 
     def take(self, name: str, slot: int) -> None:
-        """Another shard hands a name over."""
+        """Another shard hands a name over. What was created here under it is a later one."""
+        if self.early.pop((name, slot), name) is None or name in self._slots:
+            return
         self.add(name, slot)
 
     def slot(self, name: str) -> int | None:
