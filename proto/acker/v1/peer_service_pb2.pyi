@@ -1177,6 +1177,8 @@ class SegmentLow(_message.Message):
     OPEN_ITEMS_FIELD_NUMBER: _builtins.int
     LATE_ITEMS_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
+    OPEN_UNITS_FIELD_NUMBER: _builtins.int
+    LOWEST_UNIT_FIELD_NUMBER: _builtins.int
     segment: _builtins.int
     """Number of the segment."""
     slot: _builtins.int
@@ -1189,6 +1191,10 @@ class SegmentLow(_message.Message):
     """Items in the shard's late ledger."""
     written_off_items: _builtins.int
     """Items that were written off in the shard's cells."""
+    open_units: _builtins.int
+    """Names of units that the shard keeps."""
+    lowest_unit: _builtins.int
+    """The slot of the lowest of these, if there are any."""
     def __init__(
         self,
         *,
@@ -1198,10 +1204,12 @@ class SegmentLow(_message.Message):
         open_items: _builtins.int = ...,
         late_items: _builtins.int = ...,
         written_off_items: _builtins.int = ...,
+        open_units: _builtins.int = ...,
+        lowest_unit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["late_items", b"late_items", "open_items", b"open_items", "open_slots", b"open_slots", "segment", b"segment", "slot", b"slot", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["late_items", b"late_items", "lowest_unit", b"lowest_unit", "open_items", b"open_items", "open_slots", b"open_slots", "open_units", b"open_units", "segment", b"segment", "slot", b"slot", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -220,20 +220,28 @@ class TickJudge:
 
     def _check_room_for_units(self, pipeline: Pipeline, units: tuple[Unit, ...]) -> None:
         """A tick that creates any at or below the lowest that is open of its segment is taken whole: what is above may
-        have been consumed ahead of its creation, and is let go of when min time has passed it, not before."""
-        spec, names = pipeline.spec, pipeline.shard.names
+        have been consumed ahead of its creation, and is let go of when min time has passed it, not before. Of names that
+        another shard keeps it is known how many there are, not which."""
+        spec, name = pipeline.spec, pipeline.spec.name
+        room = {}
         for segment in {unit.segment for unit in units}:
-            known = names(segment)
-            more = sum(
-                known.slot(name) is None
-                for name in {unit.name for unit in units if unit.segment == segment}
-            )
-            if len(known) and more and len(known) + more > spec.max_open_units:
-                if any(unit.slot <= names(unit.segment).lowest_slot for unit in units):
+            keeper = self._replication.tables[-1][1].names_keeper(name, segment)
+            new = {unit.name for unit in units if unit.segment == segment}
+            if keeper == self._shards.own:
+                known = pipeline.shard.names(segment)
+                new = {each for each in new if known.slot(each) is None}
+                room[segment] = len(known), known.lowest_slot, len(new)
+            elif keeper in pipeline.combiner.views:
+                low = pipeline.combiner.views[keeper].lows.get(segment)
+                if low is not None and low.open_units:
+                    room[segment] = low.open_units, low.lowest_unit, len(new)
+        for segment, (there, _, more) in room.items():
+            if there and more and there + more > spec.max_open_units:
+                if any(u.segment in room and u.slot <= room[u.segment][1] for u in units):
                     return
                 raise Refused(
                     RefusalCode.FULL,
-                    f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: {len(known)} units "
+                    f"pipeline {name!r}, segment {spec.segments[segment]!r}: {there} units "
                     f"are open and {more} more would pass the limit max_open_units of "
                     f"{spec.max_open_units}; is its reader running? If so, {RAISE_LIMIT}",
                 )

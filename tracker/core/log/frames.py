@@ -74,6 +74,9 @@ class SegmentLow:
     open_items: int
     late_items: int = 0
     written_off_items: int = 0
+    open_units: int = 0
+    lowest_unit: int = 0
+    """Of the names of units that are kept there, if there are any, the slot of the lowest."""
 
 
 @dataclass(frozen=True, slots=True)

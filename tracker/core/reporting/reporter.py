@@ -488,7 +488,7 @@ class Reporter:
                 pipeline.history[segment].record(slot, record.at_ms)
             pipeline.published[segment] = max(slot, pipeline.published[segment])
             pipeline.moved_ns[segment] = now_ns
-            pipeline.shard.names(segment).forget_below(slot)
+            pipeline.shard.forget_names(segment, slot)
             pipeline.shard.written_off.forget_below(segment, slot)
             # What a change has to be reported with may be more, and not durable yet.
             reported = pipeline.unreported.get(segment, LOWEST_SLOT)

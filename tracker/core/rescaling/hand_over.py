@@ -158,7 +158,7 @@ class HandOver:
             return
         pipeline.shard.take_cells(entry, home)
         for segment in {unit.segment for unit in entry.units}:
-            pipeline.shard.names(segment).forget_below(pipeline.durable[segment])
+            pipeline.shard.forget_names(segment, pipeline.durable[segment])
             self._effects.append(UnitsArrived(entry.pipeline, segment))
 
     def take_summaries(self, summaries: Iterable[DepartureSummary], now_ns: int) -> None:

@@ -275,6 +275,7 @@ class ShardPipeline:
             self._touch(home, entry.cells)
         for unit in entry.units:
             self.names(unit.segment).remove(unit.name, unit.slot)
+            self.changes.segments[unit.segment] = None
         for unit in entry.consumed:
             self.names(unit.segment).early.pop((unit.name, unit.slot), None)
         self.list_given_up(entry, gives=True)
@@ -287,6 +288,7 @@ class ShardPipeline:
             self._touch(home, entry.cells)
         for unit in entry.units:
             self.names(unit.segment).take(unit.name, unit.slot)
+            self.changes.segments[unit.segment] = None
         for unit in entry.consumed:
             slot = None if unit.slot == LOWEST_SLOT else unit.slot  # an older process does not say it
             self.names(unit.segment).remove(unit.name, slot, remember=self.takes_names)
@@ -407,9 +409,19 @@ class ShardPipeline:
     def _apply_units(self, content: TickContent) -> set[int]:
         for unit in content.units_created:
             self.names(unit.segment).add(unit.name, unit.slot)
+            self.changes.segments[unit.segment] = None
         for unit in content.units_consumed:
             self.names(unit.segment).remove(unit.name, unit.slot, remember=self.takes_names)
+            self.changes.segments[unit.segment] = None
         return {unit.segment for unit in content.units_created} if content.units_created else set()
+
+    def forget_names(self, segment: int, below: int) -> None:
+        """Everything below a slot is complete: names of units there are let go of."""
+        names = self.names(segment)
+        known = len(names)
+        names.forget_below(below)
+        if len(names) < known:
+            self.changes.segments[segment] = None
 
     def expect_names(self, expected: bool) -> None:
         """Whether other shards may hand names over."""
@@ -477,6 +489,7 @@ class ShardPipeline:
 
     def low(self, segment: int) -> SegmentLow:
         """A segment's lowest non-zero slot at this shard, with the advisory totals."""
+        names = self.units.get(segment)
         return SegmentLow(
             segment,
             self.cells.lowest(segment),
@@ -484,6 +497,7 @@ class ShardPipeline:
             kept_items(self.cells.open_items[segment]),
             self.late[segment].items if segment in self.late else 0,
             self.written_off.items.get(segment, 0),
+            *((len(names), names.lowest_slot) if names else ()),
         )
 
     def front_id(self, front: FrontName) -> FrontId:
