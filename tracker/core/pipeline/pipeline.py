@@ -321,6 +321,8 @@ class Pipeline:
         change = self.graph_change
         self.activates = change.before is None or self._own in change.activated
         self._find_graphs()
+        for segment, names in self.shard.units.items():
+            names.forget_below(self.durable[segment])
 
     def floors(self) -> list[int]:
         """By segment the largest min time that any process has announced, as far as this one has heard, also

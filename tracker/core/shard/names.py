@@ -6,6 +6,10 @@ import heapq
 
 from tracker.core.model import Unit
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.model.units import slot_in_name
+
+MAX_GIVEN_UP = 10_000
+"""Names of a segment that are remembered behind min time, the last ones."""
 
 
 class UnitNames:
@@ -15,6 +19,9 @@ class UnitNames:
     before they came are remembered, each with its slot: one that was created anew under such a name is another one."""
 
     def __init__(self) -> None:
+        self._given_up: dict[str, int] = {}
+        """Names that nobody had consumed when min time passed them, since they were written off: who reads one after all asks for
+        its slot. Those that tell it are not asked for, and may have been consumed before they came."""
         self._slots: dict[str, int] = {}
         self._by_slot: list[tuple[int, str]] = []  # may hold names that have left
         self.early: dict[tuple[str, int], None] = {}
@@ -27,6 +34,7 @@ class UnitNames:
         """A unit was created. One that is known to be consumed is not open any more."""
         if self.early.pop((name, slot), name) is None:
             return
+        self._given_up.pop(name, None)
         self._slots[name] = slot
         heapq.heappush(self._by_slot, (slot, name))
         if len(self._by_slot) > 2 * len(self._slots) + 1024:
@@ -35,9 +43,10 @@ class UnitNames:
     def remove(self, name: str, slot: int | None, *, remember: bool = False) -> None:
         """A unit of that slot was consumed (None: whatever its slot was). One that is not here is passed over, or remembered; one of
         another slot stays: it was created under the name of one that was consumed."""
-        known = self._slots.get(name)
+        known = self.slot(name)
         if known is not None and slot in (None, known):
-            del self._slots[name]
+            if self._slots.pop(name, None) is None:
+                del self._given_up[name]
         elif slot is not None and remember:
             self.early[name, slot] = None
 
@@ -48,8 +57,8 @@ class UnitNames:
         self.add(name, slot)
 
     def slot(self, name: str) -> int | None:
-        """The slot of an open unit; None if it has not arrived, or is gone."""
-        return self._slots.get(name)
+        """The slot of a unit that is open, or was written off; None if it has not arrived, or is gone."""
+        return self._slots.get(name, self._given_up.get(name))
 
     @property
     def lowest_slot(self) -> int:
@@ -65,6 +74,10 @@ class UnitNames:
             slot, name = heapq.heappop(self._by_slot)
             if self._slots.get(name) == slot:
                 del self._slots[name]
+                if slot_in_name(name) is None:
+                    self._given_up[name] = slot
+        while len(self._given_up) > MAX_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
 
     def lowest(self, segment: int, most: int) -> list[Unit]:
         """Those that are open of the lowest slots, by slot."""
@@ -72,5 +85,6 @@ class UnitNames:
         return [Unit(segment, name, slot) for slot, name in heapq.nsmallest(most, open_units)]
 
     def units(self, segment: int) -> list[Unit]:
-        """All that are open."""
-        return [Unit(segment, name, slot) for name, slot in self._slots.items()]
+        """All that are open, behind those that were written off."""
+        known = (*self._given_up.items(), *self._slots.items())
+        return [Unit(segment, name, slot) for name, slot in known]
