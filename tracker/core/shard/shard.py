@@ -290,7 +290,9 @@ class ShardPipeline:
             self.names(unit.segment).take(unit.name, unit.slot)
             self.changes.segments[unit.segment] = None
         for unit in entry.consumed:
-            slot = None if unit.slot == LOWEST_SLOT else unit.slot  # an older process does not say it
+            slot = (
+                None if unit.slot == LOWEST_SLOT else unit.slot
+            )  # an older process does not say it
             self.names(unit.segment).remove(unit.name, slot, remember=self.takes_names)
         for cell in entry.written_off:
             known, items = self.cells.value(cell.segment, cell.slot)
