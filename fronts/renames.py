@@ -16,14 +16,21 @@ from typing import Protocol
 from urllib.parse import quote, unquote
 
 from fronts.files import FileFront, PublishedFile
-from fronts.front import Front
+from fronts.front import JOIN_TIMEOUT_S, Front
 from fronts.holds import LEFT, left_in
 from fronts.locks import take_lock
 from fronts.members import held_locks, meant_for
 from fronts.troubles import Troubles
 from tracker.core.model import RefusalCode
 from tracker.core.model.units import parse_file_name
-from tracker.errors import LowmarkError, RefusedError, UnavailableError
+from tracker.errors import (
+    Code,
+    FencedError,
+    LowmarkError,
+    RefusedError,
+    TrackingError,
+    UnavailableError,
+)
 
 FILES_PER_POLL = 1_000
 """Files that a member takes at most before it looks again who is alive."""
@@ -33,6 +40,8 @@ log = logging.getLogger("lowmark.front")
 
 _BEGINS = "begins"
 """Whoever begins holds the lock of this file, beside the members'."""
+_ASKED_EVERY_S = 0.1
+"""How often it is looked whether a member of an earlier generation has ended."""
 
 
 class MakeFront(Protocol):
@@ -69,7 +78,8 @@ class Renames:
 
     def begin(self, timeout_s: float) -> None:
         """Where the pipeline was restarted, what members that are gone have published from its first slot on is committed
-        anew before this one promises anything; one member at a time looks for that. Raises as `FileFront.start`."""
+        anew before this one promises anything; one member at a time looks for that, and waits for those of before that have
+        not ended. Raises as `FileFront.start`, FencedError where one does not end."""
         for directory in (self._source, Path(self._directory)):
             directory.mkdir(parents=True, exist_ok=True)
         lock = self._front.lock_path.parent / _BEGINS
@@ -78,7 +88,7 @@ class Renames:
         try:
             with self._front.front.silent():
                 self._front.start(timeout_s)
-                self._look_back(self._front.front)
+                self._look_back(self._front.front, timeout_s)
         except BaseException:
             self._front.close()
             raise
@@ -111,7 +121,7 @@ class Renames:
         locks = f"{self._directory}/.{quote(self.group, safe='')}"
         return self._make(name, lock_directory=locks, comes_again=False)
 
-    def _look_back(self, front: Front) -> None:
+    def _look_back(self, front: Front, timeout_s: float) -> None:
         """Leaves once more for who left in an earlier generation, as for those who died. A member of which no file is there
         that counts any more is forgotten."""
         published = {
@@ -128,10 +138,45 @@ class Renames:
                 forgotten.close()
             elif left_in(path) < front.generation:
                 path.rename(path.with_suffix(".lock"))
-        if front.generation:
-            for name, fd in self._locks():
-                if fd is not None:
-                    self._leave_for(name, fd)
+        if not front.generation:
+            return
+        deadline = time.monotonic() + timeout_s
+        while (unsettled := self._leave_for_all()) is not None:
+            if time.monotonic() >= deadline:
+                raise FencedError(
+                    f"group {self.group!r}: member {unsettled!r} has run since before the pipeline was restarted, and did "
+                    f"not end within {timeout_s:g} s; end its process",
+                    code=Code.FENCED_FRONT,
+                )
+            time.sleep(_ASKED_EVERY_S)
+
+    def _leave_for_all(self) -> str | None:
+        """Leaves for those who are gone. Returns one that is not, of an earlier generation. What can't be created any more,
+        as of one that was evicted, is left to the next looks: nobody is kept from beginning by that."""
+        for name, fd in self._locks():
+            if fd is None:
+                if not self._is_known(name):
+                    return name
+                continue
+            try:
+                self._leave_for(name, fd)
+            except TrackingError as error:
+                cause = error.__cause__
+                if (
+                    not isinstance(cause, RefusedError)
+                    or cause.refusal.code is not RefusalCode.BELOW_MIN_TIME
+                ):
+                    raise
+                log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
+        return None
+
+    def _is_known(self, name: str) -> bool:
+        """Whether a member has begun in this generation, and has not left."""
+        front = self._front_of(name)
+        try:
+            return front.front.check_alone(JOIN_TIMEOUT_S)
+        finally:
+            front.close()
 
     def _locks(self) -> Iterator[tuple[str, int | None]]:
         """The other members, but for those who have left, as `held_locks`."""
