@@ -30,6 +30,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -44,6 +45,7 @@ from fronts.renames import Renames
 from fronts.rounds import Rounds
 from fronts.troubles import Troubles
 from fronts.turns import Turns
+from tracker.client import Admin
 from tracker.core.model import RefusalCode
 from tracker.errors import (
     ClosedError,
@@ -68,6 +70,8 @@ ASKED_PER_ROUND = 10
 publishes again."""
 
 _JOURNAL = ".ranges"
+_BEGUN = "_begun"
+"""In the directory of the journals: the last generation in which the group has looked back."""
 
 log = logging.getLogger("lowmark.front")
 
@@ -239,6 +243,10 @@ class PartitionGroup(_Group):
         """Of partitions that are not listed any more."""
         self._unlisted: deque[str] = deque()
         """The others that are not listed and have a journal: whether their fronts have left is to be asked."""
+        self._looked_back_in = 0
+        """Up to which generation of the pipeline nothing is to be looked for that was labelled before it."""
+        self._silence = ExitStack()
+        """Ends when that has been looked for: of fronts that promise nothing before."""
         self._looked: tuple[list[str], list[str]] | None = None
         """Which partitions were listed, and who was alive, when they were looked for."""
         self._troubles = Troubles()
@@ -256,10 +264,12 @@ class PartitionGroup(_Group):
 
     def _work(self) -> None:
         self._share()
-        self._publish()
+        if self._look_back():
+            self._publish()
 
     def _end(self) -> None:
         """The partitions' fronts stay, for the other members to go on with."""
+        self._silence.close()
         for front in [*self._fronts.values(), *self._leaving.values()]:
             front.close()
         self._fronts, self._leaving = {}, {}
@@ -287,7 +297,7 @@ class PartitionGroup(_Group):
         for partition, front in list(self._leaving.items()):
             if partition in listed:  # again: whoever it is meant for goes on with it
                 self._leaving.pop(partition).close()
-            else:
+            elif front.front.generation <= self._looked_back_in:
                 self._leave(partition, front)
         for partition in sorted(mine - set(self._fronts)):
             if self._rounds.stopping.is_set():
@@ -299,11 +309,10 @@ class PartitionGroup(_Group):
         if self._looked == (listed, members):
             return
         try:
-            names = STORES.files(self.location).names(self.location)
+            journals = self._journals()
         except (LowmarkError, OSError) as error:
             log.warning("group %r: its journals cannot be listed yet: %s", self.group, error)
             return
-        journals = {unquote(name[: -len(_JOURNAL)]) for name in names if name.endswith(_JOURNAL)}
         unlisted = sorted(journals - {*listed, *self._leaving})
         self._unlisted = deque(p for p in unlisted if meant_for(p, members) == self._member)
         self._looked = listed, members
@@ -317,7 +326,7 @@ class PartitionGroup(_Group):
             front = self._front_of(partition)
             try:
                 if front.front.check_alone(JOIN_TIMEOUT_S):
-                    self._leaving[partition] = front.start(lock_timeout_s=0.0)
+                    self._leaving[partition] = self._started(front)
                     continue
             except (LowmarkError, OSError) as error:
                 code = error.refusal.code if isinstance(error, RefusedError) else None
@@ -362,12 +371,66 @@ class PartitionGroup(_Group):
         """Starts the next run of a partition's front, unless its last one has not ended yet."""
         front = self._front_of(partition)
         try:
-            self._fronts[partition] = front.start(lock_timeout_s=0.0)
+            self._fronts[partition] = self._started(front)
         except FencedError:
             front.close()  # the member that had it looks again soon
         except (LowmarkError, OSError) as error:
             front.close()
             self._trouble(partition, f"is not taken yet: {error}")
+
+    def _started(self, front: RangeFront) -> RangeFront:
+        """Where the pipeline was restarted since, it promises nothing before `_look_back` says so."""
+        with ExitStack() as silence:
+            silence.enter_context(front.front.silent())
+            front.start(lock_timeout_s=0.0)
+            if front.front.generation > self._looked_back_in:
+                self._silence.enter_context(silence.pop_all())
+        return front
+
+    def _look_back(self) -> bool:
+        """Whether this member's fronts may promise. Where the pipeline was restarted, min time first waits for the front of
+        each journal, whoever has it: what it had labelled from the generation's first slot on is committed anew. Those
+        that are not listed any more begin for that, and then leave."""
+        running = [*self._fronts.values(), *self._leaving.values()]
+        generation = max((front.front.generation for front in running), default=0)
+        if generation > self._looked_back_in:
+            try:
+                if not self._all_have_begun(generation):
+                    return False
+            except (LowmarkError, OSError) as error:
+                log.warning("group %r: min time is held, it looks again: %s", self.group, error)
+                return False
+            self._looked_back_in = generation
+        self._silence.close()
+        return True
+
+    def _all_have_begun(self, generation: int) -> bool:
+        files, mark = STORES.files(self.location), child(self.location, _BEGUN)
+        if files.read_whole(mark, 64) == b"%d" % generation:
+            return True
+        with Admin(self._target) as admin:
+            state = admin.pipeline(self._pipeline).state
+        waited_for = {front.front for front in state.fronts}
+        missing = [p for p in self._journals() if f"{self.group}/{p}" not in waited_for]
+        for partition in missing:
+            if self._looked is not None and partition not in {*self._looked[0], *self._leaving}:
+                front = self._front_of(partition)
+                try:
+                    self._leaving[partition] = self._started(front)
+                except FencedError:
+                    front.close()  # another member does it
+                except BaseException:
+                    front.close()
+                    raise
+        if missing or state.generation != generation:
+            return False
+        files.create(mark, b"%d" % generation)
+        return True
+
+    def _journals(self) -> set[str]:
+        """The partitions that have one."""
+        names = STORES.files(self.location).names(self.location)
+        return {unquote(name[: -len(_JOURNAL)]) for name in names if name.endswith(_JOURNAL)}
 
     def _publish(self) -> None:
         ends = self._ends(self.held) if self._fronts else {}

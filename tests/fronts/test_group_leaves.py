@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ class LeavingFront:
     def __init__(self, *errors: LowmarkError, before: LeavingFront | None = None) -> None:
         self.errors, self.before, self.front = list(errors), before, self
         self.asked, self.closed, self.ends = 0, False, dict[str, int]()
+        self.generation, self.silent = 0, nullcontext
         self.on_leave: Callable[[], object] = lambda: None
 
     def start(self, **_: object) -> LeavingFront:
