@@ -132,6 +132,7 @@ def test_what_each_writer_has_evaluated_counts(
     with running.subscriber("p") as subscriber:
         assert subscriber.wait_until(5, "parse", timeout_s=HANG_S)
         for segment in ("after", "rejected"):
+            # expires: nobody has consumed them
             assert not subscriber.wait_until(5, segment, timeout_s=0.5), (
                 f"rows are open in {segment}"
             )

@@ -70,7 +70,7 @@ def all_is_waited_for(log: Log) -> None:
     reader = new_reader(log.embedded)
     for partition in ("a", "b"):
         with log.embedded.subscriber("p") as subscriber:
-            assert not subscriber.wait_until(FIRST + 1, timeout_s=1), partition
+            assert not subscriber.wait_until(FIRST + 1, timeout_s=1), partition  # expires: unread
         consume_cells(reader, (FIRST, range_value(partition, 0, 3), 3))
     reached(log.embedded, log.slot)
     with log.embedded.admin() as admin:
@@ -107,6 +107,8 @@ def test_a_partition_is_waited_for_that_is_taken_after_another_one(tmp_path: Pat
         with log.member("n") as group:
             until(lambda: group.held == ["a", "b"])
             with embedded.subscriber("p") as subscriber:
-                assert not subscriber.wait_until(FIRST + 1, timeout_s=1)
+                assert not subscriber.wait_until(
+                    FIRST + 1, timeout_s=1
+                )  # expires: nobody has read it
             consume_cells(new_reader(embedded), (FIRST, range_value("b", 0, 3), 3))
             reached(embedded, log.slot)

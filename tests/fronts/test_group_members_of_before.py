@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,9 +45,10 @@ def test_what_a_member_of_before_that_has_not_ended_published_is_waited_for(
         try:
             with group.member("b"):
                 until(lambda: first.failure is not None)
-                time.sleep(0.5)
                 with embedded.subscriber("p") as subscriber:
-                    assert not subscriber.wait_until(FIRST + 1, timeout_s=0.5)
+                    assert not subscriber.wait_until(
+                        FIRST + 1, timeout_s=0.5
+                    )  # expires: nobody has read it
                 consume(new_reader(embedded), group.files()[0])
                 reached(embedded, group.slot)
         finally:
