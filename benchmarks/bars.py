@@ -72,6 +72,7 @@ BOUNDED = frozenset(
         "ticks of 100 cells",
         "latency while shards come and go",
         "move, pause",
+        "move, others",
         "schedules",
     }
 )
