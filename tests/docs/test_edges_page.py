@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from functools import cache
 
 from tests.docs.pages import ROOT
 
@@ -18,6 +19,13 @@ def rows() -> list[list[str]]:
         line for line in PAGE.read_text().splitlines() if re.match(r"\| (?!what happened )", line)
     ]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+@cache
+def functions(path: str) -> set[str]:
+    """The names of those that a file defines."""
+    tree = ast.parse((ROOT / path).read_text())
+    return {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def test_every_edge_has_a_row_with_a_test() -> None:
@@ -35,13 +43,8 @@ def test_the_tests_and_mutations_that_it_names_exist() -> None:
         known |= tomllib.loads(shell.read_text()).keys()
     for row in rows():
         for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row[2]):
-            tree = ast.parse((ROOT / path).read_text())
-            names = {
-                n.name
-                for n in ast.walk(tree)
-                if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
-            }
-            assert not name or name in names, f"{path} has no {name}"
+            assert (ROOT / path).is_file(), path
+            assert not name or name in functions(path), f"{path} has no {name}"
         _, _, found = row[2].partition("mutation")
         for name in re.findall(r"`([\w-]+)`", found):
             assert name in known, f"no mutation {name}"
