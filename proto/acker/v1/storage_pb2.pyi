@@ -845,23 +845,19 @@ class EarlyUnit(_message.Message):
 
     SEGMENT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
-    SLOT_FIELD_NUMBER: _builtins.int
     segment: _builtins.int
     """Number of the segment."""
     name: _builtins.str
     """As its reader named it."""
-    slot: _builtins.int
-    """The slot under which it was created."""
     def __init__(
         self,
         *,
         segment: _builtins.int = ...,
         name: _builtins.str = ...,
-        slot: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

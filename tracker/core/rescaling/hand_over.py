@@ -30,7 +30,7 @@ from tracker.core.log.steps import (
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Cells, Unit
 from tracker.core.model import durable as d
-from tracker.core.model.slots import FOREVER
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.reporting.reporter import Reporter
@@ -99,7 +99,7 @@ class HandOver:
                 if self._shards.routing.owner(cell.slot, name) != self._shards.own
             ]
             consumed = [
-                Unit(segment, *unit)
+                Unit(segment, unit, LOWEST_SLOT)
                 for segment, names in shard.units.items()
                 if self._shards.routing.names_keeper(name, segment) != self._shards.own
                 for unit in names.early

@@ -16,7 +16,7 @@ class UnitNames:
     """A unit leaves when its reader has consumed it. Where the consumption came first (its creator was
     killed between publishing and committing) the name stays until min time has passed its slot: then
     nothing of it can be in flight. While another shard may still hand names over, those consumed here
-    before they came are remembered, each with its slot: one that was created anew under such a name is another one."""
+    before they came are remembered."""
 
     def __init__(self) -> None:
         self._given_up: dict[str, int] = {}
@@ -24,15 +24,15 @@ class UnitNames:
         its slot. Those that tell it are not asked for, and may have been consumed before they came."""
         self._slots: dict[str, int] = {}
         self._by_slot: list[tuple[int, str]] = []  # may hold names that have left
-        self.early: dict[tuple[str, int], None] = {}
-        """(name, slot) of those consumed before they were handed over."""
+        self.early: dict[str, None] = {}
+        """Names consumed before they were handed over."""
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def add(self, name: str, slot: int) -> None:
         """A unit was created. One that is known to be consumed is not open any more."""
-        if self.early.pop((name, slot), name) is None:
+        if self.early.pop(name, name) is None:
             return
         self._given_up.pop(name, None)
         self._slots[name] = slot
@@ -47,13 +47,11 @@ class UnitNames:
         if known is not None and slot in (None, known):
             if self._slots.pop(name, None) is None:
                 del self._given_up[name]
-        elif slot is not None and remember:
-            self.early[name, slot] = None
+        elif known is None and remember:
+            self.early[name] = None
 
     def take(self, name: str, slot: int) -> None:
-        """Another shard hands a name over. What was created here under it is a later one."""
-        if self.early.pop((name, slot), name) is None or name in self._slots:
-            return
+        """Another shard hands a name over."""
         self.add(name, slot)
 
     def slot(self, name: str) -> int | None:

@@ -103,11 +103,11 @@ _UNITS = {
         lambda units, saved: _names(units, saved.segment).add(saved.name, saved.slot),
     ),
     "early_units": d.each(
-        tuple[int, str, int],
+        tuple[int, str],
         lambda units: (
-            (segment, *unit) for segment in sorted(units) for unit in units[segment].early
+            (segment, name) for segment in sorted(units) for name in units[segment].early
         ),
-        lambda units, saved: _names(units, saved[0]).early.setdefault(saved[1:]),
+        lambda units, saved: _names(units, saved[0]).early.setdefault(saved[1]),
     ),
 }
 
@@ -277,7 +277,7 @@ class ShardPipeline:
             self.names(unit.segment).remove(unit.name, unit.slot)
             self.changes.segments[unit.segment] = None
         for unit in entry.consumed:
-            self.names(unit.segment).early.pop((unit.name, unit.slot), None)
+            self.names(unit.segment).early.pop(unit.name, None)
         self.list_given_up(entry, gives=True)
 
     def take_cells(self, entry: CellsMoved, home: int) -> None:
@@ -290,10 +290,7 @@ class ShardPipeline:
             self.names(unit.segment).take(unit.name, unit.slot)
             self.changes.segments[unit.segment] = None
         for unit in entry.consumed:
-            slot = (
-                None if unit.slot == LOWEST_SLOT else unit.slot
-            )  # an older process does not say it
-            self.names(unit.segment).remove(unit.name, slot, remember=self.takes_names)
+            self.names(unit.segment).remove(unit.name, None, remember=self.takes_names)
         for cell in entry.written_off:
             known, items = self.cells.value(cell.segment, cell.slot)
             self.written_off.take(cell, watch=not known or known == cell.checksum)
