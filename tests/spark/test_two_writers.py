@@ -137,3 +137,15 @@ def test_what_each_writer_has_evaluated_counts(
                 f"rows are open in {segment}"
             )
     assert created == {AFTER: 1 ^ 2, REJECTED: 4 ^ 8}
+
+
+def test_what_only_a_run_has_evaluated_that_published_nothing_does_not_count(
+    tmp_path: Path, running: EmbeddedTracker, node: NodeClient
+) -> None:
+    """Its batch failed, since two evaluations differ; the code was mended, and the next run published it."""
+    logs = Logs(tmp_path)
+    logs.windowed(0, [source_file(SLOT)], at_ms=0, next_ms=0)
+    outputs = [published(logs, "first", "run2"), published(logs, "second", "run2")]
+    moody = [ack("moody", "run1", 4, 0, 16), ack("moody", "run1", 5, 0, 32)]
+    node.stage([*LOOK, *AUDITED, *moody])
+    assert committed(running, node, logs, outputs) == {AFTER: 1, REJECTED: 4 ^ 8}

@@ -27,18 +27,19 @@ def count_published(
     published_by: Sequence[str],
 ) -> tuple[Cells, Cells]:
     """What user code created and consumed in a batch, each operator counted once, by the run that has evaluated most of it, of
-    those that have published the batch and the newest that has it: what one writes by other means nobody records. Raises as
-    `count_contributions`."""
+    those that have published the batch and the newest behind the first of them: what one writes by other means nobody records.
+    Raises as `count_contributions`."""
     by_operator: _Evaluated = defaultdict(lambda: defaultdict(list))
     for contribution in staged:
         by_operator[contribution.operator][contribution.run].append(contribution)
-    counted = {
-        operator: _counted_run(by_run, evaluations, published_by)
-        for operator, by_run in by_operator.items()
-    }
+    counted: dict[str, str] = {}
+    for operator, by_run in by_operator.items():
+        run = _counted_run(by_run, evaluations, published_by)
+        if run is not None:
+            counted[operator] = run
     created, consumed = [], []
     for run in dict.fromkeys([*published_by, *counted.values()]):
-        mine = [c for c in staged if counted[c.operator] == c.run == run]
+        mine = [c for c in staged if counted.get(c.operator) == c.run == run]
         named = [
             each for each in evaluations.operators if counted.get(each, published_by[0]) == run
         ]
@@ -53,7 +54,8 @@ def _counted_run(
     by_run: dict[str, list[StagedContribution]],
     evaluations: Evaluations,
     published_by: Sequence[str],
-) -> str:
+) -> str | None:
+    """None where only runs have evaluated it that are older than any that has published: their code may have been another."""
     # A run that was killed before it could be recorded is later than all that were, except the last.
     age = {run: float(index) for index, run in enumerate(evaluations.runs)}
 
@@ -66,5 +68,8 @@ def _counted_run(
             stages[each.execution, each.stage].add(each.partition)
         return max(map(len, stages.values())), run in published_by, newest(run)
 
-    candidates = {max(by_run, key=newest), *(run for run in published_by if run in by_run)}
-    return max(candidates, key=evaluated)
+    last, first = max(by_run, key=newest), min(published_by, key=newest)
+    candidates = [run for run in by_run if run in published_by]
+    if newest(last) > newest(first):
+        candidates.append(last)
+    return max(candidates, key=evaluated, default=None)
