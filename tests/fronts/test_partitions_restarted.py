@@ -47,17 +47,27 @@ class Log:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """Three records of each partition are labelled FIRST, and not consumed."""
     with tracker.embedded() as embedded:
         embedded.register(SPEC)
-        log = Log(embedded, tmp_path)
-        with log.member("m") as group:
-            until(lambda: group.held == ["a", "b"])
-            log.slot = FIRST
-            reached(embedded, FIRST)
-            log.ends = {"a": 3, "b": 3}
-            until(lambda: [f.ends for f in group._fronts.values()] == [{"a": 3}, {"b": 3}])  # noqa: SLF001
-        yield log
+        yield Log(embedded, tmp_path)
+
+
+@pytest.fixture
+def labelled(log: Log) -> Log:
+    """Three records of each partition are labelled FIRST, and not consumed."""
+    label_at_first(log, {"a": 3, "b": 3})
+    return log
+
+
+def label_at_first(log: Log, ends: dict[str, int]) -> None:
+    """A member labels what comes up to these ends FIRST, and ends without leaving."""
+    with log.member("m") as group:
+        until(lambda: group.held == ["a", "b"])
+        log.slot = FIRST
+        reached(log.embedded, FIRST)
+        log.ends = ends
+        fronts = group._fronts  # noqa: SLF001
+        until(lambda: all(fronts[name].ends == {name: end} for name, end in ends.items() if end))
 
 
 def restarted(log: Log) -> None:
@@ -66,9 +76,9 @@ def restarted(log: Log) -> None:
     log.slot = FIRST + 100
 
 
-def all_is_waited_for(log: Log) -> None:
+def are_waited_for(log: Log, *partitions: str) -> None:
     reader = new_reader(log.embedded)
-    for partition in ("a", "b"):
+    for partition in partitions:
         with log.embedded.subscriber("p") as subscriber:
             assert not subscriber.wait_until(FIRST + 1, timeout_s=1), partition  # expires: unread
         consume_cells(reader, (FIRST, range_value(partition, 0, 3), 3))
@@ -77,38 +87,25 @@ def all_is_waited_for(log: Log) -> None:
         assert admin.pipeline("p").state.late_items == 0
 
 
-def test_each_partition_is_waited_for(log: Log) -> None:
-    restarted(log)
-    with log.member("n"):
-        all_is_waited_for(log)
+def test_each_partition_is_waited_for(labelled: Log) -> None:
+    restarted(labelled)
+    with labelled.member("n"):
+        are_waited_for(labelled, "a", "b")
 
 
-def test_a_partition_that_has_left_is_waited_for(log: Log) -> None:
-    del log.ends["b"]
-    with log.member("m"):
-        until(lambda: log.waited_for() == ["g/a"])
-    restarted(log)
-    with log.member("n"):
-        all_is_waited_for(log)
+def test_a_partition_that_has_left_is_waited_for(labelled: Log) -> None:
+    del labelled.ends["b"]
+    with labelled.member("m"):
+        until(lambda: labelled.waited_for() == ["g/a"])
+    restarted(labelled)
+    with labelled.member("n"):
+        are_waited_for(labelled, "a", "b")
 
 
-def test_a_partition_is_waited_for_that_is_taken_after_another_one(tmp_path: Path) -> None:
+def test_a_partition_is_waited_for_that_is_taken_after_another_one(log: Log) -> None:
     """The first one has nothing from the first slot on, and promises as soon as it is granted."""
-    with tracker.embedded() as embedded:
-        embedded.register(SPEC)
-        log = Log(embedded, tmp_path)
-        with log.member("m") as group:
-            until(lambda: group.held == ["a", "b"])
-            log.slot = FIRST
-            reached(embedded, FIRST)
-            log.ends = {"a": 0, "b": 3}
-            until(lambda: group._fronts["b"].ends == {"b": 3})  # noqa: SLF001
-        restarted(log)
-        with log.member("n") as group:
-            until(lambda: group.held == ["a", "b"])
-            with embedded.subscriber("p") as subscriber:
-                assert not subscriber.wait_until(
-                    FIRST + 1, timeout_s=1
-                )  # expires: nobody has read it
-            consume_cells(new_reader(embedded), (FIRST, range_value("b", 0, 3), 3))
-            reached(embedded, log.slot)
+    label_at_first(log, {"a": 0, "b": 3})
+    restarted(log)
+    with log.member("n") as group:
+        until(lambda: group.held == ["a", "b"])
+        are_waited_for(log, "b")

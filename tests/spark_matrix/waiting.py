@@ -21,10 +21,8 @@ from tests.spark_matrix.events import Event
 from tests.spark_matrix.operators import CLOCK_MS, STRICT_MS, Operator
 from tests.spark_matrix.recording import Line
 from tests.spark_matrix.truth import Done, Followed, path_of
+from tracker.client.state_names import batch_of
 from tracker.core.model.slots import FOREVER
-
-OF_A_BATCH = "batch:"
-"""How names of holds begin that end with the tick of a batch, which has read nothing in time."""
 
 
 @dataclass
@@ -172,9 +170,7 @@ class Waiting:
         if self.operator.waits:
             yield from self._wrong_holds()
         elif any(
-            not name.startswith(OF_A_BATCH)
-            for line in self.told
-            for name, *_ in line.get("holds", ())
+            batch_of(name) is None for line in self.told for name, *_ in line.get("holds", ())
         ):
             yield f"{self.operator.name} emits at once, and its query holds"
 

@@ -69,9 +69,10 @@ log = logging.getLogger("lowmark.spark")
 class QueryRecord:
     """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
     those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the
-    segments in which it should have published, and has not. `published_by`: the runs that have published it, where that is recorded; `seen`: how far
-    records that the batch creates have come, where they are numbered. `times`: of a query that is a front of what it emits. `told`: what is known of
-    the query's state, if that is held; `creates`: the segments in which it is held then."""
+    segments in which it should have published, and has not. `published_by`: the runs that have published it,
+    where that is recorded; `seen`: how far records that the batch creates have come, where they are numbered.
+    `times`: of a query that is a front of what it emits. `told`: what is known of the query's state, if that is
+    held; `creates`: the segments in which it is held then."""
 
     batch: int
     fingerprint: bytes
