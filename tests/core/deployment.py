@@ -136,6 +136,10 @@ class Deployment:
         """Moves a pipeline up to the entry in a log of its new group by which it has come, while nothing passes these links
         (from, to) there."""
         self.begin_move(name, source, target)
+        self.turn_unheard(name, source, target, held)
+
+    def turn_unheard(self, name: str, source: int, target: int, held: set[tuple[int, int]]) -> None:
+        """The same of a move that has begun."""
         self.until(self.drive(name, source), PlacePipeline)
         version, there = self.ask(Ask(0, Where(name))).version, self.groups[target]
         number = there.processes[0].membership.moving[name].number

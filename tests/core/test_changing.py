@@ -729,6 +729,60 @@ def test_nothing_leads_to_a_segment_that_is_complete() -> None:
     assert apply(cluster, grown).code is RefusalCode.COMPLETE
 
 
+def step(cluster: Cluster, first: int, second: int) -> None:
+    """The next thing that either of two shards can do, the first one before the second."""
+    for here, there in ((first, second), (second, first)):
+        if cluster.pending[here]:
+            return cluster.commit(here)
+        if cluster.links[there, here]:
+            return cluster.deliver(there, here, 1)
+    return cluster.pass_time_without_commits()
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_an_edge_into_what_only_others_know_to_be_complete_completes_nothing(evicted: bool) -> None:
+    """The registrar has not heard that b is complete, and takes the edge. Nothing comes along it; what it leads from is waited
+    for as ever."""
+    spec = replace(
+        SPEC, fronts=("f", "g"), edges=(Edge("in", "a"),), silent_front=SilentFront.EVICT, evict_after_ms=500
+    )  # fmt: skip
+    cluster = Cluster(2)
+    cluster.register(spec)
+    registrar = cluster.routing.registrar("p")
+    at_home, elsewhere = cluster.ids_at(registrar), cluster.ids_at(1 - registrar)
+    front = cluster.front(spec, next(at_home), promise=50, f=IN)
+    other = cluster.front(spec, next(elsewhere), promise=50, g=B)
+    if evicted:
+        for _ in range(20):
+            cluster.handle(other.home, NodeAlive(other.session))
+            cluster.pass_time(100)
+        assert any(entry.evicted for entry in cluster.logged(KeyClosed))
+    other.begin(leaves=("g",))
+    while cluster.processes[other.home].min_times("p")[B] != FOREVER:
+        step(cluster, other.home, registrar)
+    assert cluster.processes[registrar].min_times("p")[B] == 50
+    led = replace(spec, edges=(*spec.edges, Edge("in", "b")))
+    cluster.handle(registrar, RegisterPipeline("r", led, True))
+    cluster.settle()
+    assert cluster.answers("r") == [led]
+    assert cluster.agreed(led) == (50, 50, FOREVER)
+    assert not cluster.logged(PipelineCompleted)
+    again = cluster.node(led, front.key.node_id) if evicted else front
+    if evicted:
+        assert again.join_front("f", IN).slot == 50
+    assert cluster.front(led, "next", promise=60, n=IN).grants[-1].slot == 50
+    again.commit(created=[(IN, 70, 7)])
+    refused(again.refused(created=[(B, 70, 8)]), RefusalCode.BELOW_MIN_TIME)
+
+
+def test_a_new_segment_may_be_named_as_fronts_of_holds_are(shards: int) -> None:
+    cluster, _, _ = begun(shards)
+    sourced = replace(SPEC, segments=(*SPEC.segments, HOLD_FRONT + "new"))
+    apply(cluster, sourced)
+    assert cluster.agreed(sourced)[NEW] < FOREVER
+    assert cluster.front(sourced, "other", promise=500, g=NEW).grants[-1].slot < FOREVER
+
+
 def test_one_change_of_the_graph_at_a_time_and_limits_at_any() -> None:
     cluster, _, _ = begun(2)
     registrar = cluster.routing.registrar("p")

@@ -11,7 +11,7 @@ from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.home import home
 from tracker.core.home.home import HomeNode, HomePipeline
 from tracker.core.log import Joined, RetireNode
-from tracker.core.model import Batch, Cells, NodeKey, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.model import Batch, Cells, Edge, NodeKey, PipelineSpec, RefusalCode, SilentFront
 
 SPEC = PipelineSpec(
     "p", ("in", "out"), (), fronts=(), open=True, silent_front=SilentFront.EVICT, evict_after_ms=1_000
@@ -76,19 +76,57 @@ def test_many_that_go_at_once_cost_no_more_than_each_alone(monkeypatch: pytest.M
     number, asked = 4_000, 0
     here = HomePipeline(replace(SPEC, open=False))
 
-    def may_come(node_id: str) -> bool:
+    def counts(node: HomeNode) -> bool:
         nonlocal asked
         asked += 1
-        return int(node_id) % 2 == 1
+        return int(node.key.node_id) % 2 == 1
 
     keys = [NodeKey(str(n), n + 1) for n in range(number)]
     for key in keys:
         here.take(HomeNode(key, "front"))
     for key in keys:
-        assert here.gone(key, may_come) is not None
+        assert here.gone(key, counts) is not None
         assert len(here.nodes) == len({*here.nodes}) >= 100
     left = [int(node_id) for node_id in here.nodes]
     assert [n for n in left if n % 2] == [*range(1, number, 2)]
     last = [n for n in left if not n % 2]
     assert last == [*range(last[0], number, 2)] and 100 <= len(last) <= 100 + 2 * len(left) // 64
     assert asked < 150 * number
+
+
+def test_a_hold_that_is_open_though_its_cell_was_named_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch, shards: int, snapshot: bool
+) -> None:
+    """An item came into the cell behind the operator's look, so that it stays; then that is consumed, and the hold is left. Nobody
+    else could end it."""
+    monkeypatch.setattr(home, "KEPT_GONE_NODES", 2)
+    spec = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("f",))
+    cluster, place = Cluster(shards), (1, 5)
+    cluster.register(spec)
+    front = cluster.front(spec, "front", promise=3, f=0)
+    front.commit(created=[(0, 3, 33), (0, 3, 34)], heartbeats={"f": 50})
+    worker, other = cluster.node(spec, "worker"), cluster.node(spec, "other")
+    worker.commit(consumed=[(0, 3, 33)], holds={"state": place})
+
+    def cell() -> Cells:
+        shard = cluster.pipeline(cluster.routing.owner(place[1])).shard
+        return Cells.of([(*place, *shard.cells.value(*place))])
+
+    shown = cell()
+    other.commit(consumed=[(0, 3, 34)], created=[(*place, 99)])
+    assert cluster.ask_home("worker", RetireNode, shown, 0) is None
+    other.commit(consumed=[(*place, 99)])
+    assert [*cell().rows()] == [*shown.rows()]
+    ids = cluster.ids_at(cluster.routing.home("p", "worker"))
+    for gone in (next(ids) for _ in range(6)):
+        cluster.node(spec, gone)
+        assert cluster.ask_home(gone, RetireNode, Cells.empty(), 1) is None
+    cluster.restart_all(from_snapshots=snapshot)
+    cluster.settle()
+    assert cluster.agreed(spec)[1] == place[1]
+    assert cluster.ask_home("worker", RetireNode, shown, 0) is None
+    assert cluster.agreed(spec) == (50, 50)
+    for gone in (next(ids) for _ in range(3)):
+        cluster.node(spec, gone)
+        assert cluster.ask_home(gone, RetireNode, Cells.empty(), 1) is None
+    assert "worker" not in cluster.pipeline(cluster.routing.home("p", "worker")).home.nodes

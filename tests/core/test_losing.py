@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import pytest
@@ -1057,3 +1058,38 @@ def test_what_was_open_at_lost_shards_is_listed_once_when_a_shard_joins() -> Non
     cluster.settle()
     listed = [c.cells for p in cluster.pipelines() for each in p.restarts for c in each.cells]
     assert sum(listed) == lost + there
+
+
+@pytest.mark.parametrize("is_deleted_first", [True, False])
+def test_who_has_the_name_of_one_from_before_a_loss_is_another_pipeline(
+    is_deleted_first: bool,
+) -> None:
+    """A subscriber and a position of the one that was deleted are nothing to it, nor is a restart that comes late."""
+    cluster = Cluster(3)
+    cluster.register(SPEC)
+    front = cluster.front(SPEC, "front", promise=1_000, f=0)
+    registrar = cluster.routing.registrar("p")
+
+    def delete() -> None:
+        generation = cluster.pipeline(registrar).generation
+        gone = partial(DeletePipeline, drop_open=True, at_ms=0)
+        assert isinstance(cluster.ask(registrar, gone, "p", generation), Restart)
+
+    if is_deleted_first:
+        delete()
+    else:
+        front.commit(leaves=["f"])
+        assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+    lost = max({0, 1, 2} - {registrar})
+    lose(cluster, lost)
+    declare(cluster, lost)
+    if not is_deleted_first:
+        registrar = cluster.routing.registrar("p")
+        delete()
+    cluster.register(SPEC)
+    assert cluster.agreed(SPEC) == (0, 0)
+    assert not any(process.goes_on_since("p", 0) for process in cluster.processes.values())
+    late = cluster.ask(cluster.routing.registrar("p"), RestartPipeline, "p", 0, None, 0)
+    refused(late, RefusalCode.CONFLICT)
+    new = cluster.pipeline(min(cluster.processes)).generation
+    assert all(process.goes_on_since("p", new) for process in cluster.processes.values())

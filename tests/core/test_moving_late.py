@@ -222,6 +222,49 @@ def test_one_that_was_given_up_goes_on_where_a_shard_has_heard_that_only_from_ot
     assert source.agreed(SPEC)[0] == front.grants[-1].slot + 10
 
 
+def test_a_tick_of_one_that_comes_waits_where_one_of_its_name_is_not_over_yet() -> None:
+    """The sequencer has begun to take it before it heard of the end of the one before, and says so behind that alone. Until it has
+    come, another shard must not take the tick for one of that."""
+    made = Deployment(1, 3)
+    here, there = made.groups
+    registrar, sequencer = there.routing.registrar("p"), there.sequencer
+    third = min({0, 1, 2} - {registrar, sequencer})
+    there.held = {(registrar, sequencer), (third, sequencer)}
+    before = made.place("p", 1)
+    how = partial(RegisterPipeline, placed=before.version, above=before.above)
+    for event in (how("r", SPEC), DeletePipeline("d", "p", 0, True, 0)):
+        there.handle(registrar, event)
+        there.settle()
+    ended = there.processes[registrar].last_generation("p")
+    made.place("p", NOWHERE, before.version, ended=ended)
+    made.register(SPEC, 0)
+    front, worker = here.front(SPEC, "front"), here.node(SPEC, next(there.ids_at(registrar)))
+    slot = next(s for s in range(20, 60) if there.routing.owner(s, "p") != third)
+    later = next(s for s in range(slot + 2, 90) if there.routing.owner(s, "p") == third)
+    front.commit(created=[(0, slot, 1)], heartbeats={"a": 100})
+    made.begin_move("p", 0, 1)
+    for _ in made.steps(made.drive("p", 0)):
+        if "p" in there.processes[sequencer].membership.moving:
+            break
+    there.held = set()
+    there.settle()
+    made.turn_unheard("p", 0, 1, {(sequencer, third)})
+    assert [shard for shard, p in there.processes.items() if "p" in inside.pipelines(p)] != [
+        0,
+        1,
+        2,
+    ]
+    goes_on(worker, there)
+    worker.commit(consumed=[(0, slot, 1)], created=[(1, later, 7)])
+    assert worker.durable == 1
+    there.reconnect()
+    made.go_on("p", 0, 1)
+    there.pass_time(1_000)
+    assert there.agreed(SPEC) == (100, later)
+    worker.commit(consumed=[(1, later, 7)])
+    assert there.agreed(SPEC) == (100, 102)
+
+
 def test_what_the_directory_says_outlives_the_loss_of_the_shard_that_says_it() -> None:
     """Else a pipeline goes to another group by its word, and the shards that are left know nothing of that."""
     made = Deployment(3, 1, 1)

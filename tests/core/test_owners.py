@@ -123,6 +123,18 @@ def test_an_attempt_to_join_that_comes_late_closes_no_key_of_a_later_joining() -
     later.commit(created=[(0, 5, 7)])
 
 
+def test_an_attempt_to_join_that_comes_when_its_node_has_left_opens_no_key() -> None:
+    """Nobody would ever close it, and it would count against the limit."""
+    cluster = running()
+    for wait_ms in (0, 10_000):
+        node = at_work(cluster, "one", joining=f"{wait_ms}")
+        assert node.leave() is None
+        cluster.pass_time(wait_ms)
+        late = join(cluster, "one", joining=f"{wait_ms}")
+        refused(late, RefusalCode.FENCED, f"{node.key} is closed, it has left")
+    assert isinstance(join(cluster, "one", joining="next"), Joined)
+
+
 def test_no_attempt_to_join_is_answered_before_its_key_is_durable() -> None:
     cluster = running()
     cluster.handle(0, JoinNode("x", "p", "n", "query", "one", joining="this"))

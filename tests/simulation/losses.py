@@ -222,7 +222,7 @@ class LosingSimulator(RescalingSimulator):
                     self.kill(gone.running)
 
     def registered_anew(self, spec: PipelineSpec, restart: Restart) -> None:
-        if self.lost and restart.generation % GENERATIONS_PER_LOSS == 1:
+        if self.lost and restart.generation % GENERATIONS_PER_LOSS == 2:
             self.begins_above(spec.name, restart.generation)
         super().registered_anew(spec, restart)
 

@@ -62,10 +62,11 @@ class Nodes:
         {"closed": d.SEQUENCE}, deque, own=True
     )
     """Closed keys that are not dropped, by the entry that closed them."""
-    _joinings: dict[tuple[str, str, str], NodeKey] = d.forgotten(
+    _joinings: dict[tuple[str, str, str], tuple[NodeKey, int]] = d.forgotten(
         "no attempt outlives the process that it was sent to", dict
     )
-    """By pipeline, node id and the joining's name the key that it was given, of the last KEPT_JOININGS."""
+    """By pipeline, node id and the joining's name the key that it was given, and the pipeline's generation by then, of the last
+    KEPT_JOININGS."""
     _dropping: int = d.forgotten("it is what is appended and may be lost", default=0)
     """How many of them, the first ones, have a dropping entry that is not durable yet."""
 
@@ -137,22 +138,26 @@ class Nodes:
         key = NodeKey(event.node_id, self.next_incarnation)
         self.next_incarnation += 1
         home.newest[event.node_id] = key
-        self._keep_joining(event, key)
+        self._keep_joining(event, key, pipeline.generation)
         opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart, event.owner)
         self._journal.append_home(opened, event.request)
 
     def _has_joined(self, event: JoinNode, pipeline: Pipeline) -> bool:
         """Whether another attempt of the same joining was given the key that counts, which is the answer to this one too. Raises
-        Refused where that key is not durable yet, and where a later joining has closed it: an attempt that comes late closes no key."""
-        given = self._joinings.get((event.pipeline, event.node_id, event.joining))
+        Refused where that key is not durable yet, and where its node has left since, or a later joining has closed it: an attempt
+        that comes late opens and closes no key."""
+        given, generation = self._joinings.get(
+            (event.pipeline, event.node_id, event.joining), (None, pipeline.generation)
+        )
         newest = pipeline.home.newest.get(event.node_id)
-        if given is None or newest is None:
+        over = generation != pipeline.generation or not pipeline.home.has_left(event.node_id)
+        if given is None or (newest is None and over):
             return False
         if given != newest:
+            why = "it has left" if newest is None else f"{newest} has taken its place"
             raise Refused(
                 RefusalCode.FENCED,
-                f"pipeline {event.pipeline!r}: node {given} is closed, {newest} has taken its place; "
-                "only one process may run under a node id",
+                f"pipeline {event.pipeline!r}: node {given} is closed, {why}; only one process may run under a node id",
             )
         opening = self._journal.pending_of(KeyOpened, event.pipeline)
         if any(entry.key == given for entry in opening):
@@ -163,9 +168,9 @@ class Nodes:
         self._effects.append(Answer(event.request, self.joined(pipeline, given)))
         return True
 
-    def _keep_joining(self, event: JoinNode, key: NodeKey) -> None:
+    def _keep_joining(self, event: JoinNode, key: NodeKey, generation: int) -> None:
         if event.joining:
-            self._joinings[event.pipeline, event.node_id, event.joining] = key
+            self._joinings[event.pipeline, event.node_id, event.joining] = key, generation
             if len(self._joinings) > KEPT_JOININGS:
                 del self._joinings[next(iter(self._joinings))]
 

@@ -22,7 +22,7 @@ from tracker.core.log import (
     RestartPipeline,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.losses import GENERATIONS_PER_LOSS, follows, generation_after
+from tracker.core.log.losses import follows, generation_after
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import Placement
@@ -215,9 +215,10 @@ class Registrar:
 
     def _first_generation(self, spec: PipelineSpec, above: int) -> Restart | None:
         """In which generation a new pipeline begins: behind all of one of its name that was deleted, or that lost shards alone knew
-        when one that had just joined was left. above: and behind this."""
-        lost = len(self._shards.membership.lost) * GENERATIONS_PER_LOSS
-        last = max(self._pipelines.last_generation(spec.name), above, lost)
+        when one that had just joined was left, or that went on after a loss. above: and behind this."""
+        lost = self._shards.membership.lost
+        gone_on = generation_after(0, lost) if lost else 0
+        last = max(self._pipelines.last_generation(spec.name), above, gone_on)
         return Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
 
     def _check_segments(self, spec: PipelineSpec, more: int) -> None:

@@ -75,11 +75,13 @@ class SegmentGraph:
 
     def pin(self, announced: Sequence[int], segment: int) -> int:
         """Where a front that begins to feed `segment` is held: the largest announced(w) - dist over
-        every segment w that its items can reach, so that none can appear below what was announced."""
+        every segment w that its items can reach, so that none can appear below what was announced. In another
+        one that is complete none can appear at all, wherever the front is held: an edge leads there that came too
+        late."""
         return max(
             subtract_delay(announced[w], d)
             for w, d in enumerate(self._distances(segment).tolist())
-            if d != FOREVER
+            if d != FOREVER and (announced[w] != FOREVER or w == segment)
         )
 
     def _distances(self, source: int) -> NDArray[np.int64]:

@@ -107,13 +107,6 @@ class HomeNode(DurableNode):
         """Something was heard of it."""
         self.last_alive_ns, self.silent_ns, self.suspected = now_ns, 0, False
 
-    def give_up_holds(self, cells: Cells) -> None:
-        """An operator has written off these cells because the node is gone, and maybe all that it holds with them."""
-        if self.holds:
-            places = {(segment, slot) for segment, slot, *_ in cells.rows()}
-            held = {(each.segment, each.slot) for each in self.holds.values()}
-            self.holds_given_up = self.holds_given_up or held <= places
-
     @property
     def waits_for_grant(self) -> bool:
         """Whether it is the tracker that owes one of its fronts a word."""
@@ -285,10 +278,10 @@ class HomePipeline:
             if node.granted(front) is None:
                 self.waiting[node.key.node_id, front] = None
 
-    def gone(self, key: NodeKey, may_come: Callable[[str], bool]) -> HomeNode | None:
+    def gone(self, key: NodeKey, counts: Callable[[HomeNode], bool]) -> HomeNode | None:
         """The node of a key that was evicted or retired is remembered, among the last ones; returns it,
-        or None if the key is not the node's last one. may_come: whether a place of a node is vacant. Such are never forgotten: they
-        would count their last batches once more."""
+        or None if the key is not the node's last one. counts: whether a node that is gone still counts (`Pipeline.counts`). Such are
+        never forgotten."""
         node = self.nodes.get(key.node_id)
         if node is None or node.key != key:
             return None
@@ -298,13 +291,12 @@ class HomePipeline:
         # Those that may be forgotten are looked for now and then, so that many evictions cost no more than each alone.
         often = max(1, len(self.gone_ids) // 64)
         if len(self.gone_ids) > KEPT_GONE_NODES and len(self.gone_ids) % often == 0:
-            self._forget(often, may_come)
+            self._forget(often, counts)
         return node
 
-    def _forget(self, most: int, may_come: Callable[[str], bool]) -> None:
+    def _forget(self, most: int, counts: Callable[[HomeNode], bool]) -> None:
         """Nodes that are gone are forgotten, those first that are gone longest, where so many more than are to be remembered are."""
-        nodes = ((node_id, self.nodes[node_id]) for node_id in self.gone_ids)
-        remembered = [i for i, n in nodes if (n.holds_given_up or not n.held) and not may_come(i)]
+        remembered = [node_id for node_id in self.gone_ids if not counts(self.nodes[node_id])]
         if len(remembered) < KEPT_GONE_NODES + most:
             return
         for node_id in remembered[: len(remembered) - KEPT_GONE_NODES]:

@@ -41,7 +41,7 @@ class DurableNode:
     holds: dict[str, HeldSlot] = d.survives(d.values("name"))
     """By name where it holds time, by its durable ticks; the next incarnation goes on with them (rule 11)."""
     holds_given_up: bool = d.survives(default=False)
-    """Whether all of them were written off because it is gone: then it is forgotten as others are that are gone."""
+    """Whether cells of it were written off because it is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -415,6 +415,14 @@ class Pipeline:
         was removed."""
         return slot == FOREVER and segment not in self.combiner.removed
 
+    def counts(self, node: HomeNode) -> bool:
+        """Whether a node that is gone still counts: a place of it is vacant, and it would count its last batches once more
+        if it came back forgotten; or what it holds may be open. That is over, unless it was late, when min time is beyond it:
+        a cell that an operator names may stay, or have become more than the node's."""
+        return self.shard.vacancies.knows(node.key.node_id) or any(
+            hold.slot >= self.durable[hold.segment] for hold in node.held.values()
+        )
+
     def new_sweeps(self) -> list[tuple[int, int]]:
         """(segment, slot) below which this shard has open cells though some process has announced
         that everything there is complete."""

@@ -236,12 +236,14 @@ class Pipelines(dict[str, Pipeline]):
         if ended is not None:
             self.ended_before = max(self.ended_before, ended.generation)
 
-    def is_over(self, name: str, generation: int | None) -> bool:
-        """Whether what names a pipeline of this generation (None: of no later one than has been known here) is of one
-        that was deleted, and is nothing any more."""
+    def is_over(self, name: str, generation: int | None, home: int | None = None) -> bool:
+        """Whether what names a pipeline of this generation is of one that was deleted, and is nothing any more. generation: None where it
+        is of no later one than has been known here, or of one that comes; home: by whose log."""
         known = self.ended.get(name)
         if known is None or known.hearsay or name in self:
             return False
+        if generation is None and name in self.coming and home in known.over_at:
+            return False  # that home has logged its last of it: this is of the one that comes
         return generation is None or generation <= known.generation
 
     def may_begin(self, name: str, shards: Set[int], generation: int | None = None) -> bool:

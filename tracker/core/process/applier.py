@@ -240,7 +240,7 @@ class LogApplier:
                 home.take(node)
             case KeyClosed():
                 if entry.evicted:
-                    gone = home.gone(entry.key, pipeline.shard.vacancies.knows)
+                    gone = home.gone(entry.key, pipeline.counts)
                     if gone is not None:
                         gone.retired = entry.retired
                         if gone.session is not None:
@@ -249,7 +249,7 @@ class LogApplier:
                 known = home.nodes.get(entry.node_id)
                 if known is not None and known.evicted:
                     known.retired = True
-                    known.give_up_holds(entry.cells)
+                    known.holds_given_up = True
                     home.drop_staged(entry.node_id, unless=lambda _: False)
             case KeyDropped():
                 node_left = home.nodes.get(entry.key.node_id)

@@ -238,7 +238,7 @@ class EntryJudge:
         registrar decides when a generation begins, and on changes, in one order: nothing that rests on one of them is taken
         before what came before it there."""
         if self._spec(pipeline) is None:
-            return self._pipelines.is_over(pipeline, generation)
+            return self._pipelines.is_over(pipeline, generation, self._sender)
         if generation is None or isinstance(entry, PipelineRestarted | PipelineDeleted):
             return True
         newest = self._pipelines.newest_generation(pipeline)
@@ -386,7 +386,7 @@ class EntryJudge:
         for _, part in run.parts:
             tick = part.tick
             if self._spec(tick.pipeline) is None and (
-                self._loses or self._pipelines.is_over(tick.pipeline, None)
+                self._loses or self._pipelines.is_over(tick.pipeline, None, self._sender)
             ):
                 continue
             number = last.get((tick.pipeline, tick.key), -1)

@@ -70,8 +70,10 @@ class Vacancies:
 
     def evicted(self, front: FrontName, segment: int) -> None:
         """A front was evicted. One by which a hold was to begin is none that anybody waits for."""
-        if front[1].startswith(HOLD_FRONT):
-            return
+        if not front[1].startswith(HOLD_FRONT):
+            self._await(front, segment)
+
+    def _await(self, front: FrontName, segment: int) -> None:
         self._give_up(front)
         self._places[front] = Vacancy(*front, segment)
         self._of[front[0]] += 1
@@ -82,7 +84,7 @@ class Vacancies:
 
     def declared(self, segment: int, name: str) -> None:
         """A segment is new: it waits for its first front, unless it is fed. name: the segment's."""
-        self.evicted(("", name), segment)
+        self._await(("", name), segment)
 
     def fed(self, segment: int) -> None:
         """A segment waits for no first front any more: one has come, or what feeds it waits for none."""
