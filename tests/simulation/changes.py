@@ -26,6 +26,7 @@ from tests.simulation.queries import QueryNode
 from tracker.core.home.registration import differs
 from tracker.core.log import PipelineChanged, RegisterPipeline
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode
+from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.change import changes_graph
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 LOOK_AGAIN_NS = MS
 LATE_FEEDERS_SHARE = 0.8
 """How often, in a storm, a front joins a segment that is about to be removed."""
+LED_INTO_SHARE = 0.5
+"""How often an edge is to lead into a segment of which one process has just announced that it is complete."""
 REFUSED_FOR_NOW = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
 """What passes while shards, or pipelines, change."""
 WAITS_FOR_AT_MOST = 60
@@ -196,6 +199,15 @@ class Changes:
         names = [front.name for front in self.sim.plan_of(self.name).fronts if not front.role]
         self.begin(lambda spec: self.forms.awaiting_others(spec, names) if names else spec)
 
+    def lead_into(self, segment: int) -> None:
+        """A way is to lead into a segment that is complete somewhere, most of all from one that waits for a front."""
+        if self._late_rng.random() < LED_INTO_SHARE and segment < len(self.world.spec.segments):
+            known = [self.sim.pipeline_at(shard.number, self.name) for shard in self.sim.present]
+            vacant = {
+                s for each in known if each is not None for s in each.shard.vacancies.segments()
+            }
+            self.begin(lambda spec: self.forms.into(spec, spec.segments[segment], vacant))
+
     def _draw(self, spec: PipelineSpec) -> PipelineSpec:
         forms = self.forms
         kinds: list[Draw] = [forms.grown, forms.shortcut, self._with_source, self._opened_or_closed]
@@ -231,6 +243,10 @@ class Changes:
         self.world.change(entry.spec, entry.number)
         new = [edge for edge in numbered_edges(entry.spec) if edge not in numbered_edges(before)]
         self.uncertain += [(*edge, True) for edge in new]
+        if any(
+            target < len(self._decided) and self._decided[target] == FOREVER for _, target, _ in new
+        ):
+            self.sim.count("edges_into_what_is_complete_elsewhere")
         self.sim.checkers[self.name].grow(len(entry.spec.segments))
 
     def _look_whether_all_know(self) -> None:

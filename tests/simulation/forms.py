@@ -108,11 +108,15 @@ class Forms:
 
     def shortcut(self, spec: PipelineSpec) -> PipelineSpec:
         """By a way between segments that are there, be it shorter than any before."""
-        there = self.there(spec)
-        source, target = self.rng.choice(there), self.rng.choice(there)
+        return self.into(spec, self.rng.choice(self.there(spec)))
+
+    def into(self, spec: PipelineSpec, target: str, of: Collection[int] = ()) -> PipelineSpec:
+        """By a way into this segment, if it is not removed; from one of these, if any is given."""
+        some = [name for name in self.there(spec) if spec.segments.index(name) in of]
+        source = self.rng.choice(some or self.there(spec))
         edge = Edge(source, target, self._fitting(spec, self.rng.choice([0, 0, 1, 4])))
         known = {(edge.source, edge.target) for edge in spec.edges}
-        if (edge.source, edge.target) in known:
+        if (edge.source, edge.target) in known or target in spec.removed:
             return spec
         return replace(spec, edges=(*spec.edges, edge))
 

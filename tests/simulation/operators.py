@@ -97,6 +97,8 @@ class Operator:
         self._changed: dict[str, PipelineChanged] = {}
         """By pipeline its last change that is durable."""
         self.changes: dict[str, Changes] = {}
+        self._complete: set[tuple[str, int]] = set()
+        """Segments that some process has announced to be complete."""
         """By pipeline what is changed of its segments and edges."""
         self._given_up: set[tuple[str, tuple[int, int]]] = set()
         """Places that a write-off was asked for."""
@@ -335,6 +337,16 @@ class Operator:
     def change_graph(self, name: str) -> None:
         """Changes segments or edges of a pipeline."""
         self.changes_to(name).begin()
+
+    def hear_complete(self, name: str, segments: list[int]) -> None:
+        """A process announces that these are complete. Whoever changes the pipeline may ask for a way into one of them before the
+        registrar hears that."""
+        sim = self.sim
+        for segment in segments:
+            if (name, segment) not in self._complete:
+                self._complete.add((name, segment))
+                if name in self.changes or changes_of(sim.plan, sim.plan_of(name)):
+                    self.changes_to(name).lead_into(segment)
 
     def change_fronts(self, name: str) -> None:
         """Has a pipeline wait for other fronts."""

@@ -969,6 +969,7 @@ class Simulator(Processes):
             told = {segment: {slot: state.generation} for segment, slot in state.told.items()}
             logged = {s: {**logged.get(s, {}), **told.get(s, {})} for s in logged.keys() | told}
         self.checkers[name].hear(number, running.epoch, min_times, logged)
+        self.operator.hear_complete(name, [s for s, slot in min_times if slot == FOREVER])
 
     def _is_present(self, running: Running, name: str) -> bool:
         """Whether a process has the pipeline of a name that there is, and not one that was deleted."""
