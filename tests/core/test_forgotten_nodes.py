@@ -10,7 +10,7 @@ import pytest
 from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.home import home
 from tracker.core.home.home import HomeNode, HomePipeline
-from tracker.core.log import Joined, RetireNode
+from tracker.core.log import Joined, JoinNode, RetireNode
 from tracker.core.model import Batch, Cells, Edge, NodeKey, PipelineSpec, RefusalCode, SilentFront
 
 SPEC = PipelineSpec(
@@ -130,3 +130,24 @@ def test_a_hold_that_is_open_though_its_cell_was_named_is_not_forgotten(
         cluster.node(spec, gone)
         assert cluster.ask_home(gone, RetireNode, Cells.empty(), 1) is None
     assert "worker" not in cluster.pipeline(cluster.routing.home("p", "worker")).home.nodes
+
+
+def test_who_joins_while_others_are_closed_is_not_forgotten_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is closed just then makes its home forget the node, in front of its new key: its last batch would count twice."""
+    monkeypatch.setattr(home, "KEPT_GONE_NODES", 2)
+    cluster = Cluster(1)
+    cluster.register(SPEC)
+    node = cluster.front(SPEC, "query", promise=100)
+    node.commit(**STEP)
+    others = [cluster.node(SPEC, f"other {n}").key.node_id for n in range(4)]
+    for gone in ("query", *others[:1]):
+        assert cluster.ask_home(gone, RetireNode, Cells.empty(), 1) is None
+    for gone in others[1:]:
+        cluster.handle(0, RetireNode(gone, "p", gone, Cells.empty(), 1))
+    known: dict[str, Any] = {"known_incarnation": node.key.incarnation, "never_left": True}
+    cluster.handle(0, JoinNode("again", "p", "query", "front", **known))
+    refused(cluster.answers("again")[0], RefusalCode.NOT_READY, "others are closed just now")
+    cluster.settle()
+    refused(cluster.join("query", **known), RefusalCode.LOST, "is forgotten with its batches")

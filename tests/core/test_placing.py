@@ -518,6 +518,20 @@ def test_a_name_that_a_newcomer_left_alone_has_never_heard_of_begins_above_what_
     assert cluster.pipeline(new, name).generation > GENERATIONS_PER_LOSS
 
 
+def test_a_name_is_not_claimed_while_one_that_was_deleted_is_not_over() -> None:
+    """Who claims it for a pipeline that can't be gives it back, before that is over."""
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    cluster.held = {(1 - registrar, registrar)}
+    cluster.handle(registrar, DeletePipeline("over", "p", 0, True, 0))
+    cluster.settle()
+    with pytest.raises(Refused, match="was deleted, and not every shard has let go of it"):
+        cluster.processes[registrar].check_claims("p")
+    cluster.reconnect()
+    cluster.processes[registrar].check_claims("p")
+
+
 def test_a_name_is_not_claimed_while_its_pipeline_comes() -> None:
     """The directory has turned, and group 1 has not begun the pipeline. A program registers it once more, as it does at each start:
     the service of its registrar asks the directory, and then its own process whether the name may be claimed."""

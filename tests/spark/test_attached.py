@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -55,7 +56,7 @@ from tracker.errors import (
     TrackingError,
     UnavailableError,
 )
-from tracker.files import Files
+from tracker.files import AwayError, Files
 
 
 @pytest.fixture
@@ -684,6 +685,51 @@ def test_a_tracker_that_is_away_when_a_batch_was_refused_is_asked_again(logs: Lo
     assert ticks.asked == 2
 
 
+def test_a_query_whose_node_has_ended_is_not_tried_again_and_says_so(logs: Logs) -> None:
+    """As one whose token is not valid any more, or whose tracker has lost what it had acknowledged."""
+    logs.batch(0, 1)
+    node = FullNode(refusals=0)
+    node.failure = LowmarkError("node 'parse': UNAUTHENTICATED")
+    node.commit = Mock(side_effect=node.failure)  # type: ignore[method-assign]
+    follower = following(logs, node, AnyTicks())
+    follower.start()
+    with pytest.raises(TrackingError, match="takes no batch any more"):
+        follower.wait_durable(HANG_S)
+    assert not follower.close(HANG_S)
+
+
+def test_who_waits_for_a_query_waits_for_its_store(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.batch(0, 1)
+    follower = following(logs, FullNode(refusals=0), AnyTicks())
+    follower.start()
+    assert follower.wait_durable(HANG_S)
+    committed, away = CheckpointLog.committed, threading.Event()
+    away.set()
+    asked = threading.Semaphore(0)
+
+    def answer(checkpoint: CheckpointLog) -> Any:
+        asked.release()
+        if away.is_set():
+            raise AwayError("away")
+        return committed(checkpoint)
+
+    monkeypatch.setattr(CheckpointLog, "committed", answer)
+    assert not follower.wait_durable(0)
+
+    def come_back() -> None:
+        for _ in range(2):
+            asked.acquire(timeout=HANG_S)
+        away.clear()
+
+    comes_back = threading.Thread(target=come_back)
+    comes_back.start()
+    assert follower.wait_durable(HANG_S)
+    comes_back.join(HANG_S)
+    assert follower.close(HANG_S)
+
+
 def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
     logs.batch(0, 1)
     node = FullNode()
@@ -768,6 +814,7 @@ class FullNode:
     """Refuses the first ticks, for want of room or as it is told to."""
 
     waits: tuple[WaitCause, ...] = ()
+    failure: LowmarkError | None = None
 
     def __init__(
         self, code: RefusalCode = RefusalCode.FULL, refusals: int = 1, behind: bool = False

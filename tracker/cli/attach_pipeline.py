@@ -27,6 +27,7 @@ from tracker.client.signals import ToldToEnd
 from tracker.core.model import PipelineSpec, RefusalCode
 from tracker.core.model.slots import DEFAULT_SLACK_NS
 from tracker.errors import TrackingError
+from tracker.files import AwayError
 
 if TYPE_CHECKING:
     from local_tracker.spark.session.declarative import FollowedPipeline
@@ -127,7 +128,12 @@ def _follow(
     batch of each flow that was told, and whether all that is over has been."""
     try:
         while not ended.is_set():
-            followed.look()
+            try:
+                followed.look()
+            except AwayError as error:  # its queries wait for the store, too
+                say(f"the storage is away, and looked at again: {error}", err=True)
+                ended.wait(LOOK_INTERVAL_S)
+                continue
             if not once:
                 ended.wait(LOOK_INTERVAL_S)
             elif followed.wait_durable(ATTACH_LOOK_INTERVAL_S):

@@ -153,18 +153,31 @@ class Follower:
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """Wait until every batch that is over by now is durable in the tracker, or the query is at rest. False when
         the time is up, or it is followed no more; raises TrackingError if the query cannot be tracked."""
-        target = max(self._checkpoint.committed(), default=-1)
+        until_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                target = max(self._checkpoint.committed(), default=-1)
+                break
+            except AwayError:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or self._stopping.wait(min(left_s, _RETRY_AFTER_S)):
+                    self._raise_failure()
+                    return False
 
         def is_done() -> bool:
             return self.rest is not None or self._last_durable >= target
 
         with self._changed:
             self._changed.wait_for(
-                lambda: self.failure or not self._going_on or is_done(), timeout_s
+                lambda: self.failure or not self._going_on or is_done(),
+                None if timeout_s is None else until_s - time.monotonic(),
             )
+        self._raise_failure()
+        return is_done()
+
+    def _raise_failure(self) -> None:
         if self.failure is not None:
             raise self.failure
-        return is_done()
 
     def close(self, timeout_s: float) -> bool:
         """Commit what is over by now, then end both threads. True if nothing was left behind; what
@@ -406,6 +419,11 @@ class Follower:
                     error, AwayError
                 ):
                     raise  # what is read of the query is wrong, and stays so
+                if (over := self._node.failure) is not None and not self._stopping.is_set():
+                    raise TrackingError(
+                        f"{self._about()}: its node takes no batch any more, batch {batch} is not committed: {over}; "
+                        "start the query again when the reason is gone"
+                    ) from over
                 self._node.report_waits([WaitCause(WaitKind.OTHER, str(error), batch=batch)])
                 log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
                 if self._stopping.wait(_RETRY_AFTER_S):

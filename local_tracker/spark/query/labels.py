@@ -118,13 +118,15 @@ class Promises:
                     pending.result()
                 if promise != promised:
                     pending, promised = self._commit(promise), promise
-            except RefusedError as error:
-                refused = TrackingError(
-                    f"front {self._front!r} was refused ({error.refusal.code.value}): "
-                    f"{error.refusal.message}; start its query again"
-                )
+            except LowmarkError as error:
+                if isinstance(error, RefusedError):
+                    why = f"was refused ({error.refusal.code.value}): {error.refusal.message}"
+                elif self._node.failure is not None:
+                    why = f"promises no more, its node has ended: {self._node.failure}"
+                else:
+                    pending, promised = None, None
+                    continue
+                refused = TrackingError(f"front {self._front!r} {why}; start its query again")
                 log.error("%s", refused)
                 self._on_refused(refused)
                 return
-            except LowmarkError:
-                pending, promised = None, None

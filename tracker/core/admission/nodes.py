@@ -118,6 +118,7 @@ class Nodes:
             home.check_printable("node", unprintable((event.node_id,)))
         home.check_printable("kind or owner of a node", unprintable((event.kind, event.owner)))
         self._check_known(event, pipeline)
+        self._check_not_about_to_be_forgotten(event, pipeline)
         home.check_owner(event.node_id, event.owner, event.take_over)
         if event.node_id not in home.newest and len(home.newest) >= pipeline.spec.max_nodes:
             raise Refused(
@@ -141,6 +142,21 @@ class Nodes:
         self._keep_joining(event, key, pipeline.generation)
         opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart, event.owner)
         self._journal.append_home(opened, event.request)
+
+    def _check_not_about_to_be_forgotten(self, event: JoinNode, pipeline: Pipeline) -> None:
+        """Raises Refused(NOT_READY) where a node is gone, and keys of its pipeline are about to be closed: that may make its home
+        forget it, in front of the entry that opens the next one, which would then know of no batches."""
+        closing = {
+            entry.key.node_id
+            for entry in self._journal.pending_of(KeyClosed, event.pipeline)
+            if entry.evicted
+        }
+        if closing and (event.node_id in closing or event.node_id in pipeline.home.gone_ids):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"pipeline {event.pipeline!r}: node {event.node_id!r} is gone, and others are closed just now, which is not "
+                "durable yet; ask again",
+            )
 
     def _has_joined(self, event: JoinNode, pipeline: Pipeline) -> bool:
         """Whether another attempt of the same joining was given the key that counts, which is the answer to this one too. Raises

@@ -30,7 +30,7 @@ from tracker.core.model.slots import FOREVER, add_delay
 from tracker.core.pipeline.change import changes_graph, check_change, is_activated, numbered
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import MAX_ENDED, Pipelines
+from tracker.core.pipeline.pipelines import MAX_ENDED, Pipelines, ending
 
 Said = TypeVar("Said", PipelineDeleted, PipelineRestarted)
 
@@ -135,13 +135,6 @@ def _next_generation(pipeline: Pipeline, generation: int) -> int:
     )
 
 
-def _ending(name: str) -> Refused:
-    return Refused(
-        RefusalCode.NOT_READY,
-        f"pipeline {name!r} was deleted, and not every shard has let go of it; ask again",
-    )
-
-
 @dataclass(slots=True, eq=False)
 class Registrar:
     """What is decided about pipelines at the shard that registers their names. Nothing of its own is kept."""
@@ -161,7 +154,7 @@ class Registrar:
         check_spec(spec)
         pipeline = self._pipelines.get(spec.name)
         if self._pending(PipelineDeleted, spec.name) is not None:
-            raise _ending(spec.name)
+            raise Refused.of(ending(spec.name))
         if pipeline is not None:
             self._register_again(pipeline, event)
             return
@@ -211,7 +204,7 @@ class Registrar:
     def _check_free(self, name: str) -> None:
         """Raises Refused while something of a pipeline of this name that was deleted may still come to some shard."""
         if not self._pipelines.may_begin(name, self._shards.membership.with_newcomers):
-            raise _ending(name)
+            raise Refused.of(ending(name))
 
     def _first_generation(self, spec: PipelineSpec, above: int) -> Restart | None:
         """In which generation a new pipeline begins: behind all of one of its name that was deleted, or that lost shards alone knew
@@ -317,7 +310,7 @@ class Registrar:
         pipeline = self._pipelines.named(event.pipeline)
         self._homes.need_registrar(event.pipeline, "restarted at")
         if self._pending(PipelineDeleted, event.pipeline) is not None:
-            raise _ending(event.pipeline)
+            raise Refused.of(ending(event.pipeline))
         newest = self._newest_restart(pipeline)
         generation = 0 if newest is None else newest.generation
         if (

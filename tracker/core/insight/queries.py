@@ -33,7 +33,7 @@ from tracker.core.model import FrontId, PipelineSpec, RefusalCode, Refused, Stag
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import Pipelines, moving
+from tracker.core.pipeline.pipelines import Pipelines, ending, moving
 from tracker.core.replication.replication import Replication
 from tracker.core.shard.cells import shown_items
 
@@ -71,8 +71,12 @@ class Queries:
 
     def check_claims(self, pipeline: str) -> None:
         """Raises Refused(NOT_READY) while a pipeline is on its way: who moves it goes by the placement that there is, which a claim
-        would make void. To be asked after the directory, which turns when all shards know of the move."""
+        would make void; and while one of the name that was deleted is not over everywhere: a claim that comes to nothing would be
+        given back before. To be asked after the directory, which turns when all shards know of the move."""
         self._homes.need_no_move(pipeline)
+        shards = self._shards.membership.with_newcomers
+        if pipeline not in self._pipelines and not self._pipelines.may_begin(pipeline, shards):
+            raise Refused.of(ending(pipeline))
 
     def placed(self, pipeline: str) -> int:
         """The version of the placement by which a pipeline is here; 0 where it needs none, or is not here."""

@@ -338,6 +338,14 @@ def gone(pipeline: str) -> Refusal:
     )
 
 
+def ending(pipeline: str) -> Refusal:
+    """Why no other one may have the name yet of a pipeline that was deleted."""
+    return Refusal(
+        RefusalCode.NOT_READY,
+        f"pipeline {pipeline!r} was deleted, and not every shard has let go of it; ask again",
+    )
+
+
 def deleted(pipeline: str) -> Refusal:
     """Why nothing is taken of a pipeline that was deleted."""
     return Refusal(
