@@ -55,6 +55,7 @@ from tracker.core.model import (
     NodeKey,
     PipelineSpec,
     Refusal,
+    RefusalCode,
     TickContent,
 )
 from tracker.core.model.routing import RoutingTable
@@ -201,15 +202,23 @@ class Deployment:
             self.handle(other, FrameArrived(frame))
 
     def ask(self, requests: Iterable[tuple[int, Callable[[int], Event]]]) -> list[Any]:
-        """The answers to requests (shard, event of a request's number), many under way at once."""
-        answers = []
+        """The answers to requests (shard, event of a request's number), many under way at once. What is not ready is asked
+        again."""
+        answers: list[Any] = []
         for some in _in_parts([*requests], AT_ONCE):
-            for number, (shard, event) in enumerate(some):
-                self.handle(shard, event(number))
-            while len(self.answers) < len(some):
+            waiting, given = dict(enumerate(some)), dict[int, Any]()
+            while waiting:
+                for number, (shard, event) in waiting.items():
+                    self.handle(shard, event(number))
                 self.step()
-            answers += [self.answers[number] for number in range(len(some))]
-            self.answers.clear()
+                while len(self.answers) < len(waiting):
+                    self.step()
+                given |= self.answers
+                self.answers.clear()
+                waiting = {
+                    n: each for n, each in waiting.items() if _is_to_be_asked_again(given[n])
+                }
+            answers += [given[number] for number in range(len(some))]
         for answer in answers:
             if isinstance(answer, Refusal):
                 raise RuntimeError(answer.message)
@@ -253,6 +262,10 @@ def _registration(spec: PipelineSpec, request: int) -> Event:
 
 def _joining(pipeline: str, node_id: str, request: int) -> Event:
     return JoinNode(request, pipeline, node_id, "bench")
+
+
+def _is_to_be_asked_again(answer: object) -> bool:
+    return isinstance(answer, Refusal) and answer.code is RefusalCode.NOT_READY
 
 
 def _in_parts(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -151,7 +151,8 @@ class Nodes:
             for entry in self._journal.pending_of(KeyClosed, event.pipeline)
             if entry.evicted
         }
-        if closing and (event.node_id in closing or event.node_id in pipeline.home.gone_ids):
+        is_gone = event.node_id in closing or event.node_id in pipeline.home.gone_ids
+        if closing and is_gone and pipeline.home.may_forget(len(closing)):
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"pipeline {event.pipeline!r}: node {event.node_id!r} is gone, and others are closed just now, which is not "

@@ -290,7 +290,7 @@ class HomePipeline:
         self.take(node)
         # Those that may be forgotten are looked for now and then, so that many evictions cost no more than each alone.
         often = max(1, len(self.gone_ids) // 64)
-        if len(self.gone_ids) > KEPT_GONE_NODES and len(self.gone_ids) % often == 0:
+        if self.may_forget(0) and len(self.gone_ids) % often == 0:
             self._forget(often, counts)
         return node
 
@@ -302,6 +302,10 @@ class HomePipeline:
         for node_id in remembered[: len(remembered) - KEPT_GONE_NODES]:
             self.let_go(node_id)
             self.drop_staged(node_id, unless=lambda _: False)
+
+    def may_forget(self, more: int) -> bool:
+        """Whether some of those that are gone may be forgotten when so many more are."""
+        return len(self.gone_ids) + more > KEPT_GONE_NODES
 
     def take(self, node: HomeNode) -> None:
         """A node is known here, as the last one."""
