@@ -74,8 +74,7 @@ class Queries:
         would make void; and while one of the name that was deleted is not over everywhere: a claim that comes to nothing would be
         given back before. To be asked after the directory, which turns when all shards know of the move."""
         self._homes.need_no_move(pipeline)
-        shards = self._shards.membership.with_newcomers
-        if pipeline not in self._pipelines and not self._pipelines.may_begin(pipeline, shards):
+        if self._pipelines.is_ending(pipeline, self._shards.membership.with_newcomers):
             raise Refused.of(ending(pipeline))
 
     def placed(self, pipeline: str) -> int:
