@@ -410,19 +410,7 @@ class World:
         """The segments that are not done, since a front of theirs was evicted that could label there."""
         fronts = self.fronts.values()
         vacant = {front.segment for front in fronts if front.vacant and not front.shut_out}
-        vacant = {segment for segment in vacant if not self._leads_along_a_late_edge(segment)}
-        return vacant | {
-            segment for segment in self.waiting if not self._leads_to_what_is_complete(segment)
-        }
-
-    def _leads_along_a_late_edge(self, segment: int) -> bool:
-        """Along an edge that was added when what it leads to was complete: whoever comes back behind it is shut out."""
-        late = [source for (source, _, _), floor in self.floors.items() if floor == FOREVER]
-        return any(self.leads(segment, source) for source in late)
-
-    def _leads_to_what_is_complete(self, segment: int) -> bool:
-        """Whoever comes to feed it is shut out."""
-        return any(self.leads(segment, complete) for complete in self.complete)
+        return vacant | (self.waiting - self.complete)
 
     def batch_comes_back(self, front: FrontId, number: int) -> int:
         """A front that was evicted has joined again and will commit what is left of a batch of before.
