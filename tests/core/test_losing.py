@@ -13,6 +13,7 @@ from tests import inside
 from tests.core.deployment import Deployment
 from tests.core.driver import Cluster, HandNode, Lossy, refused
 from tracker.core.log import (
+    AttachSession,
     DeclareLost,
     DeletePipeline,
     Entries,
@@ -1093,3 +1094,114 @@ def test_who_has_the_name_of_one_from_before_a_loss_is_another_pipeline(
     refused(late, RefusalCode.CONFLICT)
     new = cluster.pipeline(min(cluster.processes)).generation
     assert all(process.goes_on_since("p", new) for process in cluster.processes.values())
+
+
+def gone_on_unheard(cluster: Cluster, lost: int, late: int) -> None:
+    """A shard is declared lost, and the others go on without it, of which one hears nothing of how."""
+    lose(cluster, lost)
+    leader = min(cluster.processes)
+    cluster.handle(leader, DeclareLost("first", (lost,), True, 1_000))
+    cluster.settle(lambda: bool(cluster.logged(ShardLost)))
+    cluster.held |= {(other, late) for other in cluster.processes if other != late}
+    cluster.settle()
+    assert cluster.processes[late].membership.loss is not None
+
+
+@pytest.mark.parametrize("comes_by", ["a move", "its name"])
+def test_two_losses_begin_two_generations_also_of_one_whose_number_is_from_elsewhere(
+    comes_by: str,
+) -> None:
+    """Who is left by the second loss has not heard how the first one ended: a process that joined since then is another one."""
+    made = Deployment(2, 3)
+    before, there = made.groups
+    made.register(replace(SPEC, open=True), 0)
+    lose(before, 1)
+    declare(before, 1)
+    if comes_by == "a move":
+        assert made.move("p", 0, 1) == ""
+    else:
+        made.delete("p", 0)
+        made.register(replace(SPEC, open=True), 1)
+    made.settle()
+    assert {pipeline.base for pipeline in there.pipelines()} == {1}
+    gone_on_unheard(there, 0, late=2)
+    node_id = at_home(there, 1, "node")
+    there.handle(1, JoinNode("join", "p", node_id, "worker"))
+    there.settle()
+    (joined,) = there.answers("join")
+    lose(there, 1)
+    there.held.clear()
+    declare(there, 0, 1)
+    refusal = there.handle(2, AttachSession("old", "p", joined.key, joined.generation))
+    assert any(isinstance(effect, SessionRefused) for effect in refusal)
+    assert there.join(node_id).generation > joined.generation
+
+
+def test_a_newcomer_left_alone_begins_a_name_above_what_it_had_also_behind_one_from_elsewhere() -> (
+    None
+):
+    made = Deployment(1, 2, 4)
+    here, other = made.groups[1:]
+    spec = replace(SPEC, name="other")
+    made.register(spec, 2)
+    other.front(spec, "front", promise=5, f=0)
+    lose(other, 2, 3)
+    declare(other, 2, 3)
+    made.delete("other", 2)
+    registrar = here.routing.registrar("p")
+    new = joins_unheard(here, registrar)
+    made.register(SPEC, 1)
+    front = here.front(SPEC, next(here.ids_at(registrar)), promise=1_000, f=0)
+    generation = front.joined.generation
+    left_alone(here, registrar, new)
+    made.settle()
+    made.register(SPEC, 1)
+    assert here.pipeline(new).generation > generation
+    assert here.agreed(SPEC) == (0, 0)
+    assert not here.processes[new].goes_on_since("p", generation)
+
+
+def test_those_that_are_left_know_together_how_all_generations_began() -> None:
+    """The lost registrar had restarted it twice, of which one of the others has heard."""
+    cluster = Cluster(3)
+    cluster.register(SPEC)
+    registrar = cluster.routing.registrar("p")
+    late = min({0, 1, 2} - {registrar})
+    cluster.front(SPEC, next(cluster.ids_at(late)), promise=1_000, f=0)
+    cluster.held = {(registrar, late)}
+    for generation in (0, 1):
+        cluster.handle(registrar, RestartPipeline(f"{generation}", "p", generation, None, 0))
+        cluster.settle()
+    lose(cluster, registrar)
+    cluster.held.clear()
+    declare(cluster, registrar)
+    begun = [[each.restart for each in pipeline.restarts] for pipeline in cluster.pipelines()]
+    assert begun[0] == begun[1]
+    assert [restart.generation for restart in begun[0][:2]] == [1, 2]
+    asked = [(p, since) for p in cluster.processes.values() for since in (0, 1, 2)]
+    assert all(process.goes_on_since("p", since) for process, since in asked)
+
+
+def test_who_hears_by_two_losses_alone_of_the_next_of_a_name_takes_no_position_of_the_one_before() -> (
+    None
+):
+    """What the registrar logs of the next one does not come to a shard, and neither how all went on without the first that was
+    lost."""
+    cluster = Cluster(5)
+    first, leader, registrar, other, late = range(5)
+    name = next(n for n in map("q{}".format, count()) if cluster.routing.registrar(n) == registrar)
+    spec = replace(SPEC, name=name)
+    cluster.register(spec)
+    gone = partial(DeletePipeline, drop_open=True, at_ms=0)
+    assert isinstance(cluster.ask(registrar, gone, name, 0), Restart)
+    cluster.pass_time(500)
+    cluster.held = {(registrar, late)}
+    cluster.handle(registrar, RegisterPipeline("next", spec))
+    cluster.settle()
+    began = cluster.pipeline(other, name).generation
+    gone_on_unheard(cluster, first, late)
+    lose(cluster, leader, registrar)
+    cluster.held.clear()
+    declare(cluster, first, leader, registrar)
+    for process in cluster.processes.values():
+        assert process.goes_on_since(name, began) and not process.goes_on_since(name, 0)

@@ -3,8 +3,8 @@
 `golden.json` has by kind the bytes as they were when the kind, or a field of it, came; what is in there
 stays, since stores with such bytes are about. Each has every field of its messages, every number and name another
 one where it may, and a digest of what the core reads from it. `formats.json` has by the number of the format a
-fingerprint of the form that it stands for. Run it after a change of what is stored, with the feature level raised:
-it adds what is new, and changes nothing that is there.
+fingerprint of the form that it stands for. Run it after a change of what is stored, with the feature level raised, or where no
+release records by the newest one yet, with its fingerprint taken out: it adds what is new, and changes nothing that is there.
 """
 
 from __future__ import annotations

@@ -737,8 +737,11 @@ class PipelineRegistered(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     placed: _builtins.int
     """The version of its placement; 0 where it needs none."""
+    base: _builtins.int
+    """How many steps of generations lie below those in which it goes on when shards of its group are lost."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """What it is."""
@@ -753,10 +756,11 @@ class PipelineRegistered(_message.Message):
         spec: _types_pb2.PipelineSpec | None = ...,
         restart: _shards_pb2.Restart | None = ...,
         placed: _builtins.int = ...,
+        base: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["placed", b"placed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "placed", b"placed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -811,6 +811,8 @@ class PipelineKnown(_message.Message):
     BOUND_FIELD_NUMBER: _builtins.int
     OPEN_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     changes: _builtins.int
     """How often it was changed."""
     least: _builtins.int
@@ -819,6 +821,8 @@ class PipelineKnown(_message.Message):
     """What no lost shard can have announced more than, if that is known."""
     placed: _builtins.int
     """The version of its placement; 0 where it needs none."""
+    base: _builtins.int
+    """How many steps of generations lie below those in which it goes on when shards of its group are lost."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
@@ -835,6 +839,10 @@ class PipelineKnown(_message.Message):
     def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___DroppedSnapshot]:
         """What lost shards have reported to be open."""
 
+    @_builtins.property
+    def before(self) -> _containers.RepeatedCompositeFieldContainer[Global___Restart]:
+        """How the generations before began, oldest first."""
+
     def __init__(
         self,
         *,
@@ -846,10 +854,12 @@ class PipelineKnown(_message.Message):
         bound: _builtins.int | None = ...,
         open: _abc.Iterable[Global___DroppedSnapshot] | None = ...,
         placed: _builtins.int = ...,
+        base: _builtins.int = ...,
+        before: _abc.Iterable[Global___Restart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "bound", b"bound", "changed", b"changed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "bound", b"bound", "changed", b"changed", "changes", b"changes", "least", b"least", "open", b"open", "placed", b"placed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bound", b"_bound", "base", b"base", "before", b"before", "bound", b"bound", "changed", b"changed", "changes", b"changes", "least", b"least", "open", b"open", "placed", b"placed", "restart", b"restart", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bound: _TypeAlias = _typing.Literal["bound"]  # noqa: Y015
     _WhichOneofArgType__bound: _TypeAlias = _typing.Literal["_bound", b"_bound"]  # noqa: Y015

@@ -560,6 +560,7 @@ class PipelineSnapshot(_message.Message):
     GONE_EDGES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     ARRIVED_HOME_FIELD_NUMBER: _builtins.int
     ARRIVED_NUMBER_FIELD_NUMBER: _builtins.int
     FORMER_FIELD_NUMBER: _builtins.int
@@ -572,6 +573,8 @@ class PipelineSnapshot(_message.Message):
     """How often it was changed."""
     placed: _builtins.int
     """The version of its placement; 0 where it needs none."""
+    base: _builtins.int
+    """How many steps of generations lie below those in which it goes on when shards of its group are lost."""
     arrived_home: _builtins.int
     """The home in whose log the entry is by which it has come to its group."""
     arrived_number: _builtins.int
@@ -714,6 +717,7 @@ class PipelineSnapshot(_message.Message):
         gone_edges: _abc.Iterable[_types_pb2.Edge] | None = ...,
         held: _shards_pb2.HeldSnapshot | None = ...,
         placed: _builtins.int = ...,
+        base: _builtins.int = ...,
         arrived_home: _builtins.int = ...,
         arrived_number: _builtins.int = ...,
         former: Global___FormerSnapshot | None = ...,
@@ -721,7 +725,7 @@ class PipelineSnapshot(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "former", b"former", "held", b"held", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "arrived_home", b"arrived_home", "arrived_number", b"arrived_number", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "former", b"former", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "of_edges", b"of_edges", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activated", b"activated", "arrived_home", b"arrived_home", "arrived_number", b"arrived_number", "base", b"base", "before", b"before", "begun", b"begun", "cells", b"cells", "changed", b"changed", "changes", b"changes", "early_units", b"early_units", "floors", b"floors", "former", b"former", "fronts", b"fronts", "gone_edges", b"gone_edges", "graph_change", b"graph_change", "held", b"held", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "nodes", b"nodes", "of_edges", b"of_edges", "placed", b"placed", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,7 +54,7 @@ class Generations:
         if spec.name in self._pipelines:
             return
         pipeline = Pipeline(spec, self._cut.vectors, self._shards.own)
-        pipeline.placed = entry.placed
+        pipeline.placed, pipeline.base = entry.placed, entry.base
         if entry.restart is not None:
             pipeline.begin_generation(entry.restart)
         pipeline.shard.expect_names(self._shards.membership.hands_over)
@@ -154,13 +154,15 @@ class Generations:
         already stays there. What was open at the lost ones is listed by the leader alone."""
         name = known.spec.name
         given_up = known.open if leader == self._shards.own else ()
-        self.begin_pipeline(PipelineRegistered(known.spec, known.restart, known.placed), now_ns)
+        registered = PipelineRegistered(known.spec, known.restart, known.placed, known.base)
+        self.begin_pipeline(registered, now_ns)
         pipeline = self._pipelines[name]
         pipeline.placed = known.placed
         if known.changed is not None:
             self._pipelines.change(known.changes, known.changed)
         if known.restart is not None:
             self.begin_generation(name, known.restart, now_ns)
+        pipeline.hear_restarts(known.before)
         if pipeline.generation != known.generation:
             return
         if known.least == FOREVER:

@@ -22,7 +22,7 @@ from tracker.core.log import (
     RestartPipeline,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.losses import follows, generation_after
+from tracker.core.log.losses import base_of, follows, generation_after
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import Placement
@@ -131,7 +131,7 @@ def _next_generation(pipeline: Pipeline, generation: int) -> int:
     return (
         generation + 1
         if pipeline.held is None
-        else generation_after(generation, pipeline.held.lost)
+        else generation_after(pipeline.base, pipeline.held.lost)
     )
 
 
@@ -186,8 +186,7 @@ class Registrar:
                 self._journal.append_home(Placed(claimed))
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
-            restart = self._first_generation(spec, event.above)
-            self._journal.append_home(PipelineRegistered(spec, restart, event.placed))
+            self._journal.append_home(self._first(event))
             return
         if known != spec and event.change:
             raise Refused(
@@ -206,13 +205,18 @@ class Registrar:
         if not self._pipelines.may_begin(name, self._shards.membership.with_newcomers):
             raise Refused.of(ending(name))
 
-    def _first_generation(self, spec: PipelineSpec, above: int) -> Restart | None:
-        """In which generation a new pipeline begins: behind all of one of its name that was deleted, or that lost shards alone knew
-        when one that had just joined was left, or that went on after a loss. above: and behind this."""
-        lost = self._shards.membership.lost
-        gone_on = generation_after(0, lost) if lost else 0
-        last = max(self._pipelines.last_generation(spec.name), above, gone_on)
-        return Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
+    def _first(self, event: RegisterPipeline) -> PipelineRegistered:
+        """How a new pipeline begins: in a generation behind all of one of its name that was deleted, or that lost shards alone knew
+        when one that had just joined was left, or that went on after a loss; and above `event.above`."""
+        spec, lost = event.spec, self._shards.membership.lost
+        last, base = self._pipelines.last_generation(spec.name), base_of(event.above)
+        if base_of(last) > base + len(
+            lost
+        ):  # no loss here can have given that: it came from elsewhere
+            base = base_of(last)
+        last = max(last, event.above, generation_after(base, lost) if lost else 0)
+        restart = Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
+        return PipelineRegistered(spec, restart, event.placed, base)
 
     def _check_segments(self, spec: PipelineSpec, more: int) -> None:
         """Raises Refused(FULL) where all pipelines together would have too many segments, with so many more."""

@@ -12,11 +12,13 @@ from tracker.core.model.placements import Group, Placement
 @dataclass(frozen=True, slots=True)
 class PipelineRegistered:
     """A pipeline exists from here on. restart: where one of its name was deleted before, the generation that it begins
-    in, which is above all of that one; None for the first. placed: the version of its placement; 0 where there is none."""
+    in, which is above all of that one; None for the first. placed: the version of its placement; 0 where there is none. base: as
+    `Pipeline.base`."""
 
     spec: PipelineSpec
     restart: Restart | None = None
     placed: int = 0
+    base: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,28 +17,30 @@ from tracker.core.model.routing import RoutingTable
 
 INCARNATIONS_PER_LOSS = 2**40
 """With each shard that was ever lost, the incarnations of nodes go on from the next multiple: above any that a lost one can
-have given without another hearing of it, also where a pipeline has brought along what was left out in another group. No two
-declarations have as many lost shards, so none gives one twice."""
+have given without another hearing of it, also where a pipeline has brought along what was left out in another group."""
 GENERATIONS_PER_LOSS = 1_000_000
 """The same of a pipeline's generations: a lost registrar, or a lost leader, may have begun some that nobody else has heard
 of, and nodes may have committed in them."""
 
 
-def generation_after(generation: int, lost: Collection[int]) -> int:
-    """The generation in which a pipeline goes on when all these were ever declared lost."""
-    return _multiple_after(generation, GENERATIONS_PER_LOSS, lost) + 1
+def generation_after(base: int, lost: Collection[int]) -> int:
+    """The generation in which a pipeline goes on when all these were ever declared lost. base: as `Pipeline.base`, so that it is
+    above those that the pipeline, or one of its name, had elsewhere; and no two declarations give the same, also where one of them
+    is by shards that have not heard how another one ended."""
+    return (base + len(lost)) * GENERATIONS_PER_LOSS + 1
+
+
+def base_of(generation: int) -> int:
+    """The multiple of GENERATIONS_PER_LOSS above which losses begin to count, for a pipeline that comes in a generation, or begins
+    above it."""
+    return generation // GENERATIONS_PER_LOSS
 
 
 def incarnation_after(incarnation: int, lost: Collection[int]) -> int:
     """From which incarnation on keys are given when all these were ever declared lost. incarnation: from which on those that are
-    left would give them."""
-    return _multiple_after(incarnation, INCARNATIONS_PER_LOSS, lost)
-
-
-def _multiple_after(number: int, step: int, lost: Collection[int]) -> int:
-    """That of the own group's losses, or where a number is beyond, which came from another one, as many steps above it."""
-    come = number // step
-    return (len(lost) if come < len(lost) else come + len(lost)) * step
+    left would give them. Keys of another generation may have the same: a key counts in the generation in which it was given."""
+    come = incarnation // INCARNATIONS_PER_LOSS
+    return (len(lost) if come < len(lost) else come + len(lost)) * INCARNATIONS_PER_LOSS
 
 
 def follows(generation: int, before: int) -> bool:
@@ -52,7 +54,7 @@ def follows(generation: int, before: int) -> bool:
 class PipelineKnown:
     """What a shard knows of a pipeline when others are declared lost.
 
-    restart: how its generation began. placed: the version of its placement. least: min time of the whole pipeline, the largest that it has announced, or
+    restart: how its generation began; before: and those before it, oldest first. base: as `Pipeline.base`. placed: the version of its placement. least: min time of the whole pipeline, the largest that it has announced, or
     heard that anyone has. bound: what no lost shard can have announced more than; None where it cannot tell. open: what
     lost shards have reported to be open, added up by segment; their `highest` is not known, and is the lowest.
     """
@@ -65,6 +67,8 @@ class PipelineKnown:
     bound: int | None
     open: tuple[DroppedCells, ...] = ()
     placed: int = 0
+    base: int = 0
+    before: tuple[Restart, ...] = ()
 
     @property
     def generation(self) -> int:

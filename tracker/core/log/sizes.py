@@ -117,7 +117,9 @@ def summary_bytes(words: steps.DepartureSummary) -> int:
 
 def known_bytes(known: PipelineKnown) -> int:
     specs = _spec_bytes(known.spec) + (_spec_bytes(known.changed) if known.changed else 0)
-    return specs + 2 * ENTRY_BYTES + len(known.open) * (_PART_BYTES + 5 * _NUMBER_BYTES)
+    listed = 5 * len(known.open) + 3 * len(known.before)
+    parts = len(known.open) + len(known.before)
+    return specs + 2 * ENTRY_BYTES + parts * _PART_BYTES + listed * _NUMBER_BYTES
 
 
 def placed_bytes(placement: Placement) -> int:

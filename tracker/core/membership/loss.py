@@ -80,10 +80,15 @@ def _together(one: PipelineKnown, other: PipelineKnown) -> PipelineKnown:
     either has announced."""
     bounds = [bound for bound in (one.bound, other.bound) if bound is not None]
     begun = max(one, other, key=lambda known: known.generation)
+    restarts = {
+        r.generation: r for known in (one, other) for r in (*known.before, known.restart) if r
+    }
+    before = tuple(r for number, r in sorted(restarts.items()) if number < begun.generation)
     changed = max(one, other, key=lambda known: known.changes)
     return PipelineKnown(
         begun.spec, begun.restart, changed.changed, changed.changes, max(one.least, other.least),
         min(bounds, default=None), _most(one.open + other.open), max(one.placed, other.placed),
+        begun.base, before,
     )  # fmt: skip
 
 
@@ -114,5 +119,4 @@ def begun_again(known: PipelineKnown, declared: LossDeclared) -> Restart | None:
     operator has to name the slot."""
     if known.bound is None or known.least == FOREVER:
         return None
-    generation = generation_after(known.generation, declared.lost)
-    return Restart(generation, known.bound, declared.at_ms)
+    return Restart(generation_after(known.base, declared.lost), known.bound, declared.at_ms)

@@ -30,7 +30,7 @@ from tracker.core.log import (
     pipeline_of,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.losses import LossStep, Move, ShardLost
+from tracker.core.log.losses import LossStep, Move, ShardLost, base_of
 from tracker.core.log.steps import MembershipStep, MoveBegun, MoveEnded, MoveReady
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Held, RefusalCode, Refused
@@ -388,6 +388,7 @@ class Moves:
         """A pipeline that has come goes on at this shard. Where a shard was lost with its part, it stands, as any does that is not
         complete: nothing begins anew of one that is."""
         known = self._shards.membership
+        pipeline.base = base_of(pipeline.generation)
         pipeline.change_everywhere(known.members)
         self._pipelines.add(pipeline)
         self._generations.take_up(pipeline, now_ns)

@@ -25,7 +25,8 @@ def known_at_loss(
         least = FOREVER
     return PipelineKnown(
         pipeline.registered, pipeline.restart, pipeline.changed, pipeline.changes, least,
-        _bound(pipeline, lost, is_counted), tuple(_open(pipeline, lost)), pipeline.placed,
+        _bound(pipeline, lost, is_counted), tuple(_open(pipeline, lost)), pipeline.placed, pipeline.base,
+        tuple(each.restart for each in pipeline.restarts[:-1]),
     )  # fmt: skip
 
 

@@ -72,6 +72,9 @@ class Pipeline:
     """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
     restart: Restart | None = d.follows("the last of `restarts`", default=None)
     """How this generation began; None in the first."""
+    base: int = d.survives(default=0)
+    """How many steps of generations lie below those in which it goes on when shards of this group are lost: they are of other
+    groups, and of other pipelines of its name there. It stays as it is while the pipeline is in this group."""
     placed: int = d.survives(default=0)
     """The version of its placement, by which it is in this group; 0 where it needs none."""
     arrived_home: int = d.survives(default=0)
@@ -123,7 +126,7 @@ class Pipeline:
         self.begun_by = 0
         self._vectors, self._own = vectors, own
         self.restarts, self.restart = [], None
-        self.placed, self.rests = 0, False
+        self.placed, self.base, self.rests = 0, 0, False
         self.arrived_home = self.arrived_number = 0
         self.published = [spec.start_slot] * len(spec.segments)
         self.history = [History(spec.start_slot, self._history_width_ns) for _ in spec.segments]
@@ -196,6 +199,14 @@ class Pipeline:
         self.unreported.update(enumerate(self.durable))
         self.shard.carry_over(older)
         self.shard.mark_all_changed()
+
+    def hear_restarts(self, before: Iterable[Restart]) -> None:
+        """Generations that others know, and that began before this one: those that are not known here are noted, too."""
+        known = {each.restart.generation for each in self.restarts}
+        more = [r for r in before if r.generation < self.generation and r.generation not in known]
+        self.restarts += [Dropped(restart, restart.from_slot, ()) for restart in more]
+        self.restarts.sort(key=lambda each: each.restart.generation)
+        del self.restarts[:-MAX_LISTED_RESTARTS]
 
     def change(self, number: int, spec: PipelineSpec) -> bool:
         """Becomes what change `number` says, unless it was changed later already; returns whether it was not. What is

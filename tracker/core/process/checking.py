@@ -45,7 +45,7 @@ from tracker.core.log import (
     pipeline_of,
     steps,
 )
-from tracker.core.log.losses import PipelineKnown
+from tracker.core.log.losses import PipelineKnown, base_of
 from tracker.core.log.runs import MAX_ENTRIES_PER_RUN
 from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
@@ -329,6 +329,7 @@ class EntryJudge:
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
             _check_restart(entry.spec, entry.restart)
+            _check_base(entry.spec, entry.base)
         elif isinstance(entry, Placed | GroupKnown):
             _check_directory(entry.placement if isinstance(entry, Placed) else entry.group)
         elif isinstance(entry, PipelinesOver):
@@ -508,7 +509,9 @@ def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary, segments: 
 
 def _check_known(known: PipelineKnown) -> None:
     check_spec(known.spec)
-    _check_restart(known.spec, known.restart)
+    for restart in (*known.before, known.restart):
+        _check_restart(known.spec, restart)
+    _check_base(known.spec, known.base)
     spec = known.spec
     if known.changed is not None:
         _check_changed(spec, PipelineChanged(known.changes, known.changed))
@@ -518,6 +521,12 @@ def _check_known(known: PipelineKnown) -> None:
     if known.bound is not None and known.bound > HIGHEST_SLOT:
         raise _refused(spec.name, f"slot {known.bound}; the largest is {HIGHEST_SLOT}")
     _check_segments(spec, [each.segment for each in known.open])
+
+
+def _check_base(spec: PipelineSpec, base: int) -> None:
+    most = base_of(MAX_NUMBER) // 2
+    if not 0 <= base <= most:
+        raise _refused(spec.name, f"base {base} of its generations; it is 0 to {most}")
 
 
 def _check_changed(spec: PipelineSpec, entry: PipelineChanged) -> None:
