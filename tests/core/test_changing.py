@@ -608,8 +608,8 @@ def test_a_segment_that_would_be_complete_is_not_behind_a_change_that_is_not_dur
     cluster.pass_time_without_commits()
     cluster.settle()
     assert cluster.answers("open") == [replace(SPEC, open=True)]
-    assert cluster.agreed(SPEC) == (150, 150, 150)
-    assert cluster.front(SPEC, "other", g=IN).grants[-1].slot == 150
+    assert cluster.agreed(SPEC) == (400, 150, 150)
+    assert cluster.front(SPEC, "other", g=IN).grants[-1].slot == 400
 
 
 def test_one_that_is_open_no_more_is_complete_when_its_fronts_have_left_or_were_evicted(

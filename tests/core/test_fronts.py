@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.driver import MS, Cluster, HandNode, content, refused
-from tracker.core.log import AttachSession, SessionRefused, TickRefused, Wake
+from tracker.core.log import AttachSession, Entries, SessionRefused, TickRefused, Wake
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER
 
@@ -85,6 +85,52 @@ def test_an_open_segment_without_fronts_waits_where_the_next_one_will_be_pinned(
     assert cluster.agreed(spec) == (106, 110)
     assert {p.describe("p", 0).late_items for p in cluster.processes.values()} == {1}
     assert first.join_front("a").slot == 106
+
+
+@pytest.mark.parametrize("reader", ["is done before", "is done behind", "is done behind one tick"])
+def test_an_open_pipeline_waits_where_its_last_front_had_promised(reader: str, shards: int) -> None:
+    """Who is done first, the front or who reads what it has labelled, changes nothing: a front may come once a day."""
+    spec = replace(SPEC, open=True)
+    cluster, first = begun(shards, spec)
+    worker = cluster.node(spec, "worker")
+    first.commit(created=[(0, 60, 7)])
+    last = {"heartbeats": {"a": 90}}
+    if reader != "is done behind one tick":
+        first.commit(**last)
+        last = {}
+    if reader == "is done before":
+        worker.commit(consumed=[(0, 60, 7)])
+    first.commit(leaves=["a"], **last)
+    if reader != "is done before":
+        worker.commit(consumed=[(0, 60, 7)])
+    assert cluster.agreed(spec) == (90, 94)
+    assert cluster.front(spec, "next", a=0).grants[-1].slot == 90
+
+
+def test_shards_of_an_open_pipeline_wait_at_one_slot_also_where_one_hears_all_at_once() -> None:
+    """Shard 1 has the entries by which shard 0 announces 100, and no report of it before all fronts have left."""
+    spec = replace(SPEC, open=True)
+    cluster = Cluster(2)
+    cluster.register(spec)
+    ids = cluster.ids_at(0)
+    first = cluster.front(spec, next(ids), promise=50, a=0)
+    second = cluster.front(spec, next(ids), promise=100, b=1)
+    cluster.held = {(0, 1)}
+    first.begin(leaves=["a"])
+    while cluster.min_times(spec)[0] != (96, 100):
+        cluster.move_once()
+        if (link := cluster.links[0, 1]) and isinstance(link[0].body, Entries):
+            cluster.deliver(0, 1, 1)
+        cluster.now_ns += 2 * MS
+        for shard in (0, 1):
+            cluster.handle(shard, Wake())
+        assert cluster.now_ns < 10_000 * MS
+    second.begin(leaves=["b"])
+    cluster.commit(0)
+    cluster.held = set()
+    cluster.restart(1)
+    cluster.pass_time(5_000)
+    assert cluster.min_times(spec) == [(96, 100)] * 2
 
 
 def test_a_new_incarnation_keeps_the_fronts_of_its_id(shards: int) -> None:

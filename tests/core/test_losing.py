@@ -483,6 +483,8 @@ def test_where_nobody_can_tell_what_was_announced_the_operator_names_the_slot() 
     registrar = cluster.routing.registrar("p")
     answer = cluster.ask(registrar, RestartPipeline, "p", 0, None, 2_000)
     refused(answer, RefusalCode.INVALID, "--from")
+    answer = cluster.ask(registrar, RestartPipeline, "p", 0, FOREVER, 2_000)
+    refused(answer, RefusalCode.INVALID, "the largest is")
     cluster.ask(registrar, RestartPipeline, "p", 0, 10_000, 2_000)
     finish_anew(cluster, 10_000)
 

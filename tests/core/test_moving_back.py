@@ -8,7 +8,7 @@ import pytest
 
 from tests import inside
 from tests.core.deployment import Deployment, goes_on
-from tests.core.driver import Cluster
+from tests.core.driver import Cluster, refused
 from tests.core.test_losing import joins_unheard, left_alone
 from tests.core.test_moving import SPEC, lose, running
 from tests.core.test_retiring import AT_MS
@@ -18,7 +18,7 @@ from tracker.core.log import (
     RegisterPipeline,
     RetireNode,
 )
-from tracker.core.model import Cells, Edge, PipelineSpec
+from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode
 from tracker.core.model.placements import NOWHERE
 from tracker.core.process import ProcessConfig
 
@@ -159,6 +159,21 @@ def test_no_more_pipelines_come_at_a_time_than_there_may_be() -> None:
                 drives.remove(each)
     made.settle()
     assert len(inside.pipelines(made.groups[1].processes[0])) == 1
+
+
+def test_none_is_registered_in_the_place_of_one_that_comes() -> None:
+    made = Deployment(1, 1)
+    made.groups[1] = Cluster(1, config=ProcessConfig(max_pipelines=1))
+    made.settle()
+    made.register(SPEC, 0)
+    made.begin_move("p", 0, 1)
+    there = made.groups[1].processes[0]
+    for _ in made.steps(made.drive("p", 0)):
+        if there.membership.moving and "p" not in inside.pipelines(there):
+            answer = made.groups[1].ask(0, RegisterPipeline, replace(SPEC, name="q"))
+            refused(answer, RefusalCode.FULL, "1 are about to come")
+    made.settle()
+    assert made.has("p") == [1]
 
 
 def test_a_joining_whose_attempts_find_the_pipeline_there_and_back_again_is_answered() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -19,12 +20,14 @@ from tracker.core.log import (
     MovePipeline,
     PlacePipeline,
     RegisterPipeline,
+    StageContributions,
 )
-from tracker.core.model import RefusalCode, Refused, Unit
+from tracker.core.model import Batch, Cells, RefusalCode, Refused, StagedContribution, Unit
 from tracker.core.model.placements import NOWHERE
 from tracker.core.moving import driver
 from tracker.core.moving.driver import Ask, Pause, Where
 from tracker.core.moving.parts import in_pieces
+from tracker.core.pipeline.snapshot import snapshot_pipeline
 
 
 def is_settled(cluster: Cluster) -> bool:
@@ -362,6 +365,65 @@ def test_pieces_that_are_sent_after_a_crash_are_those_of_before(
     for segment in range(2):
         names = [f"of-{segment}-{number}" for number in range(20)]
         assert there.processes[0].resolve_units("p", segment, names) == [41] * 20
+
+
+def contribution(batch: int, partition: int, value: int) -> StagedContribution:
+    created = Cells.of([(1, 60, value, 1)])
+    return StagedContribution("q", "r", batch, 0, "op", 0, partition, 0, created, Cells.empty())
+
+
+def test_pieces_of_what_is_staged_are_those_of_before_also_where_an_attempt_came_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It came while the tick of its batch was not durable. What is staged by nodes then has one order, crash or not."""
+    monkeypatch.setattr(driver, "in_pieces", partial(in_pieces, most_bytes=200))
+    made = Deployment(1, 1)
+    here, there = made.groups
+    made.register(SPEC, 0)
+    here.front(SPEC, "front")
+    one, first = here.node(SPEC, "one"), contribution(0, 0, 5)
+    here.node(SPEC, "two")
+    assert here.ask_home("one", StageContributions, (first,)) is None
+    one.begin(created=[], batch=Batch("q", 0, b"f"))
+    here.handle(0, StageContributions("again", "p", "one", (first,)))
+    here.settle()
+    here.take_snapshot(0)
+    for node_id, value in (("two", 100), ("one", 200)):
+        for n in range(6):
+            assert (
+                here.ask_home(node_id, StageContributions, (contribution(1, n, value + n),)) is None
+            )
+    made.begin_move("p", 0, 1)
+    for asked, _ in made.steps(made.drive("p", 0)):
+        what = asked.what if isinstance(asked, Ask) else None
+        if isinstance(what, KeepPart) and what.number >= what.pieces // 2:
+            break
+    here.restart(0)
+    made.run(made.drive("p", 0))
+    made.settle()
+    for node_id in ("one", "two"):
+        assert len(there.processes[0].staged("p", node_id, "q", 1)) == 6
+
+
+def test_pieces_of_a_part_are_the_same_in_whatever_order_a_process_keeps_it() -> None:
+    """A process that comes back may keep names, nodes and what is staged in another order than it did before."""
+    made = Deployment(1)
+    (here,) = made.groups
+    made.register(SPEC, 0)
+    front = here.front(SPEC, "front")
+    here.node(SPEC, "other")
+    front.commit(units_created=[Unit(0, f"of-{number}", 41 + number % 3) for number in range(20)])
+    for node_id in ("other", "front"):
+        assert here.ask_home(node_id, StageContributions, (contribution(1, 0, 7),)) is None
+    part = snapshot_pipeline(here.pipeline(0), {})
+    turned = replace(
+        part, **{name: getattr(part, name)[::-1] for name in ("units", "nodes", "staged")}
+    )
+    assert turned.units != part.units and turned.staged != part.staged
+    for one, other in zip(in_pieces(part, 200), in_pieces(turned, 200), strict=True):
+        kept = [(each.units, [n.key for n in each.nodes]) for each in (one, other)]
+        staged = [[(node, c.key) for node, c in each.staged] for each in (one, other)]
+        assert kept[0] == kept[1] and staged[0] == staged[1]
 
 
 # --- a node of one that was deleted comes late ------------------------------------------------------

@@ -17,8 +17,10 @@ from tracker.core.log import (
     DeclareLost,
     DeletePipeline,
     EndMove,
+    JoinShard,
     KnowGroup,
     LeaveNode,
+    MovePipeline,
     PlacePipeline,
     RegisterPipeline,
     RescaleShards,
@@ -27,6 +29,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.losses import GENERATIONS_PER_LOSS, ShardLost
 from tracker.core.log.steps import SequencerMoved
+from tracker.core.membership.step_checks import MAX_ADDRESS_CHARACTERS, MAX_NUMBER
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import NOWHERE, Group, Placement
 from tracker.core.model.routing import RoutingRule, RoutingTable
@@ -637,3 +640,29 @@ def test_a_name_is_given_back_while_another_shard_of_the_directory_is_away() -> 
     made.groups[0].reconnect()
     assert made.ask(Ask(0, Where("p"))) is None
     assert [process.placements for process in made.groups[0].processes.values()] == [{}, {}]
+
+
+def test_nor_while_one_is_being_registered_by_a_claim_of_before() -> None:
+    """That would be void, and the pipeline there by it: nobody could move it, or give its name back."""
+    cluster = Cluster(1)
+    cluster.handle(0, RegisterPipeline("begin", SPEC, placed=1))
+    with pytest.raises(Refused, match="is being registered"):
+        cluster.processes[0].check_claims("p")
+    cluster.settle()
+    cluster.processes[0].check_claims("p")
+
+
+def test_what_no_other_shard_would_take_is_logged_by_none() -> None:
+    """All would stop by it."""
+    made, most = Deployment(2, 2), MAX_NUMBER + 1
+    for address in ("", "x" * (MAX_ADDRESS_CHARACTERS + 1)):
+        refused(made.groups[0].ask(0, JoinShard, address), RefusalCode.INVALID)
+    made.register(SPEC, 0)
+    made.begin_move("p", 0, 1)
+    for ask in (
+        Ask(1, MovePipeline(None, "q", most, 0, arrives=True)),
+        Ask(1, MovePipeline(None, "q", 1, 0, arrives=True, next_incarnation=most)),
+        Ask(0, EndMove(None, "p", 1, most, True)),
+        Ask(0, PlacePipeline(None, "p", NOWHERE, 1, most)),
+    ):
+        refused(made.ask(ask), RefusalCode.INVALID)

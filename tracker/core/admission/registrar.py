@@ -26,7 +26,7 @@ from tracker.core.log.losses import base_of, follows, generation_after
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.placements import Placement
-from tracker.core.model.slots import FOREVER, add_delay
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, add_delay
 from tracker.core.pipeline.change import changes_graph, check_change, is_activated, numbered
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
@@ -169,13 +169,12 @@ class Registrar:
                 )
             check_delays(spec)
             self._check_limits(spec)
-            if (
-                len(self._pipelines) + len(self._pipelines.registering)
-                >= self._config.max_pipelines
-            ):
+            there = self._pipelines
+            coming = {m.pipeline for m in self._shards.expected().moving.values() if m.arrives}
+            if len({*there, *there.registering, *coming}) >= self._config.max_pipelines:
                 raise Refused(
                     RefusalCode.FULL,
-                    f"pipeline {spec.name!r}: {len(self._pipelines)} pipelines are registered, "
+                    f"pipeline {spec.name!r}: {len(there)} pipelines are registered, and {len(coming)} are about to come; "
                     f"the limit max_pipelines is {self._config.max_pipelines}",
                 )
             self._check_segments(spec, len(spec.segments))
@@ -412,6 +411,11 @@ class Registrar:
                 "process its input again",
             )
         from_slot = least if asked is None else asked
+        if from_slot > HIGHEST_SLOT:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {name!r} cannot begin again from slot {from_slot}; the largest is {HIGHEST_SLOT}",
+            )
         if from_slot < least:
             raise Refused(
                 RefusalCode.BELOW_MIN_TIME,

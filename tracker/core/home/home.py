@@ -747,11 +747,13 @@ class HomePipeline:
         self.check_printable("query, run or operator", unprintable(names))
 
     def stage(self, node_id: str, contributions: Sequence[StagedContribution]) -> None:
-        kept = self.staged.setdefault(node_id, {})
+        kept = self.staged.get(node_id, {})
         new: dict[tuple[object, ...], StagedContribution] = {
             c.key: c for c in contributions if c.key not in kept
         }
-        kept.update(new)
+        if not new:
+            return
+        self.staged.setdefault(node_id, kept).update(new)
         self.staged_count += len(new)
         self.staged_cells += _cells_of(new.values())
 

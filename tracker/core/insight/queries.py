@@ -71,9 +71,13 @@ class Queries:
 
     def check_claims(self, pipeline: str) -> None:
         """Raises Refused(NOT_READY) while a pipeline is on its way: who moves it goes by the placement that there is, which a claim
-        would make void; and while one of the name that was deleted is not over everywhere: a claim that comes to nothing would be
-        given back before. To be asked after the directory, which turns when all shards know of the move."""
+        would make void; while it is being registered, by a placement of which the same is true; and while one of the name that was
+        deleted is not over everywhere: a claim that comes to nothing would be given back before. To be asked after the directory, which turns when all shards know of the move."""
         self._homes.need_no_move(pipeline)
+        if pipeline in self._pipelines.registering:
+            raise Refused(
+                RefusalCode.NOT_READY, f"pipeline {pipeline!r} is being registered; ask again"
+            )
         if self._pipelines.is_ending(pipeline, self._shards.membership.with_newcomers):
             raise Refused.of(ending(pipeline))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.log import GroupKnown, KnowGroup, Placed, PlacePipeline, RegisterPipeline
 from tracker.core.log.journal import Journal
+from tracker.core.membership.step_checks import MAX_NUMBER
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.levels import MOVES
@@ -63,6 +64,11 @@ class Directory:
             raise Refused(
                 RefusalCode.INVALID,
                 f"pipeline {event.pipeline!r} is to be placed in group {event.group}; groups are 0 to {MAX_GROUPS - 1}",
+            )
+        if not 0 <= event.ended <= MAX_NUMBER // 2:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {event.pipeline!r} cannot have ended by generation {event.ended}; the largest is {MAX_NUMBER // 2}",
             )
         known = self.newest(event.pipeline)
         placement = self._decided(event, known)

@@ -7,7 +7,7 @@ lies side by side; and what was announced by any is announced. The shards of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -33,6 +33,13 @@ MAX_PIECE_BYTES = 1024 * 1024
 """Of what a piece has, about; a larger thing is alone in its piece."""
 _LONG = ("cells", "units", "nodes", "staged", "written_off")
 """What grows with what is open, and is cut into pieces."""
+_ORDER: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("units", lambda unit: (unit.segment, unit.slot, unit.name)),
+    ("nodes", lambda node: (node.key.node_id, node.key.incarnation)),
+    ("staged", lambda staged: (staged[0], staged[1].key)),
+    ("written_off", lambda cell: (cell.segment, cell.slot, cell.at_ms, cell.checksum)),
+)
+"""Of what is long, but for cells, which are in order: by what it is ordered."""
 
 Thing = TypeVar("Thing")
 
@@ -93,7 +100,9 @@ def dealt(whole: PipelineSnapshot, table: RoutingTable, shard: int) -> PipelineS
 def in_pieces(
     part: PipelineSnapshot, most_bytes: int = MAX_PIECE_BYTES
 ) -> Iterator[PipelineSnapshot]:
-    """A part in pieces of about that size: the first has all that is short, and each further one some of what is long."""
+    """A part in pieces of about that size: the first has all that is short, and each further one some of what is long, in an order
+    that is the same after a crash: the other group knows pieces by their numbers."""
+    part = _with(part, **{name: tuple(sorted(getattr(part, name), key=by)) for name, by in _ORDER})
     empty = {"cells": Cells.empty(), "units": (), "nodes": (), "staged": (), "written_off": ()}
     yield _with(part, **empty)
     bare = _with(part, **empty, **dict.fromkeys(_SHORT, ()), changed=None, before=None, held=None)

@@ -410,14 +410,24 @@ class Pipeline:
 
     def _held_open(self, allowed: Sequence[int | None]) -> list[int | None]:
         """An open pipeline is never complete: a segment in which nothing is, and that nothing can reach,
-        waits for the next front. It waits where that one will be pinned at least: what is announced of the
-        segments that it leads to already rules out everything below."""
-        stands = [
-            before if slot is None or slot == FOREVER else max(before, slot)
-            for before, slot in zip(self.announced, allowed, strict=True)
-        ]
+        waits for the next front. It waits where the fronts that left in order had promised, there or in front of it. And where the
+        next one will be pinned at least, at the process that has announced most: what is announced of the segments that it leads to
+        already rules out everything below. (Another process may have announced a segment complete before it heard that the
+        pipeline is open.)"""
+        awaits = [self._awaits_next_front(*each) for each in enumerate(allowed)]
+        left = self.shard.vacancies.left
+        lows = [LOWEST_SLOT if slot is None else slot for slot in allowed]
+        for segment in left.keys() & {s for s, waits in enumerate(awaits) if waits}:
+            lows[segment] = left[segment]
+        promised = self.graph.min_times(lows)
+        floors = self.floors()
+        stands = []
+        for segment, slot in enumerate(allowed):
+            known = floors[segment] if floors[segment] != FOREVER else self.announced[segment]
+            may = promised[segment] if awaits[segment] else slot
+            stands.append(known if may is None or may == FOREVER else max(known, may))
         return [
-            self.remaining.pin(stands, segment) if self._awaits_next_front(segment, slot) else slot
+            self.remaining.pin(stands, segment) if awaits[segment] else slot
             for segment, slot in enumerate(allowed)
         ]
 

@@ -36,6 +36,7 @@ from tracker.core.log.journal import Journal
 from tracker.core.log.losses import LossDeclared, LossHeard, LossStep, ShardLost
 from tracker.core.log.sizes import pieces, summary_bytes
 from tracker.core.membership.shards import Shards
+from tracker.core.membership.step_checks import check_step
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.levels import MOVES
@@ -143,7 +144,7 @@ class Rescaling:
         else:
             step = self._moves.end(event)
         if step is not None:
-            self.step(step)
+            self._step_asked_for(step)
         self._confirmations.answer(event.request, terms)
 
     def _raise_level(self, event: FinishUpgrade) -> None:
@@ -185,7 +186,7 @@ class Rescaling:
                 f"the tracker has {there} shards, the limit is {steps.MAX_SHARDS}",
             )
         given = ShardNumber(known.next_shard)
-        self.step(steps.ShardJoining(given.shard, event.address))
+        self._step_asked_for(steps.ShardJoining(given.shard, event.address))
         self._numbered[given.shard] = event.process
         # Whoever hears its number is known to all: where this shard is lost, the number is not given again.
         self._confirmations.answer(event.request, given)
@@ -199,6 +200,11 @@ class Rescaling:
             RefusalCode.NOT_READY,
             f"shard {shard} was to be a process that was started at {address} before this one, and is given up; ask again",
         )
+
+    def _step_asked_for(self, step: steps.MembershipStep) -> None:
+        """Logs a step; raises Refused(INVALID) for one that no other shard would take, as all would stop by it."""
+        check_step(self._shards.expected(), self._shards.own, step, self._shards.own)
+        self.step(step)
 
     def _need_no_step(self, what: str) -> None:
         if self._step_appended > self._journal.home_last:
