@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from tests.core.driver import Cluster, HandNode, plain, refused
+from tracker.core.admission.confirmations import MAX_WAITING
 from tracker.core.home.home import CELLS_PER_STAGED
 from tracker.core.log import (
+    Answer,
     HomeEntry,
     JoinNode,
     PipelineChanged,
@@ -426,3 +428,17 @@ def test_what_is_staged_and_not_durable_yet_counts_as_what_is() -> None:
     refused(refusal, RefusalCode.FULL, "2 contributions with 2 cells are staged", "max_staged of 2")
     cluster.settle()
     assert cluster.pipeline(0).home.staged_count == 2
+
+
+def test_of_more_requests_than_may_wait_for_a_shard_that_is_away_the_oldest_are_forgotten() -> None:
+    """Their clients ask again, as behind a crash."""
+    cluster = Cluster(2)
+    registrar = cluster.routing.registrar("p")
+    cluster.held = {(registrar, 1 - registrar)}
+    for number in range(MAX_WAITING + 3):
+        cluster.handle(registrar, RegisterPipeline(number, SPEC))
+    cluster.commit(registrar)
+    cluster.reconnect()
+    cluster.settle()
+    answered = [effect.request for effect in cluster.effects if isinstance(effect, Answer)]
+    assert answered == [*range(3, MAX_WAITING + 3)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tracker.core.log import (
     Answer,
@@ -27,6 +28,13 @@ from tracker.core.replication.replication import Replication
 
 Reply = Restart | ShardNumber | MoveTerms | Placement | None
 """What is answered when every shard has an entry."""
+MAX_WAITING = 10_000
+"""Requests that wait for one thing, as for a shard that is away. The oldest is forgotten for one more: whoever asked for it asks
+again, as behind a crash."""
+
+
+def waiting_requests(requests: Iterable[Any] = ()) -> deque[Any]:
+    return deque(requests, MAX_WAITING)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,11 +46,11 @@ class Confirmations:
     _replication: Replication
     _homes: Homes
     _effects: list[Effect]
-    registrations: dict[str, tuple[int, list[Hashable]]] = d.forgotten(d.ASKS_AGAIN, dict)
+    registrations: dict[str, tuple[int, deque[Hashable]]] = d.forgotten(d.ASKS_AGAIN, dict)
     """Registrations that some shard has not confirmed: by pipeline the entry, and who waits for it."""
-    _requests: deque[tuple[int, Hashable, Reply]] = d.forgotten(d.ASKS_AGAIN, deque)
+    _requests: deque[tuple[int, Hashable, Reply]] = d.forgotten(d.ASKS_AGAIN, waiting_requests)
     """Requests to answer when every shard has this entry of the home log, and with what."""
-    _placings: deque[tuple[int, Hashable, Reply]] = d.forgotten(d.ASKS_AGAIN, deque)
+    _placings: deque[tuple[int, Hashable, Reply]] = d.forgotten(d.ASKS_AGAIN, waiting_requests)
     """The same of placements, which wait also for a shard that is joining: other groups act by them, and it may be the only one that
     is left in a moment."""
 
@@ -51,17 +59,17 @@ class Confirmations:
         """Whether anybody waits for an answer."""
         return bool(self.registrations or self._requests or self._placings)
 
-    def await_registration(self, pipeline: str, requests: list[Hashable]) -> None:
+    def await_registration(self, pipeline: str, requests: Iterable[Hashable]) -> None:
         """Answers when every shard has the entry that is appended next."""
-        self.registrations[pipeline] = (self._journal.home_appended + 1, requests)
+        self.registrations[pipeline] = self._journal.home_appended + 1, waiting_requests(requests)
 
     def restore(self) -> None:
         """Registrations that some shard has not confirmed are waited for, though nobody asks any more."""
         for item in self._replication.outbox:
             if isinstance(item.entry, PipelineRegistered):
-                self.registrations[item.entry.spec.name] = (item.number, [])
+                self.registrations[item.entry.spec.name] = (item.number, waiting_requests())
             elif isinstance(item.entry, PipelineChanged) and not item.entry.activated:
-                self.registrations[item.entry.pipeline] = (item.number, [])
+                self.registrations[item.entry.pipeline] = (item.number, waiting_requests())
         # Of those that have ended since, maybe by the log of another shard, nobody waits for anything.
         for name in self.registrations.keys() - self._pipelines.keys():
             del self.registrations[name]
@@ -100,7 +108,7 @@ class Confirmations:
 
     def forget_pipeline(self, name: str, refusal: Refusal) -> None:
         """A pipeline was deleted: whoever waits for its registration hears that instead."""
-        _, requests = self.registrations.pop(name, (0, []))
+        _, requests = self.registrations.pop(name, (0, ()))
         self._effects.extend(Answer(request, refusal) for request in requests)
 
     def _answer_registrations(self, everywhere: int) -> None:

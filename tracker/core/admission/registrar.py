@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tracker.core.admission.confirmations import Confirmations
+from tracker.core.admission.confirmations import Confirmations, waiting_requests
 from tracker.core.config import ProcessConfig
 from tracker.core.home.registration import check_delays, check_spec, differences, differs
 from tracker.core.log import (
@@ -250,12 +250,12 @@ class Registrar:
         """A pipeline that is there is registered as it is, or as it was at first; or it becomes another one."""
         number, known = self._pipelines.newest(event.spec.name) or (0, pipeline.spec)
         name, spec = known.name, numbered(known, event.spec)
-        _, requests = self._confirmations.registrations.get(name, (0, []))
+        _, requests = self._confirmations.registrations.get(name, (0, waiting_requests()))
         if not differs(known, spec) or (event.spec == pipeline.registered and not event.change):
             if name in self._confirmations.registrations:
                 requests.append(event.request)
             elif pipeline.change_awaits:  # every shard has it, and not all go by it
-                self._confirmations.registrations[name] = (0, [event.request])
+                self._confirmations.registrations[name] = 0, waiting_requests([event.request])
             else:
                 self._effects.append(Answer(event.request, known))
             return

@@ -9,9 +9,11 @@ operator restarts them. What a process does next follows from what it has applie
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
+from tracker.core.admission.confirmations import waiting_requests
 from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
@@ -66,7 +68,7 @@ class Losing:
     _effects: list[Effect]
     _declared_at: int = d.forgotten("all up to it is durable, or lost", default=0)
     """Position of the last record that was appended before the declaration was applied."""
-    _requests: list[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, list)
+    _requests: deque[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, waiting_requests)
     """Who waits until these are lost."""
 
     # --- asking -----------------------------------------------------------------------------------
@@ -301,7 +303,7 @@ class Losing:
     def _answer(self, loss: Loss) -> None:
         known: tuple[PipelineKnown, ...] = tuple(loss.settled_pipelines())
         report = LossReport(loss.lost, loss.declared.write_off, known)
-        waiting, self._requests = self._requests, []
+        waiting, self._requests = self._requests, waiting_requests()
         for request, asked in waiting:
             if {*asked} <= {*loss.lost}:
                 self._effects.append(Answer(request, report))

@@ -6,11 +6,12 @@ applied: a process that dies between two of them goes on where it was. It takes 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tracker.core.admission.confirmations import Confirmations
+from tracker.core.admission.confirmations import Confirmations, waiting_requests
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.config import MS, ProcessConfig
@@ -83,7 +84,7 @@ class Rescaling:
         "a process that asks again is given another number", dict
     )
     """By shard that this process has given its number: which process has asked for it."""
-    _rescales: list[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, list)
+    _rescales: deque[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, waiting_requests)
     """Requests for a number of shards, and the shards that they wait for."""
 
     def request(
@@ -500,7 +501,9 @@ class Rescaling:
             for request, target in self._rescales:
                 if target == known.table.shards:
                     self._effects.append(Answer(request, known.table))
-            self._rescales = [r for r in self._rescales if r[1] != known.table.shards]
+            self._rescales = waiting_requests(
+                r for r in self._rescales if r[1] != known.table.shards
+            )
 
     def _refuse_rescales(self) -> None:
         """No table that was asked for comes into force where shards are lost meanwhile: it is asked for again."""
