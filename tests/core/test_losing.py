@@ -29,7 +29,7 @@ from tracker.core.log import (
     ShardNumber,
     ShardReport,
 )
-from tracker.core.log.losses import LossHeard, LossReport, ShardLost
+from tracker.core.log.losses import GENERATIONS_PER_LOSS, LossHeard, LossReport, ShardLost
 from tracker.core.log.steps import ShardJoined, ShardLeaving, ShardLeft, SlotBounds
 from tracker.core.model import Edge, PipelineSpec, RefusalCode
 from tracker.core.model.levels import LOSSES
@@ -1207,3 +1207,50 @@ def test_who_hears_by_two_losses_alone_of_the_next_of_a_name_takes_no_position_o
     declare(cluster, first, leader, registrar)
     for process in cluster.processes.values():
         assert process.goes_on_since(name, began) and not process.goes_on_since(name, 0)
+
+
+def test_a_name_whose_last_one_had_come_by_a_move_begins_above_all_that_it_had() -> None:
+    """That one was deleted here, of which the directory has not heard; what has its name then is not known to a newcomer, which is
+    left alone."""
+    made = Deployment(1, 2, 3)
+    here, other = made.groups[1:]
+    made.register(replace(SPEC, open=True), 2)
+    lose(other, 1, 2)
+    declare(other, 1, 2)
+    assert made.move("p", 2, 1) == ""
+    made.settle()
+    gone = partial(DeletePipeline, drop_open=True, at_ms=0)
+    registrar = here.routing.registrar("p")
+    answer = here.ask(registrar, gone, "p", here.pipeline(registrar).generation)
+    assert isinstance(answer, Restart)
+    made.settle()
+    new = joins_unheard(here, registrar)
+    made.register(SPEC, 1)
+    generation = here.pipeline(registrar).generation
+    left_alone(here, registrar, new)
+    made.settle()
+    made.register(SPEC, 1)
+    assert here.pipeline(new).generation > generation
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_what_is_decided_behind_a_restart_that_is_not_durable_has_the_next_generation(
+    again: bool,
+) -> None:
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    cluster.front(SPEC, "front", promise=100, f=0)
+    lose(cluster, 1)
+    declare(cluster, 1, write_off=False)
+    held = cluster.pipeline(0).held
+    assert held is not None and held.from_slot is not None
+    slot = held.from_slot
+    cluster.handle(0, RestartPipeline("first", "p", 0, slot, 0))
+    begun = GENERATIONS_PER_LOSS + 1
+    if again:
+        cluster.handle(0, RestartPipeline("next", "p", begun, slot + 5, 0))
+    else:
+        cluster.handle(0, DeletePipeline("next", "p", begun, True, 0))
+    cluster.settle()
+    (first,), (following,) = cluster.answers("first"), cluster.answers("next")
+    assert (first.generation, following.generation) == (begun, begun + 1)

@@ -161,6 +161,18 @@ def test_no_more_pipelines_come_at_a_time_than_there_may_be() -> None:
     assert len(inside.pipelines(made.groups[1].processes[0])) == 1
 
 
+def test_who_is_gone_longest_is_forgotten_first_also_where_a_pipeline_has_moved() -> None:
+    made = Deployment(1, 1)
+    here, there = made.groups
+    made.register(SPEC, 0)
+    here.front(SPEC, "front")
+    for name in ("c", "a", "b"):
+        here.node(SPEC, name)
+        assert here.ask(0, RetireNode, "p", name, Cells.empty(), AT_MS) is None
+    assert made.move("p", 0, 1) == ""
+    assert [*there.pipeline(0).home.gone_ids] == ["c", "a", "b"]
+
+
 def test_none_is_registered_in_the_place_of_one_that_comes() -> None:
     made = Deployment(1, 1)
     made.groups[1] = Cluster(1, config=ProcessConfig(max_pipelines=1))
@@ -171,7 +183,7 @@ def test_none_is_registered_in_the_place_of_one_that_comes() -> None:
     for _ in made.steps(made.drive("p", 0)):
         if there.membership.moving and "p" not in inside.pipelines(there):
             answer = made.groups[1].ask(0, RegisterPipeline, replace(SPEC, name="q"))
-            refused(answer, RefusalCode.FULL, "1 are about to come")
+            refused(answer, RefusalCode.FULL, "1 pipelines are registered, or about to come")
     made.settle()
     assert made.has("p") == [1]
 

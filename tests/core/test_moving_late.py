@@ -412,6 +412,7 @@ def test_pieces_of_a_part_are_the_same_in_whatever_order_a_process_keeps_it() ->
     made.register(SPEC, 0)
     front = here.front(SPEC, "front")
     here.node(SPEC, "other")
+    assert not here.pipeline(0).home.gone_ids
     front.commit(units_created=[Unit(0, f"of-{number}", 41 + number % 3) for number in range(20)])
     for node_id in ("other", "front"):
         assert here.ask_home(node_id, StageContributions, (contribution(1, 0, 7),)) is None

@@ -560,11 +560,11 @@ class PipelineSnapshot(_message.Message):
     GONE_EDGES_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
-    BASE_FIELD_NUMBER: _builtins.int
     ARRIVED_HOME_FIELD_NUMBER: _builtins.int
     ARRIVED_NUMBER_FIELD_NUMBER: _builtins.int
     FORMER_FIELD_NUMBER: _builtins.int
     OF_EDGES_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     graph_change: _builtins.int
@@ -573,14 +573,14 @@ class PipelineSnapshot(_message.Message):
     """How often it was changed."""
     placed: _builtins.int
     """The version of its placement; 0 where it needs none."""
-    base: _builtins.int
-    """How many steps of generations lie below those in which it goes on when shards of its group are lost."""
     arrived_home: _builtins.int
     """The home in whose log the entry is by which it has come to its group."""
     arrived_number: _builtins.int
     """The number of that entry; 0 where it began there."""
     of_edges: _builtins.bool
     """Whether any change was of segments or edges."""
+    base: _builtins.int
+    """How many steps of generations lie below those in which it goes on when shards of its group are lost."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As it was registered."""
@@ -717,11 +717,11 @@ class PipelineSnapshot(_message.Message):
         gone_edges: _abc.Iterable[_types_pb2.Edge] | None = ...,
         held: _shards_pb2.HeldSnapshot | None = ...,
         placed: _builtins.int = ...,
-        base: _builtins.int = ...,
         arrived_home: _builtins.int = ...,
         arrived_number: _builtins.int = ...,
         former: Global___FormerSnapshot | None = ...,
         of_edges: _builtins.bool = ...,
+        base: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "cells", b"cells", "changed", b"changed", "former", b"former", "held", b"held", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -157,7 +157,7 @@ class Generations:
         registered = PipelineRegistered(known.spec, known.restart, known.placed, known.base)
         self.begin_pipeline(registered, now_ns)
         pipeline = self._pipelines[name]
-        pipeline.placed = known.placed
+        pipeline.placed, pipeline.base = known.placed, known.base
         if known.changed is not None:
             self._pipelines.change(known.changes, known.changed)
         if known.restart is not None:

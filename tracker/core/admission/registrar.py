@@ -127,12 +127,11 @@ def _check_may_open(pipeline: Pipeline, known: PipelineSpec, spec: PipelineSpec)
 
 
 def _next_generation(pipeline: Pipeline, generation: int) -> int:
-    """Above all that there were; where it stands since shards were lost, also above those that nobody else knows of."""
-    return (
-        generation + 1
-        if pipeline.held is None
-        else generation_after(pipeline.base, pipeline.held.lost)
-    )
+    """Above all that there were; where it stands since shards were lost, also above those that nobody else knows of. generation:
+    the newest, durable or not."""
+    if pipeline.held is None or generation > pipeline.generation:
+        return generation + 1
+    return generation_after(pipeline.base, pipeline.held.lost, generation)
 
 
 @dataclass(slots=True, eq=False)
@@ -169,12 +168,11 @@ class Registrar:
                 )
             check_delays(spec)
             self._check_limits(spec)
-            there = self._pipelines
-            coming = {m.pipeline for m in self._shards.expected().moving.values() if m.arrives}
-            if len({*there, *there.registering, *coming}) >= self._config.max_pipelines:
+            there = self._pipelines.there(self._shards.expected().moving.values())
+            if there >= self._config.max_pipelines:
                 raise Refused(
                     RefusalCode.FULL,
-                    f"pipeline {spec.name!r}: {len(there)} pipelines are registered, and {len(coming)} are about to come; "
+                    f"pipeline {spec.name!r}: {there} pipelines are registered, or about to come; "
                     f"the limit max_pipelines is {self._config.max_pipelines}",
                 )
             self._check_segments(spec, len(spec.segments))
@@ -208,12 +206,9 @@ class Registrar:
         """How a new pipeline begins: in a generation behind all of one of its name that was deleted, or that lost shards alone knew
         when one that had just joined was left, or that went on after a loss; and above `event.above`."""
         spec, lost = event.spec, self._shards.membership.lost
-        last, base = self._pipelines.last_generation(spec.name), base_of(event.above)
-        if base_of(last) > base + len(
-            lost
-        ):  # no loss here can have given that: it came from elsewhere
-            base = base_of(last)
-        last = max(last, event.above, generation_after(base, lost) if lost else 0)
+        last = max(self._pipelines.last_generation(spec.name), event.above)
+        base = base_of(last)
+        last = max(last, generation_after(base, lost) if lost else 0)
         restart = Restart(last + 1, spec.start_slot, self._journal.unix_ms) if last else None
         return PipelineRegistered(spec, restart, event.placed, base)
 

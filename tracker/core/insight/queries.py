@@ -70,9 +70,10 @@ class Queries:
         return self._homes.decides_on(pipeline)
 
     def check_claims(self, pipeline: str) -> None:
-        """Raises Refused(NOT_READY) while a pipeline is on its way: who moves it goes by the placement that there is, which a claim
-        would make void; while it is being registered, by a placement of which the same is true; and while one of the name that was
-        deleted is not over everywhere: a claim that comes to nothing would be given back before. To be asked after the directory, which turns when all shards know of the move."""
+        """Raises Refused(NOT_READY) while a name may not be claimed. Its pipeline is on its way: who moves it goes by the placement
+        that there is, which a claim would make void. Or it is being registered, by such a placement. Or one of the name that was
+        deleted is not over everywhere, and a claim that comes to nothing would be given back before. To be asked after the
+        directory, which turns when all shards know of the move."""
         self._homes.need_no_move(pipeline)
         if pipeline in self._pipelines.registering:
             raise Refused(

@@ -23,11 +23,11 @@ GENERATIONS_PER_LOSS = 1_000_000
 of, and nodes may have committed in them."""
 
 
-def generation_after(base: int, lost: Collection[int]) -> int:
+def generation_after(base: int, lost: Collection[int], known: int = 0) -> int:
     """The generation in which a pipeline goes on when all these were ever declared lost. base: as `Pipeline.base`, so that it is
     above those that the pipeline, or one of its name, had elsewhere; and no two declarations give the same, also where one of them
-    is by shards that have not heard how another one ended."""
-    return (base + len(lost)) * GENERATIONS_PER_LOSS + 1
+    is by shards that have not heard how another one ended. known: one that it had; what was stored before there was a base has none."""
+    return max(base + len(lost), base_of(known) + 1) * GENERATIONS_PER_LOSS + 1
 
 
 def base_of(generation: int) -> int:
@@ -38,7 +38,8 @@ def base_of(generation: int) -> int:
 
 def incarnation_after(incarnation: int, lost: Collection[int]) -> int:
     """From which incarnation on keys are given when all these were ever declared lost. incarnation: from which on those that are
-    left would give them. Keys of another generation may have the same: a key counts in the generation in which it was given."""
+    left would give them. In another generation a
+    key may have the same: a key counts in the generation in which it was given."""
     come = incarnation // INCARNATIONS_PER_LOSS
     return (len(lost) if come < len(lost) else come + len(lost)) * INCARNATIONS_PER_LOSS
 

@@ -119,4 +119,5 @@ def begun_again(known: PipelineKnown, declared: LossDeclared) -> Restart | None:
     operator has to name the slot."""
     if known.bound is None or known.least == FOREVER:
         return None
-    return Restart(generation_after(known.base, declared.lost), known.bound, declared.at_ms)
+    generation = generation_after(known.base, declared.lost, known.generation)
+    return Restart(generation, known.bound, declared.at_ms)

@@ -4,8 +4,8 @@ A level stands for all that processes record and send by it, and each release sp
 `NEWEST_LEVEL`. What is new in a release has a level above those of the release before. Processes use it when the
 sequencer has logged that level (`FeatureLevelRaised`), which it does when an operator asks for it and every process speaks
 it: until then any of them can be replaced by one of the release before. A store carries the level of what is in it, as
-the number of its format (`tracker.store.format`): a release that does not speak it refuses the store. As long as no release
-records by a level, what it stands for may still grow: what was stored by it before stays readable.
+the number of its format (`tracker.store.format`): a release that does not speak it refuses the store. While no release
+has been made that records by a level, what it stands for may still grow; stores that have that level already stay readable.
 """
 
 from __future__ import annotations

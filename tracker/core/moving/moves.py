@@ -182,11 +182,11 @@ class Moves:
                 RefusalCode.NOT_READY,
                 f"pipeline {name!r} was here before, and not every shard has let go of that one; ask again",
             )
-        coming = sum(move.arrives for move in self._shards.expected().moving.values())
-        if len(known) + len(known.registering) + coming >= self._config.max_pipelines:
+        others = known.there(self._shards.expected().moving.values())
+        if others >= self._config.max_pipelines:
             raise Refused(
                 RefusalCode.FULL,
-                f"pipeline {name!r} cannot come: {len(known)} pipelines are registered, the limit max_pipelines is "
+                f"pipeline {name!r} cannot come: {others} pipelines are registered, or about to come; the limit max_pipelines is "
                 f"{self._config.max_pipelines}",
             )
         if known.segments + event.segments > self._config.max_segments:

@@ -35,11 +35,11 @@ _LONG = ("cells", "units", "nodes", "staged", "written_off")
 """What grows with what is open, and is cut into pieces."""
 _ORDER: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("units", lambda unit: (unit.segment, unit.slot, unit.name)),
-    ("nodes", lambda node: (node.key.node_id, node.key.incarnation)),
+    ("nodes", lambda node: (node.evicted, "" if node.evicted else node.key.node_id)),
     ("staged", lambda staged: (staged[0], staged[1].key)),
-    ("written_off", lambda cell: (cell.segment, cell.slot, cell.at_ms, cell.checksum)),
 )
-"""Of what is long, but for cells, which are in order: by what it is ordered."""
+"""Of what a process may keep in another order when it comes back: by what it is ordered. Nodes that are gone, and what was written
+off, stay in the order in which they came to be: the first are forgotten first."""
 
 Thing = TypeVar("Thing")
 

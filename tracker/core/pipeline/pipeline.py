@@ -412,24 +412,25 @@ class Pipeline:
         """An open pipeline is never complete: a segment in which nothing is, and that nothing can reach,
         waits for the next front. It waits where the fronts that left in order had promised, there or in front of it. And where the
         next one will be pinned at least, at the process that has announced most: what is announced of the segments that it leads to
-        already rules out everything below. (Another process may have announced a segment complete before it heard that the
-        pipeline is open.)"""
-        awaits = [self._awaits_next_front(*each) for each in enumerate(allowed)]
-        left = self.shard.vacancies.left
+        already rules out everything below."""
+        waiting = [s for s, slot in enumerate(allowed) if self._awaits_next_front(s, slot)]
+        if not waiting:
+            return [*allowed]
         lows = [LOWEST_SLOT if slot is None else slot for slot in allowed]
-        for segment in left.keys() & {s for s, waits in enumerate(awaits) if waits}:
-            lows[segment] = left[segment]
+        for segment in waiting:
+            lows[segment] = self.shard.vacancies.left.get(segment, FOREVER)
         promised = self.graph.min_times(lows)
-        floors = self.floors()
-        stands = []
-        for segment, slot in enumerate(allowed):
-            known = floors[segment] if floors[segment] != FOREVER else self.announced[segment]
-            may = promised[segment] if awaits[segment] else slot
-            stands.append(known if may is None or may == FOREVER else max(known, may))
-        return [
-            self.remaining.pin(stands, segment) if awaits[segment] else slot
-            for segment, slot in enumerate(allowed)
+        for segment in waiting:
+            lows[segment] = LOWEST_SLOT if promised[segment] == FOREVER else promised[segment]
+        stands = [
+            # Another process may have announced a segment complete before it heard that the pipeline is open.
+            max(low, own if floor == FOREVER else floor)
+            for low, own, floor in zip(lows, self.announced, self.floors(), strict=True)
         ]
+        held = [*allowed]
+        for segment in waiting:
+            held[segment] = self.remaining.pin(stands, segment)
+        return held
 
     def _awaits_next_front(self, segment: int, slot: int | None) -> bool:
         """Whether a segment of an open pipeline, of which the reports allow this slot, waits for a front: none does that

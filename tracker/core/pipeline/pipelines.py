@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, replace
 
+from tracker.core.log.losses import Move
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Restart
 from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER
@@ -104,6 +105,10 @@ class Pipelines(dict[str, Pipeline]):
                 known.pop(name, None)
             else:
                 known.setdefault(name)
+
+    def there(self, moving: Iterable[Move]) -> int:
+        """How many pipelines there are, are being registered, or come by these moves."""
+        return len({*self, *self.registering, *(m.pipeline for m in moving if m.arrives)})
 
     def change(self, number: int, spec: PipelineSpec) -> None:
         """A pipeline becomes what `spec` says, by its change `number`."""

@@ -186,7 +186,7 @@ class Rescaling:
                 RefusalCode.FULL,
                 f"the tracker has {there} shards, the limit is {steps.MAX_SHARDS}",
             )
-        given = ShardNumber(known.next_shard)
+        given = ShardNumber(self._shards.expected().next_shard)
         self._step_asked_for(steps.ShardJoining(given.shard, event.address))
         self._numbered[given.shard] = event.process
         # Whoever hears its number is known to all: where this shard is lost, the number is not given again.
