@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from tests.consumers.barrier import feeding
 from tests.consumers.barrier.feeding import SEGMENT, SPEC, Feeder, barrier, in_order, row
 from tests.waits import HANG_S, until
 from tracker.client import Admin, FencedError, LowmarkError, NodeClient
@@ -24,7 +26,7 @@ from tracker.consumers.barrier.sink import Position
 from tracker.consumers.barrier.sqlite import SqliteSink, ordered_rows
 from tracker.consumers.barrier.taking import Taker
 from tracker.consumers.reorder import Released, ReorderBuffer
-from tracker.core.model import PipelineSpec, RefusalCode
+from tracker.core.model import Heartbeat, PipelineSpec, RefusalCode, TickContent
 from tracker.core.model.units import unit_name
 from tracker.errors import Code, LateError, RefusedError, StateError, UnavailableError
 
@@ -363,6 +365,49 @@ def test_a_pipeline_that_was_restarted_is_told_again_what_was_taken_before(
     assert out(tmp_path) == in_order(feeder.rows)
     with Admin(running.target) as admin:
         assert admin.pipeline(SPEC.name).state.late_items == 0
+
+
+def test_rows_that_wait_in_a_segment_that_had_come_further_than_the_pipeline_outlive_a_restart(
+    running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the tracker says of the segment is of the generation before then: it is no word that nobody makes again what waits."""
+    two = replace(SPEC, name="two", segments=(SEGMENT, "other"), fronts=("front", "slow"))
+    monkeypatch.setattr(feeding, "SPEC", two)
+    name = feeding.SPEC.name
+    running.register(feeding.SPEC)
+    with Feeder(running.target, tmp_path / "out") as feeder, running.node(name, "slow") as slow:
+        slow.join(HANG_S)
+        slow.join_front("slow", "other", HANG_S)
+        slow.commit(TickContent(heartbeats=(Heartbeat("slow", 2),))).result(HANG_S)
+        feeder.file("a.json", 5, [row(5, "a")])
+        feeder.file("b.json", 7, [row(7, "b")])
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                SqliteSink,
+                "take",
+                Mock(side_effect=UnavailableError("it is down", Code.UNAVAILABLE_SINK)),
+            )
+            with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+                feeder.promise(10)
+                until(lambda: one.run(0.02) or (one.min_time == 10 and one.counts.units == 2))
+                assert one.counts.waiting == 2
+    running.admin().restart(name, 0)
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        until(lambda: one.run(0.02) or one.min_time == 10)
+        with (
+            NodeClient(running.target, name, "feeder") as feeder.node,
+            running.node(name, "slow") as slow,
+        ):
+            feeder.node.join(HANG_S)
+            feeder.node.join_front("front", SEGMENT, HANG_S)
+            feeder.created("a.json", 5)
+            feeder.created("b.json", 7)
+            feeder.leave()
+            slow.join(HANG_S)
+            slow.join_front("slow", "other", HANG_S)
+            slow.leave_front("slow").result(HANG_S)
+            assert one.run(HANG_S)
+    assert out(tmp_path) == in_order(feeder.rows)
 
 
 def test_rows_that_come_in_other_files_after_a_restart_are_written_once(

@@ -102,7 +102,7 @@ class Barrier:
         self._node = NodeClient(target, pipeline, f"{NODE_PREFIX}{name}", known=self._known)
         self._subscriber = Subscriber(target, pipeline, [segment])
         self._news = threading.Event()
-        self._min_time = LOWEST_SLOT
+        self._min_time = self._min_time_of_all = LOWEST_SLOT
         self._deaf: Exception | None = None
         self._stack = ExitStack()
 
@@ -165,9 +165,11 @@ class Barrier:
     def _hear(self) -> None:
         try:
             for update in self._subscriber.updates():
-                if update.segment == self.segment:
+                if update.segment is None:
+                    self._min_time_of_all = max(self._min_time_of_all, update.min_time)
+                elif update.segment == self.segment:
                     self._min_time = max(self._min_time, update.min_time)
-                    self._news.set()
+                self._news.set()
         except Exception as error:
             self._deaf = error
             self._news.set()
@@ -186,11 +188,21 @@ class Barrier:
         if over is not None:
             raise over
         min_time = self._min_time
-        self._ledger.drop_in_doubt(min_time)
-        wrote = self._releaser.step(min_time)
+        wrote = self._releaser.step(self._released_to(min_time))
         took = self._taker.step(min_time)
         self._node.report_waits(self._waits())
         return wrote or took
+
+    def _released_to(self, min_time: int) -> int:
+        """Up to where rows may be written. Behind a restart the segment's min time may be of the generation before, and the whole
+        pipeline's is of this one in every segment: by that it is known what is made again of what waits, and by no more than that
+        rows are written until it is. What a sink has that is away is not dropped."""
+        if not self._ledger.is_in_doubt:
+            return min_time
+        safe = min(min_time, self._min_time_of_all)
+        if self._releaser.is_open:
+            self._ledger.drop_in_doubt(safe)
+        return safe
 
     def run(self, timeout_s: float | None = None) -> bool:
         """Takes and releases until the pipeline's segment is complete and all is released: True; or for

@@ -79,9 +79,12 @@ class Ledger:
         """Raises StateError if the file is another barrier's."""
         self._buffer, self._from_slot = buffer, _LOWEST
         self._dropped_below = _LOWEST
+        self._last_in_doubt: int | None = None
+        """The largest slot of the rows that are in doubt; None where none is."""
         with buffer.transaction() as database:
             for statement in _TABLES.split(";"):
                 database.execute(statement)
+            self._find_in_doubt(database)
             own = (barrier, pipeline, segment)
             whose = database.execute("SELECT * FROM whose").fetchone()
             if whose is None:
@@ -126,16 +129,28 @@ class Ledger:
             database.execute("DELETE FROM units WHERE number IS NOT NULL")
             database.execute("UPDATE units SET slot = NULL")
             database.execute("DELETE FROM cursors")
+            self._find_in_doubt(database)
+
+    def _find_in_doubt(self, database: sqlite3.Connection) -> None:
+        found = "SELECT MAX(slot) FROM waiting WHERE origin IN (SELECT value FROM in_doubt)"
+        (self._last_in_doubt,) = database.execute(found).fetchone()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether rows wait of units that were taken in an earlier generation, of which it is not known yet whether they are
+        created again in this one."""
+        return self._last_in_doubt is not None
 
     def drop_in_doubt(self, min_time: int) -> None:
-        """Drops the rows below min time of units that were taken in an earlier generation, and were not created again in
-        this one: there, too, all of that is complete by now, so what is right of it came in other units."""
-        if min_time <= self._dropped_below:
+        """Drops the rows below min time that are in doubt. min_time: of this generation, in which all of that is complete by now, so
+        what is right of it came in other units."""
+        if self._last_in_doubt is None or min_time <= self._dropped_below:
             return
-        with self._buffer.transaction() as database:
-            if database.execute("SELECT 1 FROM in_doubt").fetchone():
-                self._buffer.drop("slot < ? AND origin IN (SELECT value FROM in_doubt)", min_time)
+        with self._buffer.transaction():
+            self._buffer.drop("slot < ? AND origin IN (SELECT value FROM in_doubt)", min_time)
         self._dropped_below = min_time
+        if min_time > self._last_in_doubt:
+            self._last_in_doubt = None
 
     def cursors(self, source: str) -> dict[str, int]:
         """How far a source was read, by scope."""

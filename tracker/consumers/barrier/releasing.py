@@ -31,6 +31,11 @@ class Releaser:
         """Rows that were written, since the barrier began."""
         return self._buffer.position
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the sink has said how far it is, and is not away."""
+        return self._is_open
+
     def begin(self) -> None:
         """As `open`; of a sink that is away, `step` does it."""
         try:
