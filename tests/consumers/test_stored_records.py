@@ -121,6 +121,10 @@ def test_of_those_who_write_at_once_one_goes_on(stored: tuple[str, Stores]) -> N
 
 def test_a_path_is_a_file_with_a_lock(tmp_path: Path) -> None:
     assert isinstance(state_at(tmp_path / "runs.json"), StateFile)
+    used = StateFile(tmp_path / "used.json")
+    assert used.read() is None
+    used.hold()  # it has it
+    used.release()
     with pytest.raises(StateError, match="nosuch"):
         state_at("nosuch://bucket/runs.json")
 

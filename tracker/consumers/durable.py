@@ -145,7 +145,9 @@ class StateFile:
         self._lock = -1
 
     def hold(self) -> None:
-        """Takes the file for this process. Raises StateError if another process has it."""
+        """Takes the file for this process, once. Raises StateError if another process has it."""
+        if self._lock >= 0:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lock = try_lock(f"{self.path}.lock")
         if lock is None:
@@ -154,10 +156,6 @@ class StateFile:
             )
         self._lock = lock
 
-    def _hold_once(self) -> None:
-        if self._lock < 0:
-            self.hold()
-
     def release(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
@@ -165,7 +163,7 @@ class StateFile:
 
     def read(self) -> dict[str, Any] | None:
         """What was written last; None if nothing ever was. Raises StateError if it is damaged."""
-        self._hold_once()
+        self.hold()
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
@@ -182,5 +180,5 @@ class StateFile:
 
     def write(self, value: dict[str, Any]) -> None:
         """Replaces it; durable on return. Raises StateError, OSError."""
-        self._hold_once()
+        self.hold()
         write_durably(self.path, json.dumps(value).encode() + b"\n")

@@ -117,13 +117,14 @@ def test_rows_of_parquet_and_json_files_come_in_the_files_order(tmp_path: Path) 
             "at": [datetime(2026, 3, 1, 10, tzinfo=UTC)] * 2, "x": [float("nan"), 0.1],
         }
     )  # fmt: skip
-    (tmp_path / "day=1 2").mkdir()
-    path = tmp_path / "day=1 2" / "f.parquet"
+    folder = tmp_path / "land=__HIVE_DEFAULT_PARTITION__" / "day=1 2"
+    folder.mkdir(parents=True)
+    path = folder / "f.parquet"
     pyarrow.parquet.write_table(table, path)
     rows = list(RowReader("k", slot="t").items(unit_name(str(path)), 5))
     assert [(slot, key) for slot, key, _ in rows] == [(7, "a"), (5, "b")]
     assert json.loads(rows[0][2]) == {
-        "day": "1 2", "k": "a", "t": 7, "d": "1.50", "raw": "\\x00ff", "at": "2026-03-01T10:00:00+00:00",
+        "land": None, "day": "1 2", "k": "a", "t": 7, "d": "1.50", "raw": "\\x00ff", "at": "2026-03-01T10:00:00+00:00",
         "x": "NaN",
     }  # fmt: skip
     text = '{"k": 1, "v": [1.5, null]}\n\n{"k": "ключ", "v": 2}\n'
@@ -151,6 +152,32 @@ def test_a_row_that_cannot_be_taken_is_named(
     path.write_text(f'{{"k": "fine", "t": 1, "v": 1}}\n{line}\n')
     with pytest.raises(InvalidError, match=why):
         list(reader.items(unit_name(str(path)), 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("f.json", b'{"k": 1, "t": ', "row 1: Expecting value"),
+        ("f.json", b'{"k": "\xff"}', "row 1: 'utf-8' codec"),
+        ("f.json", b'{"k": 1, "v": ' + b"[" * 200_000, "row 1: maximum recursion depth"),
+        ("f.json", b'{"k": "' + b"x" * 2_000_000 + b'"}', "row 1: its line has more than 2000000"),
+        ("f.json", b'{"k": 1, "t": 9223372036854775808}', "row 1: the slot, column 't', is 92233720"),
+        ("f.json.gz", None, "row 2: Compressed file ended"),
+        ("f.parquet", b"PAR1", "row 0: Parquet"),
+    ],
+    ids=["cut off", "no text", "too deep", "too long", "a slot beyond all", "cut gzip", "no Parquet"],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named_with_its_row(
+    tmp_path: Path, name: str, data: bytes | None, why: str
+) -> None:
+    fine = b'{"k": "fine", "t": 1}\n'
+    if data is None:
+        data = gzip.compress(fine + b'{"k": 1}\n')[:-9]
+    elif name == "f.json":
+        data = fine + data
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InvalidError, match=why):
+        list(RowReader("k", slot="t").items(unit_name(str(tmp_path / name)), 5))
 
 
 def test_other_files_are_refused_by_name(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
@@ -18,6 +19,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.errors import Code, InvalidError
 from tracker.files import STORES, Files, FilesError, OpenedFile, Stores
 
@@ -29,6 +31,13 @@ CHUNK_BYTES = 4 << 20
 """Bytes of their payloads, at most, and one row more."""
 _READ_ROWS = 1_000
 """Of a Parquet file at once."""
+_MAX_LINE_BYTES = 2 * MAX_ROW_BYTES
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""What writers of partitioned tables put for null."""
+_UNREADABLE = (
+    KeyError, TypeError, ValueError, EOFError, RecursionError, zlib.error, gzip.BadGzipFile,
+)  # fmt: skip
+"""What libraries raise for a file that is none of its format, or a row that is none."""
 
 Item: TypeAlias = tuple[int, str, bytes]
 """Slot, key, payload."""
@@ -48,13 +57,14 @@ class RowReader:
         """The rows of a file, in its order. Raises InvalidError, FilesError."""
         where = stores.location(unit)
         values = _partition_values(where)
-        for number, row in enumerate(_rows(stores.files(where), where)):
-            try:
+        number = 0
+        try:
+            for row in _rows(stores.files(where), where):
                 yield self._item({**values, **row}, unit_slot)
-            except (KeyError, TypeError, ValueError) as error:
-                raise InvalidError(
-                    f"{where}, row {number}: {_what(error)}", Code.INVALID_ROW
-                ) from None
+                number += 1
+        except _UNREADABLE as error:
+            told = f"{where}, row {number}: {_what(error)}; write the file anew, or leave it out"
+            raise InvalidError(told, Code.INVALID_ROW) from None
 
     def _item(self, row: Mapping[str, Any], unit_slot: int) -> Item:
         key = row[self.key]
@@ -62,8 +72,10 @@ class RowReader:
             raise ValueError(f"the key, column {self.key!r}, is null")
         told = None if self.slot is None else row.get(self.slot)
         slot = unit_slot if told is None else told
-        if type(slot) is not int:
-            raise ValueError(f"the slot, column {self.slot!r}, is {slot!r}, not a whole number")
+        if type(slot) is not int or not LOWEST_SLOT <= slot <= HIGHEST_SLOT:
+            raise ValueError(
+                f"the slot, column {self.slot!r}, is {slot!r}, not a whole number from {LOWEST_SLOT} to {HIGHEST_SLOT}"
+            )
         chosen = row if self.columns is None else {name: row[name] for name in self.columns}
         return slot, _text(key), payload_of(chosen)
 
@@ -135,8 +147,9 @@ def _gzipped(file: io.RawIOBase) -> Iterator[Mapping[str, Any]]:
 
 
 def _objects(lines: Any) -> Iterator[Mapping[str, Any]]:
-    # A line that is longer than it may be is refused when its row is; it is never read whole.
-    while line := lines.readline(2 * MAX_ROW_BYTES):
+    while line := lines.readline(_MAX_LINE_BYTES):
+        if len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n"):
+            raise ValueError(f"its line has more than {_MAX_LINE_BYTES} bytes")
         if line.strip():
             value = json.loads(line)
             if not isinstance(value, dict):
@@ -156,7 +169,7 @@ _FORMATS: dict[str, Callable[[OpenedFile], Iterator[Mapping[str, Any]]]] = {
 def _partition_values(where: str) -> dict[str, Any]:
     """What the folders of a partitioned table say of the rows below: `day=2026-03-01`, as text."""
     parts = (part.partition("=") for part in where.split("/")[:-1] if "=" in part)
-    return {name: unquote(value) for name, _, value in parts}
+    return {name: None if value == _NULL_PARTITION else unquote(value) for name, _, value in parts}
 
 
 def _text(value: object) -> str:
