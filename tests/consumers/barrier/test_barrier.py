@@ -367,6 +367,25 @@ def test_a_pipeline_that_was_restarted_is_told_again_what_was_taken_before(
         assert admin.pipeline(SPEC.name).state.late_items == 0
 
 
+def test_who_hears_of_a_restart_by_what_is_announced_first_writes_nothing_by_that(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken before is not created again yet. The node hears of it later, from another process."""
+    feeder.file("a.json", 5, [row(5, "a")])
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        feeder.promise(4)
+        until(lambda: one.run(0.02) or (one.min_time == 4 and one.counts.units == 1))
+        monkeypatch.setattr(NodeClient, "failure", None)
+        running.admin().restart(SPEC.name, 0)
+        with NodeClient(running.target, SPEC.name, "feeder") as feeder.node:
+            feeder.node.join(HANG_S)
+            feeder.node.join_front("front", SEGMENT, HANG_S)
+            feeder.promise(10)
+            with pytest.raises(FencedError, match="barrier 'b' has not joined it; start it again"):
+                one.run(HANG_S)
+        assert one.counts.released == 0
+
+
 def test_rows_that_wait_in_a_segment_that_had_come_further_than_the_pipeline_outlive_a_restart(
     running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

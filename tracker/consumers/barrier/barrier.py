@@ -35,7 +35,7 @@ from tracker.consumers.barrier.taking import LOOK_FIRST_S, Taker, taken_durably
 from tracker.consumers.reorder import ReorderBuffer
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
-from tracker.errors import StateError
+from tracker.errors import FencedError, StateError
 
 MAX_ROWS = 10_000_000
 """Rows that may wait before it pushes back, unless another limit is given."""
@@ -165,6 +165,7 @@ class Barrier:
     def _hear(self) -> None:
         try:
             for update in self._subscriber.updates():
+                self._check_generation()
                 if update.segment is None:
                     self._min_time_of_all = max(self._min_time_of_all, update.min_time)
                 elif update.segment == self.segment:
@@ -173,6 +174,16 @@ class Barrier:
         except Exception as error:
             self._deaf = error
             self._news.set()
+
+    def _check_generation(self) -> None:
+        """Raises FencedError behind a restart of the pipeline, which the node may hear of later: what is announced from then on says
+        nothing of rows that were taken before."""
+        generation = self._subscriber.heard_generation or 0
+        if generation > self._node.joined.generation:
+            raise FencedError(
+                f"pipeline {self.pipeline!r} was restarted: generation {generation} has begun, and barrier {self.name!r} has not joined "
+                "it; start it again"
+            )
 
     def add(self, unit: str, rows: Iterable[Item]) -> bool:
         """Takes a unit of this program's own: (slot, key, payload) of each row, none below the unit's slot. The
