@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from local_tracker.spark.scala import class_name, items, optional, private_field
 from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
+from tracker.errors import TrackingError
 
 _LISTENERS_TIMEOUT_MS = 10_000
 _TIMED = frozenset(
@@ -63,26 +65,6 @@ def newest_progress(query: StreamingQuery) -> tuple[int, str] | None:
 def sink(query: StreamingQuery) -> Any:
     """A query's sink, which calls itself `FileSink[<directory>]`, `ForeachBatchSink`, ..."""
     return query._jsq.streamingQuery().sink()
-
-
-def sources_with_one_root(
-    query: StreamingQuery, numbers: Sequence[str]
-) -> list[tuple[str, ...]] | None:
-    """Groups of sources, by their directories under `sources/`, that list the same directory, as in
-    a self-join. None while the query has not been planned yet. numbers: as `Source.number`, in the order of the plan."""
-    sources = query._jsq.streamingQuery().sources()
-    count = sources.size()
-    if count == 0:
-        return None
-    by_root: dict[str, list[str]] = {}
-    for index in range(count):
-        number = numbers[index] if index < len(numbers) else str(index)
-        by_root.setdefault(str(sources.apply(index).toString()), []).append(number)
-    return [
-        tuple(found)
-        for root, found in by_root.items()
-        if len(found) > 1 and root.startswith("FileStreamSource[")
-    ]
 
 
 class StageTasks:
@@ -157,9 +139,17 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     mode = str(private_field(writer._jwrite, "outputMode").toString())
     leaves = plan.collectLeaves()
     streams = [leaf for leaf in items(leaves) if leaf.isStreaming()]
+    sources = tuple(_source(spark, index, leaf) for index, leaf in enumerate(streams))
+    for (source, one), (_, other) in itertools.combinations(zip(sources, streams, strict=True), 2):
+        if one == other:
+            raise TrackingError(
+                f"the plan has source {source.number}, {source.what}, twice, as of a frame that is united with "
+                f"itself: Spark takes both for one, and its checkpoint does not tell what either has read; make the "
+                f"second frame by a spark.readStream of its own, or the rows by one that is exploded"
+            )
     return PlannedQuery(
         spark,
-        tuple(_source(spark, index, leaf) for index, leaf in enumerate(streams)),
+        sources,
         str(private_field(writer._jwrite, "source")),
         _option(options, "path"),
         name,

@@ -60,12 +60,9 @@ class Tables:
                 return shown
         return None
 
-    def twins(self) -> list[tuple[str, ...]]:
-        """The sources that read one table."""
-        by_location: dict[str, list[str]] = {}
-        for number, table in self._found.items():
-            by_location.setdefault(table.location, []).append(number)
-        return [tuple(numbers) for numbers in by_location.values() if len(numbers) > 1]
+    def location(self, number: str) -> str | None:
+        """Of the table that a source reads; None where it is not known to read one."""
+        return None if (found := self._found.get(number)) is None else found.location
 
     @staticmethod
     def format_of(offset: str) -> str | None:

@@ -257,11 +257,11 @@ class CheckpointLog:
                 found[source] = names
         return found
 
-    def consumed_until(self, batch: int) -> Iterator[str]:
-        """The names of all files that the query has consumed up to a batch, in any order. Raises FilesError
-        if the batch's entry was purged."""
+    def consumed_until(self, batch: int, only: str | None = None) -> Iterator[str]:
+        """The names of all files that the query, or one source of it, has consumed up to a batch, in any order.
+        Raises FilesError if the batch's entry was purged."""
         offsets = self.offsets(batch)
-        for source in offsets.sources:
+        for source in offsets.sources if only is None else (only,):
             last = offsets.log_offset(source)
             if last is not None:
                 yield from self._entries_until(source, last)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from local_tracker.spark.formats.interface import QueryReads, Source, TableRefused
 from local_tracker.spark.formats.ranges import OffsetRanges, partitions
 from local_tracker.spark.formats.tables import Tables, names_versions, untracked_versions
 from local_tracker.spark.query.compose import ComposeError
 from local_tracker.spark.query.logs import BatchOffsets
+from local_tracker.spark.query.places import folder, may_list
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
 from tracker.errors import TrackingError
@@ -79,6 +80,11 @@ class Routes:
             key=lambda item: -len(item[0]),
         )
         self._untracked = {name for name in untracked if "/" not in name}
+        self._places = {
+            source.number: self._location(source.directory)
+            for source in plan or ()
+            if source.directory is not None and self.is_tracked(source.number)
+        }
         try:
             self._check_plan(plan or ())
             self.tables = self._tables(stores, first_versions or {}, untracked)
@@ -120,6 +126,32 @@ class Routes:
 
     def is_tracked(self, source: str) -> bool:
         return source not in self._untracked
+
+    @property
+    def lists(self) -> Mapping[str, str] | None:
+        """The places of files and tables that the plan's sources list, perhaps with wildcards, by the sources'
+        numbers; None without a plan."""
+        return None if self._plan is None else self._places
+
+    def reads_too(self, source: str, by: str, unit: str) -> bool:
+        """Whether a source of the plan may read a unit that another one has taken."""
+        place, of_table = self._places[source], self.tables.location
+        if place == self._places.get(by):
+            return True
+        is_file = of_table(source) is None and of_table(by) is None
+        return is_file and may_list(place, self._location(unit))
+
+    def folder(self, file: str) -> str:
+        """As `places.folder`, by a file's name."""
+        return folder(self._location(file))
+
+    def unread(self, folders: Collection[str]) -> int:
+        """In how many of the directories that are named none of these folders lies."""
+        seen = [_slashed(folder) for folder in folders]
+        return sum(
+            not any(folder.startswith(directory) for folder in seen)
+            for directory, _ in self._by_directory
+        )
 
     def segment(self, unit: str) -> int | None:
         """The number of a file's segment; None if the file is not tracked. Raises UnaccountedError

@@ -15,7 +15,7 @@ from functools import partial
 
 from local_tracker.spark.formats.interface import Taken
 from local_tracker.spark.formats.outputs import BatchLabels, Output, Records
-from local_tracker.spark.formats.ranges import Range, range_cells, ranges
+from local_tracker.spark.formats.ranges import Range, partitions, range_cells, ranges
 from local_tracker.spark.query.compose import (
     BatchUnits,
     ComposeError,
@@ -72,7 +72,7 @@ class QueryRecord:
     segments in which it should have published, and has not. `published_by`: the runs that have published it,
     where that is recorded; `seen`: how far records that the batch creates have come, where they are numbered.
     `times`: of a query that is a front of what it emits. `told`: what is known of the query's state, if that is
-    held; `creates`: the segments in which it is held then."""
+    held; `creates`: the segments in which it is held then. `took`: units by source."""
 
     batch: int
     fingerprint: bytes
@@ -86,6 +86,7 @@ class QueryRecord:
     seen: Mapping[Records, object] = field(default_factory=dict)
     told: Told | None = None
     creates: tuple[int, ...] = ()
+    took: Mapping[str, Taken] = field(default_factory=dict)
 
     @property
     def had_input(self) -> bool:
@@ -114,15 +115,13 @@ class QueryTicks:
         outputs: Callable[[], Iterable[Output]] = tuple,
         *,
         evaluations: Evaluations | None = None,
-        twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
         emits: Emission | None = None,
         publishes: tuple[int, ...] = (),
         scope: str | None = None,
         state: StateHolds | None = None,
         may_create: Iterable[int] = (),
     ) -> None:
-        """evaluations: None where no user code acknowledges anything. twins: which sources list the same
-        directory. emits: the labels of the front that the query is of what it emits from its state; None
+        """evaluations: None where no user code acknowledges anything. emits: the labels of the front that the query is of what it emits from its state; None
         if it is none. publishes: the segments, by number, in which each batch that had
         input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
         to `read`. state: what its state holds, if it does; may_create: in
@@ -130,7 +129,9 @@ class QueryTicks:
         self._node, self._admin = node, admin
         self._routes = routes
         self._log, self._outputs = checkpoint, outputs
-        self._evaluations, self._twins = evaluations, twins
+        self._evaluations = evaluations
+        self._listed: dict[str, set[str]] = {}
+        """Where there is no plan, in which folders and tables each source has read so far."""
         self._emits, self._publishes, self._scope = emits, publishes, scope
         self._state, self._may_create = state, tuple(may_create)
         self._last: tuple[int, _Input, Cells] | None = None
@@ -199,10 +200,11 @@ class QueryTicks:
 
     def _read_taken(self, offsets: BatchOffsets) -> QueryRecord:
         """What a batch has consumed, be it over or not."""
-        consumed, held, consumed_ranges = self._taken(offsets)
+        took, consumed, held = self._taken(offsets)
         return QueryRecord(
-            offsets.batch, b"", consumed, (), (), consumed_ranges, self._times(offsets), held=held
-        )
+            offsets.batch, b"", consumed, (), (), self._ranges(offsets.batch), self._times(offsets),
+            held=held, took=took,
+        )  # fmt: skip
 
     def _times(self, offsets: BatchOffsets) -> BatchTimes | None:
         if self._emits is None:
@@ -235,7 +237,7 @@ class QueryTicks:
     def check_published(self, batch: int) -> None:
         """Raises ComposeError where a batch had input and did not publish what it is declared to create:
         asked before Spark commits it."""
-        if self._publishes and any(self._taken(self.checkpoint.offsets(batch))):
+        if self._publishes and self._read_taken(self.checkpoint.offsets(batch)).had_input:
             self._check_unpublished(batch, self._unpublished(batch))
 
     def _unpublished(self, batch: int) -> tuple[int, ...]:
@@ -256,9 +258,9 @@ class QueryTicks:
                 f"directory of its file sink, whose log lacks the batch"
             )
 
-    def _taken(self, offsets: BatchOffsets) -> tuple[_Names, _Names, tuple[tuple[str, Range], ...]]:
-        """The units that a batch consumed, by segment number, those that it held, and the ranges. Raises
-        ComposeError where it has read what nobody accounts for."""
+    def _taken(self, offsets: BatchOffsets) -> tuple[dict[str, Taken], _Names, _Names]:
+        """The units that a batch took, by source, those that it consumed, by segment number, and those that it
+        held. Raises ComposeError where it has read what nobody accounts for."""
         batch = offsets.batch
         self._routes.check_offsets(offsets)
         tables: dict[str, tuple[int, Taken]] = {}
@@ -271,33 +273,46 @@ class QueryTicks:
             if (taken := self._routes.tables.taken(number, before, text)) is not None:
                 tables[number] = taken
         files = self.checkpoint.consumed(batch)
-        self._check_twins(batch, {n: Taken(names) for n, names in files.items()} | {
-            number: taken for number, (_, taken) in tables.items()
-        })  # fmt: skip
-        tracked = (names for source, names in files.items() if self._routes.is_tracked(source))
-        consumed = self._routes.by_segment(itertools.chain.from_iterable(tracked))
+        tracked = {n: names for n, names in files.items() if self._routes.is_tracked(n)}
+        took = {number: Taken(names) for number, names in tracked.items()}
+        took |= {number: taken for number, (_, taken) in tables.items()}
+        if self._routes.lists is None:
+            self._see(offsets, tracked)
+        self._check_twins(batch, took)
+        consumed = self._routes.by_segment(itertools.chain.from_iterable(tracked.values()))
         held: _Names = {}
         for segment, units in tables.values():
             for found, names in ((consumed, units.consumed), (held, units.held)):
                 if names:
                     found[segment] = tuple(dict.fromkeys((*found.get(segment, ()), *names)))
-        return consumed, held, self._ranges(batch)
+        return took, consumed, held
 
     def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
-        """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
+        """What the batch consumed of sources with partitioned offsets, by the sources' numbers. Raises
+        ComposeError where two read one partition: what both consume would be as if nobody had."""
         found: list[tuple[str, Range]] = []
+        readers: dict[tuple[int, str], str] = {}
         for number, sources in self._routes.ranges.items():
             before, after = self.checkpoint.offset_pair(batch, number)
             is_first = self.checkpoint.is_first_of(batch, number)
             what = f"batch {batch}, source {number}"
             for source in sources:
                 segment = self._spec.segments.index(source.segment)
+                for partition in filter(source.has, partitions(after, what)):
+                    if (other := readers.setdefault((segment, partition), number)) != number:
+                        raise ComposeError(
+                            f"batch {batch}: sources {other} and {number} both read partition {partition!r} of "
+                            f"segment {source.segment!r}, so that its records would be consumed twice; read it "
+                            f"once, and use the one frame twice, or leave one of them untracked, if min time may "
+                            f"pass what it reads later"
+                        )
                 read = ranges(segment, source, before, after, what, is_first=is_first)
                 found += [(number, one) for one in read]
         return tuple(found)
 
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
+        self._wait_seen(record, stopping)
         read = self._input(record, stopping)
         own = self._allowed(read.labels)
         slots = self._held(record, read.labels, own)
@@ -580,27 +595,77 @@ class QueryTicks:
         assert self._evaluations is not None
         return self._evaluations if had_input else replace(self._evaluations, operators=())
 
-    def _check_twins(self, batch: int, by_source: Mapping[str, Taken]) -> None:
-        """A unit that two sources of the query read (a self-join) is consumed once. Raises ComposeError if
-        they don't read it in one batch."""
-        by_source = {s: taken for s, taken in by_source.items() if self._routes.is_tracked(s)}
-        # From outside it cannot be seen which sources list one directory, but what they took can.
-        units = {source: {*taken.consumed, *taken.held} for source, taken in by_source.items()}
-        overlapping = [
-            pair
-            for pair in itertools.combinations(sorted(units), 2)
-            if not units[pair[0]].isdisjoint(units[pair[1]])
+    def _check_twins(self, batch: int, took: Mapping[str, Taken]) -> None:
+        """A unit that several sources of the query read (a self-join) is consumed once, so all of them take it in one
+        batch. Raises ComposeError where one has taken what another reads too, and has not taken."""
+        planned = self._routes.lists
+        units = {
+            source: {
+                *((name, False) for name in each.consumed),
+                *((name, True) for name in each.held),
+            }
+            for source, each in took.items()
+        }
+        for by, source in itertools.product(units, self._listed if planned is None else planned):
+            for name, _ in sorted(units[by] - units.get(source, set())):
+                if self._reads_too(source, by, name):
+                    raise ComposeError(
+                        f"batch {batch}: sources {tuple(sorted((by, source)))} read the same directory and took "
+                        f"different files of it, such as {self._routes.tables.shown(name) or name}, so that what is "
+                        f"done cannot be told; read the directory once, or with one maxFilesPerTrigger and "
+                        f"latestFirst for both"
+                    )
+
+    def _reads_too(self, source: str, by: str, unit: str) -> bool:
+        """Whether a source may read what another one has taken, and is tracked: by the plan, or by where it has read
+        before."""
+        table = self._routes.tables.location(by)
+        if table is None and self._routes.segment(unit) is None:
+            return False
+        if self._routes.lists is not None:
+            return self._routes.reads_too(source, by, unit)
+        return (self._routes.tables.location(by) or self._routes.folder(unit)) in self._listed[
+            source
         ]
-        for sources in (*self._twins(), *self._routes.tables.twins(), *overlapping):
-            tracked = [source for source in sources if self._routes.is_tracked(source)]
-            took = [by_source.get(source, Taken()) for source in tracked]
-            read = [(set(taken.consumed), set(taken.held)) for taken in took]
-            if any(names != read[0] for names in read):
-                raise ComposeError(
-                    f"batch {batch}: sources {sources} read the same directory and took different "
-                    f"files of it, so that what is done cannot be told; read the directory once, or "
-                    f"with one maxFilesPerTrigger and latestFirst for both"
+
+    def _see(self, offsets: BatchOffsets, files: Mapping[str, tuple[str, ...]]) -> None:
+        """Notes where the sources of a query without a plan have read, up to a batch; where it has one alone there is
+        nothing to compare."""
+        sources = [
+            number
+            for number in offsets.sources
+            if self._routes.is_tracked(number) and number not in self._routes.ranges
+        ]
+        for number in sources if len(sources) > 1 else ():
+            names: Iterable[str] = files.get(number, ())
+            if number not in self._listed:
+                names = self.checkpoint.consumed_until(offsets.batch, number)
+            table = self._routes.tables.location(number)
+            folders = {*map(self._routes.folder, names)} if table is None else {table}
+            self._listed[number] = self._listed.get(number, set()) | folders
+
+    def _wait_seen(self, record: QueryRecord, stopping: threading.Event) -> None:
+        """Without a plan, a source that has read nothing yet may read later what another has taken: waits until each has
+        read something, but for as many as have a directory of their own in `reads`. Raises ComposeError as
+        `_check_twins`, by all that was seen meanwhile."""
+        looks = 0
+        while (record.consumed or record.held) and (unseen := self._unseen()):
+            if looks % _LOOKS_PER_REPORT == 0:
+                text = (
+                    f"the first file of source {unseen[0]}: it may be a directory that another source reads too; if it "
+                    f"is not, name the directory of each source in reads"
                 )
+                self._waits(WaitKind.NOT_TOLD, text, -1, record.batch)
+            looks += 1
+            if stopping.wait(_LOOK_AGAIN_S):
+                raise Stopping
+        self._check_twins(record.batch, record.took)
+
+    def _unseen(self) -> list[str]:
+        """The sources of which it is not known where they read."""
+        unseen = [number for number, folders in self._listed.items() if not folders]
+        seen = set().union(*self._listed.values())
+        return unseen if len(unseen) > self._routes.unread(seen) else []
 
     def _waits(self, kind: WaitKind, text: str, segment: int, batch: int) -> None:
         self._node.report_waits([WaitCause(kind, text, segment, batch)])

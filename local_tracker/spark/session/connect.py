@@ -9,7 +9,7 @@ that one is known by the query's id, which the session tells and the checkpoint 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.streaming import StreamingQuery
@@ -145,17 +145,6 @@ def is_running(query: StreamingQuery) -> bool:
 def _default_checkpoint(session: Any, name: str | None) -> str | None:
     root = session.conf.get("spark.sql.streaming.checkpointLocation", None)
     return f"{root}/{name}" if root and name else None
-
-
-def with_one_directory(
-    sources: Sequence[Source] | None, location: Callable[[str], str]
-) -> list[tuple[str, ...]]:
-    """Groups of sources of files that list the same directory, as far as the message shows them."""
-    by_directory: dict[str, list[str]] = {}
-    for source in sources or ():
-        if source.directory is not None:
-            by_directory.setdefault(location(source.directory), []).append(source.number)
-    return [tuple(numbers) for numbers in by_directory.values() if len(numbers) > 1]
 
 
 def _sources(plan: Any) -> tuple[Source, ...] | None:

@@ -16,8 +16,7 @@ import hashlib
 import os
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,7 @@ from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.interface import QueryReads, SourcePlan
 from local_tracker.spark.formats.registry import accounted, format_named
 from local_tracker.spark.formats.sinks import NotedSink, RunningSink, Sink, SinkPlan
-from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
+from local_tracker.spark.jvm import PlannedQuery, StageTasks
 from local_tracker.spark.query.compose import Evaluations
 from local_tracker.spark.query.emits import EmittingFront, EventTime, emitting_front
 from local_tracker.spark.query.logs import CheckpointLog
@@ -70,8 +69,6 @@ from tracker.errors import TrackingError
 __all__ = ["BatchWriter", "Tracked", "TrackedQuery"]
 
 _ADMISSION_TIMEOUT_S = 60.0
-_PLANNING_TIMEOUT_S = 60.0
-_PLANNING_POLL_S = 0.02
 _KEPT_RUNS = 1_000
 _MAX_RUNS_BYTES = 1 << 20
 
@@ -359,7 +356,7 @@ class Tracked:
         """Of a query that was started. plan: by which its state is held; held: what is; more: as `QueryTicks`
         takes it."""
         planned, routes = sink.plan.planned, sink.plan.routes
-        running, twins = self._running(query, planned, starting)
+        running = self._running(query, planned, starting)
         checkpoint, state = running.checkpoint, None
         if plan is not None:
             before = starting.planned_before
@@ -371,7 +368,7 @@ class Tracked:
             )  # fmt: skip
         return QueryTicks(
             starting.node, admin, routes, checkpoint, sink.outputs(running),
-            evaluations=self._evaluations(query, checkpoint, operators), twins=twins, state=state, **more,
+            evaluations=self._evaluations(query, checkpoint, operators), state=state, **more,
         )  # fmt: skip
 
     def _evaluations(
@@ -384,19 +381,16 @@ class Tracked:
 
     def _running(
         self, query: StreamingQuery, planned: PlannedQuery, starting: StartingQuery
-    ) -> tuple[RunningSink, Callable[[], Iterable[tuple[str, ...]]]]:
-        """The sink of a query that was started, with its checkpoint, and which of its sources list one
-        directory."""
+    ) -> RunningSink:
+        """The sink of a query that was started, with its checkpoint."""
         if self._is_remote:
             assert starting.checkpoint is not None, "check_start() lets no other in"
             connect.check_started(query, starting.id, starting.checkpoint.root)
             text = connect.sink_description(planned)
-            twins = connect.with_one_directory(planned.sources, self._stores.location)
-            return RunningSink(self.spark, text, starting.checkpoint), lambda: twins
+            return RunningSink(self.spark, text, starting.checkpoint)
         log = CheckpointLog(jvm.checkpoint_root(query), self._stores)
         java = jvm.sink(query)
-        numbers = [source.number for source in planned.sources or ()]
-        return RunningSink(self.spark, str(java.toString()), log, java), _Twins(query, numbers)
+        return RunningSink(self.spark, str(java.toString()), log, java)
 
     def _max_batches_behind(self) -> int:
         retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
@@ -448,25 +442,6 @@ class Tracked:
         raise outcome or TrackingError(
             f"query {query_id} uses tracked.writer(...) but was not started by tracked.start(...)"
         )
-
-
-class _Twins:
-    """Which sources of a query list one directory; known once Spark has planned the query."""
-
-    def __init__(self, query: StreamingQuery, numbers: Sequence[str]) -> None:
-        """numbers: of the sources in the order of the plan, or their names."""
-        self._query, self._numbers = query, numbers
-        self._known: list[tuple[str, ...]] | None = None
-
-    def __call__(self) -> list[tuple[str, ...]]:
-        deadline = time.monotonic() + _PLANNING_TIMEOUT_S
-        while self._known is None:
-            self._known = sources_with_one_root(self._query, self._numbers)
-            if self._known is None:
-                if not self._query.isActive or time.monotonic() > deadline:
-                    return []
-                time.sleep(_PLANNING_POLL_S)
-        return self._known
 
 
 _bundle_directory: tempfile.TemporaryDirectory[str] | None = None
