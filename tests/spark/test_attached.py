@@ -297,6 +297,87 @@ def test_a_query_joined_with_itself_reads_each_file_once(
     query.close()
 
 
+class TwoSources:
+    """The logs of a query that has two sources of files."""
+
+    def __init__(self, logs: Logs) -> None:
+        (logs.checkpoint / "sources/1").mkdir()
+        self._logs, self._last, self._batch = logs, [-1, -1], 0
+
+    def batch(self, *taken: Sequence[str]) -> None:
+        """One in which the first source takes some files, and the second one others."""
+        for source, names in enumerate(taken):
+            if names:
+                self._last[source] += 1
+                lines = (json.dumps({"path": n, "batchId": self._last[source]}) for n in names)
+                folder = f"cp/sources/{source}"
+                self._logs.write(folder, self._last[source], "\n".join(["v1", *lines]))
+        offsets = ("-" if last < 0 else json.dumps({"logOffset": last}) for last in self._last)
+        header = f'{{"batchTimestampMs":{1_700_000_000_000 + self._batch}}}'
+        self._logs.write("cp/offsets", self._batch, "\n".join(["v1", header, *offsets]))
+        self._logs.write("cp/commits", self._batch, 'v1\n{"nextBatchWatermarkMs":0}')
+        self._batch += 1
+
+
+@pytest.mark.parametrize("aside", [False, True], ids=["the same directory", "another one"])
+def test_what_one_source_has_read_waits_until_it_is_known_where_the_other_reads(
+    running: EmbeddedTracker, logs: Logs, aside: bool
+) -> None:
+    """From outside nothing says that it is not going to read the same file."""
+    sources = TwoSources(logs)
+    sources.batch([], [source_file(1)])
+    untracked = ["/aside"] if aside else []
+    query = attached(running, logs, creates=[], sink=None, untracked=untracked)
+    if aside:  # so each source may have one
+        assert query.start().wait_durable(HANG_S)
+        await_open_slots(running, 3, 0)
+        assert query.close()
+        return
+    query.start()
+    said = await_waits(running, (WaitKind.NOT_TOLD, -1, 0))
+    assert said.startswith("the first file of source 0") and "in reads" in said
+    sources.batch([source_file(2)], [source_file(2)])
+    with pytest.raises(TrackingError, match=r"batch 0: .* took different files of it, .*s1-"):
+        query.wait_durable(HANG_S)
+    await_open_slots(running, 4, 0)
+    query.close()
+
+
+def test_where_sources_have_read_is_known_after_a_restart(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """Also below folders of partitions, and of a source that takes nothing more."""
+    sources = TwoSources(logs)
+    sources.batch([source_file(1)], [source_file(1)])
+    sources.batch(["file:///data/other/a"], ["file:///data/none/b"])
+    options = {"creates": [], "sink": None, "untracked": ["/data/other", "/data/none"]}
+    query = attached(running, logs, **options).start()
+    assert query.wait_durable(HANG_S)
+    assert query.close()
+    sources.batch([], ["file:///data/in/day=2/s2-front-00000002.parquet"])
+    query = attached(running, logs, **options).start()
+    with pytest.raises(TrackingError, match=r"batch 2: .* took different files of it"):
+        query.wait_durable(HANG_S)
+    await_open_slots(running, 3, 0)
+    query.close()
+
+
+@pytest.mark.parametrize("second", [5, 0], ids=["both read", "one has read"])
+def test_a_numbered_log_that_two_sources_read_is_refused(
+    running: EmbeddedTracker, logs: Logs, second: int
+) -> None:
+    """What both consume would be as if nobody had."""
+    source = OffsetRanges("parse", lambda partition, begin, end: [(begin, end, 1)])
+    offsets = f'{{"p0":5}}\n{{"p0":{second}}}'
+    logs.write("cp/offsets", 0, f'v1\n{{"batchTimestampMs":1700000000000}}\n{offsets}')
+    logs.write("cp/commits", 0, 'v1\n{"nextBatchWatermarkMs":0}')
+    ranges = {"0": source, "1": source}
+    query = attached(running, logs, reads={}, ranges=ranges, creates=[], sink=None).start()
+    with pytest.raises(TrackingError, match="sources 0 and 1 both read partition 'p0' of segment"):
+        query.wait_durable(HANG_S)
+    query.close()
+
+
 def test_min_time_reaches_the_end(running: EmbeddedTracker, logs: Logs) -> None:
     for number in range(4):
         logs.batch(number, number + 1)

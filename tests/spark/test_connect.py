@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 
-from local_tracker.spark.formats.interface import Source
+from local_tracker.spark.formats.interface import QueryReads, Source
+from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.session import connect
 from local_tracker.spark.state.rules import StateKind, StatePlan
+from tracker.core.model import PipelineSpec
 from tracker.errors import TrackingError
 
 
@@ -66,10 +68,11 @@ def test_sources_that_list_one_directory_are_told_by_the_message() -> None:
     one, other = stream("/in/", name="mine"), stream("/in")
     other.read.data_source.options["latestFirst"] = "true"
     read = planned(union(union(one, stream("/b")), union(other, stream(fmt="rate"))))
-    assert connect.with_one_directory(read.sources, lambda path: path.rstrip("/")) == [
-        ("mine", "2")
-    ]
-    assert connect.with_one_directory(None, str) == []
+    reads = QueryReads("parse", ["3"])
+    routes = Routes(PipelineSpec("p", ("parse",)), reads, (), "parse", plan=read.sources)
+    assert routes.lists is not None and list(routes.lists) == ["mine", "1", "2"]
+    assert routes.reads_too("2", "mine", "hdfs://host/in/a")
+    assert not routes.reads_too("1", "mine", "hdfs://host/in/a")
 
 
 def test_what_does_not_stream_is_no_source() -> None:

@@ -124,8 +124,9 @@ def test_a_source_with_a_name_goes_by_it(
         tracked.stop()
 
 
+@pytest.mark.parametrize("wildcard", ["", "/s*.parquet"])
 def test_sources_with_names_that_read_one_directory_must_take_the_same_files(
-    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines, wildcard: str
 ) -> None:
     """One takes the oldest file, the other the newest: as whole files, both would be done with when half is read."""
     pipeline = pipelines("parse")
@@ -137,12 +138,24 @@ def test_sources_with_names_that_read_one_directory_must_take_the_same_files(
         reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).name("oldest")
         oldest = reader.parquet(pipeline.input)
         reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).name("newest")
-        newest = reader.option("latestFirst", "true").parquet(pipeline.input)
+        newest = reader.option("latestFirst", "true").parquet(pipeline.input + wildcard)
         writer = sink(oldest.union(newest), pipeline)
         query = tracked_in(pipeline).start(writer, node_id="parse", reads="parse")
         with pytest.raises(TrackingError, match="read the same directory and took different files"):
             query.wait_durable(HANG_S)
             query.processAllAvailable()
+
+
+def test_a_frame_that_is_united_with_itself_is_refused(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    """Spark reads it once, and logs it as two sources."""
+    pipeline = pipelines("parse")
+    frame = files(spark, pipeline)
+    with pytest.raises(TrackingError, match=r"source 0, FileSource\[.*\], twice, as of a frame"):
+        writer = sink(frame.union(frame), pipeline)
+        tracked_in(pipeline).start(writer, node_id="parse", reads="parse")
+    nothing_was_touched(spark, pipeline)
 
 
 @contextmanager
