@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 
 from local_tracker.spark.formats.interface import QueryReads, Source
@@ -42,6 +43,12 @@ class Writer:
         self._write_stream, self._child, self._session = self, self, self
         self._plan, self.client, self.conf = plan, None, {"spark.sql.sources.default": "orc"}
         self.isStreaming = True  # of the one table that the session has
+        self.catalog, self.tableType = self, "TEMPORARY"
+
+    def getTable(self, name: str) -> Writer:
+        if not self.tableType:
+            raise AnalysisException(f"no table {name}")
+        return self
 
     def table(self, name: str) -> Writer:
         return self
@@ -136,6 +143,22 @@ def test_what_only_the_analysed_plan_would_tell_is_not_understood() -> None:
         assert state.kind is StateKind.UNKNOWN
         assert state.what.startswith(f"{kind} in a Spark Connect session")
     assert state_of(known["join"], "update").kind is StateKind.UNKNOWN
+
+
+def test_a_stream_of_a_table_may_be_a_view_whose_plan_is_not_seen() -> None:
+    view = Relation()
+    view.read.named_table.unparsed_identifier = "w"
+    view.read.is_streaming = True
+    writer = Writer(above("filter", view))
+    for said, kind in {
+        "TEMPORARY": StateKind.UNKNOWN,
+        "": StateKind.UNKNOWN,  # it does not know
+        "MANAGED": StateKind.NOTHING,
+        "EXTERNAL": StateKind.NOTHING,
+    }.items():
+        writer.tableType = said
+        state = connect.planned_query(writer).state
+        assert state is not None and state.kind is kind, said
 
 
 def test_functions_with_state_are_not_understood() -> None:

@@ -6,8 +6,11 @@ has no operator that may emit later, or is not understood.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
+
+from pyspark.errors import PySparkException
 
 from local_tracker.spark.state.clocks import BY_CLOCK
 from local_tracker.spark.state.rules import StateKind, StatePlan
@@ -20,6 +23,10 @@ _AT_ONCE = frozenset((
     "with_columns_renamed", "with_watermark",
 ))  # fmt: skip
 """Relations of a message that emit in each batch what they make of it."""
+_TABLES = ("MANAGED", "EXTERNAL")
+"""What the catalog calls a table; a view is `TEMPORARY` or `VIEW`."""
+
+log = logging.getLogger("lowmark.spark")
 
 
 def message_state(plan: Any, mode: str, session: Any) -> StatePlan:
@@ -67,10 +74,17 @@ def _has_state(relation: Any) -> bool:
 
 
 def _is_view(relation: Any, kind: str, session: Any) -> bool:
-    """Whether a table that is read is a view of a stream, whose own plan the message does not show."""
-    if kind != "read" or relation.read.is_streaming or not relation.read.HasField("named_table"):
+    """Whether a table that is read is, or may be, a view of a stream, whose own plan the message does not show."""
+    if kind != "read" or not relation.read.HasField("named_table"):
         return False
-    return bool(session.table(relation.read.named_table.unparsed_identifier).isStreaming)
+    name = relation.read.named_table.unparsed_identifier
+    if not relation.read.is_streaming:
+        return bool(session.table(name).isStreaming)
+    try:
+        return session.catalog.getTable(name).tableType not in _TABLES
+    except PySparkException as error:
+        log.warning("it is not known whether %s is a table or a view of a stream: %s", name, error)
+        return True
 
 
 def _relations(message: Any) -> Iterator[Any]:
