@@ -19,6 +19,7 @@ from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
 from tracker.errors import TrackingError
+from tracker.files.locations import text_of
 
 _LISTENERS_TIMEOUT_MS = 10_000
 _TIMED = frozenset(
@@ -43,7 +44,7 @@ def java_array(spark: SparkSession, class_: Any, *items: Any) -> Any:
 
 def checkpoint_root(query: StreamingQuery) -> str:
     """Where a query keeps its checkpoint."""
-    return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
+    return text_of(str(query._jsq.streamingQuery().resolvedCheckpointRoot()))
 
 
 def is_running(query: StreamingQuery) -> bool:
@@ -198,7 +199,8 @@ def _source(spark: SparkSession, index: int, node: Any) -> Source:
 
 
 def _checkpoint_location(spark: SparkSession, given: str | None, name: str | None) -> str | None:
-    """Where Spark keeps a query's checkpoint, as it finds it itself."""
+    """Where Spark keeps a query's checkpoint, as it finds it itself. In the text of a path of Hadoop's a `%20` is in the
+    name of the directory, and no space."""
     if given is None:
         root = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
         given = f"{root}/{name}" if root and name else None
@@ -208,7 +210,7 @@ def _checkpoint_location(spark: SparkSession, given: str | None, name: str | Non
     assert jvm is not None
     path = jvm.org.apache.hadoop.fs.Path(given)
     files = path.getFileSystem(hadoop_configuration(spark))
-    return str(files.makeQualified(path).toString())
+    return text_of(str(files.makeQualified(path).toString()))
 
 
 def _each_batch(spark: SparkSession, function: Any) -> ForeachBatchFunction | None:

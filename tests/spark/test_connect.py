@@ -11,6 +11,7 @@ from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 
 from local_tracker.spark.formats.interface import QueryReads, Source
 from local_tracker.spark.query.plans import Routes
+from local_tracker.spark.query.starting import check_started
 from local_tracker.spark.session import connect
 from local_tracker.spark.state.rules import StateKind, StatePlan
 from tracker.core.model import PipelineSpec
@@ -189,10 +190,12 @@ def test_a_query_of_another_checkpoint_than_the_one_seen_here_is_refused() -> No
     class Query:
         id = "theirs"
 
-    with pytest.raises(TrackingError, match=r"started the query as theirs.*/cp is of ours"):
-        connect.check_started(Query(), "ours", "/cp")
+    with pytest.raises(
+        TrackingError, match=r"Spark has started the query as theirs.*/cp is of ours"
+    ):
+        check_started(Query(), "ours", "/cp")
     Query.id = "ours"
-    connect.check_started(Query(), "ours", "/cp")
+    check_started(Query(), "ours", "/cp")
 
 
 def test_a_query_that_cannot_be_asked_is_followed_on() -> None:

@@ -59,6 +59,39 @@ def test_what_does_not_fit_is_refused_at_the_start(
     assert not spark.streams.active
 
 
+def start_over(tracked: Tracked, pipeline: Pipeline, checkpoint: str) -> TrackedQuery:
+    frame = reader(tracked.spark).parquet(pipeline.input)
+    writer = frame.writeStream.format("noop")
+    return tracked.start(
+        writer.option("checkpointLocation", str(pipeline.directory / checkpoint)),
+        node_id="parse", reads="parse",
+    )  # fmt: skip
+
+
+def test_a_checkpoint_is_where_spark_keeps_it(tracked_in: TrackedIn, pipelines: Pipelines) -> None:
+    """A name is as it is written: Spark takes no `%20` for a space."""
+    pipeline = pipelines("parse")
+    pipeline.publish(1)
+    query = start_over(tracked_in(pipeline), pipeline, "cp%20x")
+    query.query.processAllAvailable()
+    assert query.wait_durable(HANG_S) and query.last_durable_batch == 0
+    assert query.checkpoint.root == str(pipeline.directory / "cp%20x")
+    assert [path.name for path in pipeline.directory.glob("cp*")] == ["cp%20x"]
+
+
+def test_a_checkpoint_that_is_not_the_running_query_s_is_not_followed(
+    spark: SparkSession,
+    tracked_in: TrackedIn,
+    pipelines: Pipelines,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = pipelines("parse")
+    monkeypatch.setattr(jvm, "_checkpoint_location", lambda *_: str(pipeline.directory / "other"))
+    with pytest.raises(TrackingError, match=r"Spark has started the query as .*/other is of"):
+        start_over(tracked_in(pipeline), pipeline, "cp")
+    assert not spark.streams.active
+
+
 def test_a_query_far_ahead_of_the_tracker_is_stopped(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:

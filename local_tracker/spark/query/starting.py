@@ -164,6 +164,16 @@ class StartingQuery:
                 other.stop()
 
 
+def check_started(query: StreamingQuery, query_id: str, checkpoint: str) -> None:
+    """Raises TrackingError where the server's query is not that of the checkpoint seen here."""
+    if str(query.id) != query_id:
+        raise TrackingError(
+            f"Spark has started the query as {query.id}, but the checkpoint that this program sees at "
+            f"{checkpoint} is of {query_id}: the two do not see the same storage under that name. Give "
+            f"the whole address of shared storage, or run this program where its driver is"
+        )
+
+
 def check_admission(
     node_id: str, starting: StartingQuery, admin: Admin, asked: Joined, routes: Routes
 ) -> None:

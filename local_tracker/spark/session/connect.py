@@ -80,16 +80,6 @@ def check_start(planned: PlannedQuery, node_id: str, creates: Sequence[str]) -> 
         )
 
 
-def check_started(query: StreamingQuery, query_id: str, checkpoint: str) -> None:
-    """Raises TrackingError where the server's query is not that of the checkpoint seen here."""
-    if str(query.id) != query_id:
-        raise TrackingError(
-            f"the server has started the query as {query.id}, but the checkpoint that this program sees at "
-            f"{checkpoint} is of {query_id}: the two do not see the same storage under that name. Give "
-            f"the whole address of shared storage, or run this program where the server's driver is"
-        )
-
-
 def planned_query(writer: Any) -> PlannedQuery:
     """What a writer would start, by its message; starts nothing."""
     message, session = writer._write_proto, writer._session

@@ -40,6 +40,7 @@ from local_tracker.spark.query.starting import (
     StartingQuery,
     check_admission,
     check_planned,
+    check_started,
     written_frame,
 )
 from local_tracker.spark.query.ticks import QueryTicks
@@ -383,9 +384,10 @@ class Tracked:
         self, query: StreamingQuery, planned: PlannedQuery, starting: StartingQuery
     ) -> RunningSink:
         """The sink of a query that was started, with its checkpoint."""
+        if starting.checkpoint is not None:
+            check_started(query, starting.id, starting.checkpoint.root)
         if self._is_remote:
             assert starting.checkpoint is not None, "check_start() lets no other in"
-            connect.check_started(query, starting.id, starting.checkpoint.root)
             text = connect.sink_description(planned)
             return RunningSink(self.spark, text, starting.checkpoint)
         log = CheckpointLog(jvm.checkpoint_root(query), self._stores)
