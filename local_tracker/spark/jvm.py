@@ -14,7 +14,7 @@ from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.formats.interface import Leaf, Source, scala_map
 from local_tracker.spark.formats.registry import formats
-from local_tracker.spark.scala import class_name, items, optional, private_field
+from local_tracker.spark.scala import class_name, items, methods_of, optional, private_field
 from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
@@ -22,6 +22,11 @@ from tracker.errors import TrackingError
 from tracker.files.locations import text_of
 
 _LISTENERS_TIMEOUT_MS = 10_000
+_FILES = frozenset(("inputFiles", "location"))
+_LOCAL = frozenset(
+    ("CTERelationRef", "CommandResult", "LocalRelation", "OneRowRelation", "Range", "UnionLoopRef")
+)
+"""Leaves of plans that read nothing, or what is read elsewhere in the plan."""
 _TIMED = frozenset(
     ("Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark")
 )
@@ -168,6 +173,77 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
 def written_frame(writer: DataFrameWriter) -> tuple[DataFrame, str]:
     """The frame that a writer of a batch writes, and the format."""
     return writer._df, str(private_field(writer._jwrite, "source")).lower()
+
+
+def leaves(plan: Any) -> list[Any]:
+    """What a plan, and each subquery in it, reads."""
+    return [
+        leaf
+        for each in (plan, *items(plan.subqueriesAll()))
+        for leaf in items(each.collectLeaves())
+    ]
+
+
+def planned_now(frame: DataFrame) -> list[Any]:
+    """What a frame would read, were it run now: what the session has cached by now is in the place of what it is of. (Each
+    frame looks once, when it is first run.)"""
+    return leaves(frame._jdf.alias("now").queryExecution().withCachedData())
+
+
+def file_index(leaf: Any) -> Any:
+    """By which the leaf of a plan finds its files; None of one that reads none."""
+    kind = class_name(leaf)
+    # A `HadoopFsRelation`, or, as Delta has it, a class without a name of that kind.
+    if kind == "LogicalRelation" and methods_of(leaf.relation()) >= _FILES:
+        return leaf.relation().location()
+    if kind == "DataSourceV2Relation" and "fileIndex" in methods_of(leaf.table()):
+        return leaf.table().fileIndex()
+    return None
+
+
+def job_files(frame: DataFrame, node_id: str, untracked: Sequence[str]) -> list[str]:
+    """The files that a job's frame reads. Raises TrackingError for what it reads beside files and local data."""
+    names: list[str] = []
+    for leaf in planned_now(frame):
+        index, kind = file_index(leaf), class_name(leaf)
+        if kind == "InMemoryRelation":
+            raise refuse_cached(node_id)
+        if index is not None:
+            names += map(str, index.inputFiles())
+        elif kind not in _LOCAL and not (kind == "LogicalRDD" and _is_local(leaf.rdd())):
+            what = _shown(leaf, kind)
+            if what not in untracked:
+                raise refuse_source(node_id, what)
+    return names
+
+
+def _shown(leaf: Any, kind: str) -> str:
+    """The name of what a leaf reads, as Spark has it."""
+    if kind == "LogicalRelation":
+        return str(leaf.relation().toString())
+    return str(leaf.name() if kind == "DataSourceV2Relation" else leaf.nodeName())
+
+
+def refuse_cached(node_id: str) -> TrackingError:
+    """Why a job does not read what is cached."""
+    return TrackingError(
+        f"job {node_id!r} reads what the session has cached, which may be of other files than those that are there now: "
+        f"unpersist() the frame, or spark.catalog.uncacheTable(...), before the run"
+    )
+
+
+def refuse_source(node_id: str, what: str) -> TrackingError:
+    """Why a job does not read what is no file."""
+    return TrackingError(
+        f"job {node_id!r} reads {what}, and a job consumes files: write that to files first, and read these; or put "
+        f"{what!r} into untracked, if it is not tracked, so that min time passes it"
+    )
+
+
+def _is_local(rdd: Any) -> bool:
+    """Whether all of an RDD's rows come from this program."""
+    before = [each.rdd() for each in items(rdd.dependencies())]
+    return all(map(_is_local, before)) if before else class_name(rdd) == "ParallelCollectionRDD"
 
 
 def timed_operators(writer: DataStreamWriter) -> tuple[str, ...]:

@@ -162,6 +162,29 @@ def test_a_stream_of_a_table_may_be_a_view_whose_plan_is_not_seen() -> None:
         assert state is not None and state.kind is kind, said
 
 
+def test_a_job_over_what_the_server_has_cached_or_checkpointed_is_refused() -> None:
+    class Frame:
+        text = "Relation [slot] parquet"
+
+        def _explain_string(self, *, extended: bool) -> str:
+            return (
+                f"== Optimized Logical Plan ==\nUnion false, false\n:- {self.text}\n+- Range (0, 3)"
+            )
+
+        def inputFiles(self) -> list[str]:
+            return ["file:///in/a"]
+
+    frame = Frame()
+    assert connect.job_files(frame, "days", ()) == ["file:///in/a"]
+    for frame.text, said in {
+        "InMemoryRelation [slot], StorageLevel": "'days' reads what the session has cached",
+        "LogicalRDD [slot]": "'days' reads LogicalRDD",
+    }.items():
+        with pytest.raises(TrackingError, match=said):
+            connect.job_files(frame, "days", ["InMemoryRelation"])
+    assert connect.job_files(frame, "days", ["LogicalRDD"]) == ["file:///in/a"]
+
+
 def test_functions_with_state_are_not_understood() -> None:
     """Nobody here could see when their state is empty."""
     with_timers = above("group_map", stream("/in"))

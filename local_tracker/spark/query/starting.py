@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameWriter
@@ -74,6 +74,21 @@ def written_frame(writer: Any, node_id: str) -> tuple[DataFrame, str]:
     if not isinstance(writer, DataFrameWriter):
         raise TrackingError(f"job {node_id!r}: job() takes what frame.write gives, not {writer!r}")
     return jvm.written_frame(writer)
+
+
+def job_files(
+    frame: Any, node_id: str, reads: str | Mapping[str, str], untracked: Sequence[str]
+) -> list[str]:
+    """The files that a job's frame reads. Raises TrackingError where it reads none, or something else that could be
+    tracked."""
+    of = connect if connect.is_remote(frame) else jvm
+    names: list[str] = of.job_files(frame, node_id, untracked)
+    if reads and not names:
+        raise TrackingError(
+            f"job {node_id!r} is to read {reads!r}, and there is no file in what its frame reads, so it would consume "
+            f"nothing: run it when there is one, over a frame that reads it by its path or a table's name"
+        )
+    return names
 
 
 class StartingQuery:

@@ -9,6 +9,7 @@ that one is known by the query's id, which the session tells and the checkpoint 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from local_tracker.spark.formats import files
 from local_tracker.spark.formats.interface import Source
-from local_tracker.spark.jvm import PlannedQuery
+from local_tracker.spark.jvm import PlannedQuery, refuse_cached, refuse_source
 from local_tracker.spark.state.message import message_state
 from tracker.errors import TrackingError
 from tracker.wire.fields import is_repeated
@@ -26,6 +27,9 @@ NO_BROKERS = (
     f"its brokers are asked by the driver, which a Spark Connect session does not reach; {_CLASSIC}"
 )
 """Why what a query writes to a topic cannot be told."""
+
+_HIDES_FILES = re.compile(r"^[\s:+|-]*(InMemoryRelation|LogicalRDD)\b", re.MULTILINE)
+"""In the text of a plan, what is read of files without naming them."""
 
 log = logging.getLogger("lowmark.spark")
 
@@ -109,6 +113,16 @@ def written_frame(writer: Any) -> tuple[Any, str]:
     from pyspark.sql.connect.dataframe import DataFrame
 
     return DataFrame(writer._df, writer._spark), (writer._write.source or "").lower()
+
+
+def job_files(frame: Any, node_id: str, untracked: Sequence[str]) -> list[str]:
+    """As `jvm.job_files`, as far as the server tells: what is cached or checkpointed is in its explanation."""
+    found = _HIDES_FILES.search(frame._explain_string(extended=True))
+    if found is not None and found[1] == "InMemoryRelation":
+        raise refuse_cached(node_id)
+    if found is not None and found[1] not in untracked:
+        raise refuse_source(node_id, found[1])
+    return list(frame.inputFiles())
 
 
 def sink_description(planned: PlannedQuery) -> str:

@@ -41,6 +41,7 @@ from local_tracker.spark.query.starting import (
     check_admission,
     check_planned,
     check_started,
+    job_files,
     written_frame,
 )
 from local_tracker.spark.query.ticks import QueryTicks
@@ -225,10 +226,11 @@ class Tracked:
         `out`, and commit what it read and wrote as one tick. writer: what `frame.write` gives, with its format,
         options and partitions. Returns the number of the job's run, from 0, when the tracker has it.
 
-        The job consumes all files that the DataFrame's sources list (`inputFiles()`); each may be read
-        by one run of a node. job_id: whatever names the run to its scheduler; when it is run again
+        The job consumes all files that the DataFrame's sources list; each may be read
+        by one run of a node. A frame that lists none is refused, and so is what is cached, and what is neither files
+        nor made by this program. job_id: whatever names the run to its scheduler; when it is run again
         after it has published, nothing is done, and the number is returned. untracked: directories of
-        input that is not tracked, such as a table that is joined. The other arguments are those of
+        input that is not tracked, such as a table that is joined, and other sources by their names. The other arguments are those of
         `start`. After a crash the next run tells what the last one published. Raises
         TrackingError; unless the message says that a run has been published, nothing was.
         """
@@ -238,12 +240,13 @@ class Tracked:
                 f"job {node_id!r} is to write {fmt}, and jobs publish files: start a query with "
                 f"trigger(availableNow=True) instead, whose sink is that"
             )
+        inputs = job_files(frame, node_id, reads, untracked)
         job = JobNode(
             self.target, self.pipeline, node_id, out, reads=reads, creates=creates, rows=rows,
             untracked=untracked, stores=self._stores,
         )  # fmt: skip
         try:
-            return job.run(frame.inputFiles(), writer.save, job_id)
+            return job.run(inputs, writer.save, job_id)
         finally:
             job.close()
 
