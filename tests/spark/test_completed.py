@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import Pipelines
 from tracker.consumers.periods.runs import Run
 from tracker.core.model.slots import FOREVER, slot_of
+from tracker.errors import TrackingError
 
 
 def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
@@ -112,6 +114,78 @@ def test_a_run_has_files_that_came_after_the_session_had_read_their_table(
     finally:
         spark.sql("DROP TABLE seen")
         spark.catalog.dropTempView("seen_too")
+
+
+def test_a_run_has_files_that_came_after_they_were_cached(
+    spark: SparkSession, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    """Spark reads a cached table, and all that is equal to a cached frame, as it was."""
+    pipeline, place = pipelines("read"), tmp_path / "table"
+    place.mkdir()
+
+    def come(slot: int) -> None:
+        rows = {"global_time": pyarrow.array([slot], pyarrow.int64())}
+        pyarrow.parquet.write_table(pyarrow.table(rows), f"{place}/{slot}.parquet")
+
+    come(1)
+    spark.sql(f"CREATE TABLE cached (global_time LONG) USING parquet LOCATION '{place}'")
+    spark.sql("CACHE TABLE cached")
+    frame = spark.read.parquet(str(place)).where("global_time < 9").cache()
+    assert [frame.count(), spark.table("cached").count()] == [1, 1]
+    try:
+        come(3)
+        pipeline.publish(10)
+        heard_everywhere(pipeline.target, pipeline.name, 10, "read")
+        loads: list[Callable[[], DataFrame]] = [partial(spark.table, "cached"), lambda: frame]
+        for number, load in enumerate(loads):
+            with CompletedReader(
+                pipeline.target, pipeline.name, "read", tmp_path / f"{number}.json"
+            ) as reader:
+                taken = reader.take(load)
+                assert taken is not None
+                assert sorted(row["global_time"] for row in taken.frame.collect()) == [1, 3]
+    finally:
+        frame.unpersist()
+        spark.sql("DROP TABLE cached")
+
+
+def test_a_frame_that_lacks_what_a_query_has_written_since_is_refused(
+    spark: SparkSession, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    """Spark lists the files of a file sink once for each frame."""
+    pipeline, out = pipelines("read"), f"{tmp_path}/out"
+
+    def run() -> None:
+        rows = spark.readStream.schema("slot long, row long").parquet(pipeline.input)
+        writer = rows.writeStream.partitionBy("slot").option(
+            "checkpointLocation", str(tmp_path / "cp")
+        )
+        writer.trigger(availableNow=True).start(out).awaitTermination()
+
+    pipeline.publish(10)
+    run()
+    kept = spark.read.parquet(out)
+    kept.createOrReplaceTempView("kept")
+    pipeline.publish(20)
+    heard_everywhere(pipeline.target, pipeline.name, 10, "read")
+
+    def take(load: Callable[[], DataFrame]) -> None:
+        record = tmp_path / "runs.json"
+        with CompletedReader(pipeline.target, pipeline.name, "read", record, slot="slot") as reader:
+            assert reader.take(load) is not None
+
+    try:
+        for load in (partial(spark.table, "kept"), lambda: kept):
+            take(load)
+        run()
+        for load in (partial(spark.table, "kept"), lambda: kept):
+            with pytest.raises(
+                TrackingError, match=rf"lacks [1-9] files .* to \S*{out} .*lambda: spark"
+            ):
+                take(load)
+        take(lambda: spark.read.parquet(out))
+    finally:
+        spark.catalog.dropTempView("kept")
 
 
 def test_timestamps_become_the_slots_that_fronts_give(spark: SparkSession) -> None:

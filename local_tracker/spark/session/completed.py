@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from local_tracker.spark.scala import class_name, items
+from local_tracker.spark.scala import class_name, iterated
 from tracker.consumers.periods.runs import Run, Runs
+from tracker.errors import TrackingError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -126,16 +127,33 @@ class CompletedReader:
 
 def _list_files_anew(frame: DataFrame) -> None:
     """What a frame reads of files becomes those that are there now: a session goes on with those of a table, a view or a frame
-    that were there when it was read first. Of Spark Connect nothing is known here; what a file sink has written, read by its
-    directory, is listed when the frame is made."""
+    that were there when it was read, or cached, first. Of Spark Connect nothing is known here. The files that a file sink has
+    written are listed when a frame is made, and never again: raises TrackingError where it lacks some."""
     made = getattr(frame, "_jdf", None)
-    leaves = () if made is None else items(made.queryExecution().analyzed().collectLeaves())
-    for leaf in leaves:
-        if (
-            class_name(leaf) == "LogicalRelation"
-            and class_name(leaf.relation()) == "HadoopFsRelation"
-        ):
-            leaf.relation().location().refresh()
+    if made is None:
+        return
+    from local_tracker.spark.jvm import file_index, leaves, planned_now
+
+    spark, is_cached = frame.sparkSession, "InMemoryRelation" in map(class_name, planned_now(frame))
+    for index in map(file_index, leaves(made.queryExecution().analyzed())):
+        if index is None:
+            continue
+        index.refresh()
+        for place in (str(path.toString()) for path in iterated(index.rootPaths())):
+            if is_cached:
+                spark.catalog.refreshByPath(place)
+            if class_name(index) == "MetadataLogFileIndex":
+                _check_has_all(place, {*spark.read.text(place).inputFiles()}, index)
+
+
+def _check_has_all(place: str, there: set[str], index: Any) -> None:
+    """Raises TrackingError where what a frame knows of a file sink's directory lacks some of the files that are there."""
+    if lacking := sorted(there - {*map(str, index.inputFiles())}):
+        raise TrackingError(
+            f"the DataFrame to take from lacks {len(lacking)} files that a query has written to {place} since it was made, "
+            f"such as {lacking[0]}: Spark never lists them anew for a view, a table or a DataFrame that is kept. Read the "
+            f"directory within the function, lambda: spark.read.parquet({place!r})"
+        )
 
 
 def _functions() -> Any:
