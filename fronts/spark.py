@@ -31,7 +31,7 @@ from local_tracker.spark.query.follow import (
     refuse_another_node,
 )
 from local_tracker.spark.query.labels import FrontLabels, Promises
-from local_tracker.spark.query.logs import CheckpointLog
+from local_tracker.spark.query.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.query.starting import StartingQuery, check_planned
 from local_tracker.spark.session import connect
 from local_tracker.spark.versions import check_version
@@ -176,7 +176,7 @@ class SparkFront(Followed, StartedOnce):
         if self._stopping.is_set() or not self._ready.is_set():
             raise TrackingError(f"front {self.front!r} was not started")
         offsets = self._checkpoint.offsets(batch)
-        label = self._labels.label(batch, slot_of(offsets.timestamp_ms * 1_000_000, self._slack_ns))
+        label = self._label(offsets)
 
         def name_of(name: str, ordinal: int) -> str:
             suffix = name.rsplit(".", 1)[-1]
@@ -189,14 +189,23 @@ class SparkFront(Followed, StartedOnce):
             name_of, label,
         )  # fmt: skip
 
+    def _label(self, offsets: BatchOffsets) -> int:
+        timestamp_ns = offsets.timestamp_ms * 1_000_000
+        return self._labels.label(offsets.batch, slot_of(timestamp_ns, self._slack_ns))
+
     def _reopen(self, last_durable: int) -> None:
-        """Hold promises for what an earlier driver published and did not commit."""
+        """Hold promises for what an earlier driver published and did not commit, or may be publishing still: its label
+        for that is not below the one here."""
         for batch in self._checkpoint.planned():
-            if batch > last_durable and (manifest := self._manifest(batch)) is not None:
-                assert manifest.slot is not None
-                # Nothing of what lies lower can be created any more.
-                if manifest.slot >= self._labels.lowest_slot:
-                    self._labels.reopen(batch, manifest.slot)
+            if batch <= last_durable:
+                continue
+            if (manifest := self._manifest(batch)) is None:
+                self._label(self._checkpoint.offsets(batch))
+                continue
+            assert manifest.slot is not None
+            # Nothing of what lies lower can be created any more.
+            if manifest.slot >= self._labels.lowest_slot:
+                self._labels.reopen(batch, manifest.slot)
 
     def _make_known(self, last_batches: Sequence[Batch]) -> None:
         """Before a query publishes anything the tracker knows of it: else nobody would look for what it has published where

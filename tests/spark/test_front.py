@@ -17,10 +17,18 @@ from local_tracker.spark.formats.published import PublishedBatches
 from local_tracker.spark.query.compose import BatchUnits, CreatedUnit
 from local_tracker.spark.query.labels import FrontLabels
 from local_tracker.spark.query.logs import CheckpointLog
+from tests.spark.written_logs import QUERY, Logs
 from tests.waits import HANG_S, until
 from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
-from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model import (
+    Heartbeat,
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    TickContent,
+)
 from tracker.core.model.units import file_name
 from tracker.errors import RefusedError, StateError, TrackingError
 
@@ -127,6 +135,49 @@ def test_what_a_query_of_another_checkpoint_has_published_is_committed(
             until(
                 lambda: [s.open_slots for s in running.admin().pipeline("p").state.segments] == [2]
             )
+
+
+@pytest.mark.parametrize("wins", ["before", "now"])
+def test_what_a_driver_of_before_is_publishing_still_holds_promises(
+    tmp_path: Path, wins: str
+) -> None:
+    """A driver stands just before its manifest, and another one has begun on its checkpoint: whose manifest comes first,
+    its batch is created, and nothing was promised beyond it."""
+    logs = Logs(tmp_path)
+    logs.batch(0, 1)
+    (logs.checkpoint / "commits/0").unlink()
+    with tracker.embedded() as running:
+        running.register(PipelineSpec("p", ("parse",), fronts=("f",), slack_ns=SLACK_NS))
+
+        def begun() -> SparkFront:
+            front = SparkFront(running.target, "p", "f", "parse", str(tmp_path / "raw"))
+            front._node, front._segment_number = running.node("p", "f"), 0
+            front._slack_ns = front._node.join().spec.slack_ns
+            front._labels = FrontLabels.joined(front._node, "f", "parse")
+            front._checkpoint = CheckpointLog(str(logs.checkpoint))
+            front._reopen(-1)
+            return front
+
+        before = begun()
+        offsets = before._checkpoint.offsets(0)
+        label = before._label(offsets)
+        now = begun()
+        promise = now._labels.promise(label + 1_000)
+        now._node.commit(TickContent(heartbeats=(Heartbeat("f", promise),))).result(HANG_S)
+        if wins == "now":
+            label = now._label(offsets)
+
+        def written(folder: str) -> None:
+            Path(folder).mkdir(parents=True)
+            (Path(folder) / "part-0.parquet").touch()
+
+        now._batches.publish(
+            QUERY, 0, offsets.text, "run", written,
+            lambda *_: file_name(label, "f.0", 0, "parquet"), label,
+        )  # fmt: skip
+        now._node.commit(now.tick(now.read(0), Event())).result(HANG_S)
+        for front in (before, now):
+            front._node.close()
 
 
 def test_what_was_published_and_is_not_known_any_more_is_not_taken_for_nothing(
