@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,9 @@ def running() -> Iterator[EmbeddedTracker]:
 def node(running: EmbeddedTracker, tmp_path: Path) -> Iterator[Callable[..., JobNode]]:
     made: list[JobNode] = []
 
-    def make(creates: tuple[str, ...] = ("after",), **more: Any) -> JobNode:
+    def make(creates: tuple[str, ...] = ("after",), out: Path = tmp_path, **more: Any) -> JobNode:
         options = {"reads": "read", "creates": creates, **more}
-        made.append(JobNode(running.target, "p", "job", str(tmp_path), **options))
+        made.append(JobNode(running.target, "p", "job", str(out), **options))
         return made[-1]
 
     yield make
@@ -137,6 +138,42 @@ def test_what_was_published_and_not_told_is_told_by_the_next(
     front.join()
     front.leave_front("front").result(HANG_S)
     min_time(running, "after", FOREVER)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_node_publishes_to_one_directory(
+    running: EmbeddedTracker,
+    node: Callable[..., JobNode],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_told: bool,
+) -> None:
+    """Tuesday's run elsewhere took the number of Monday's, which was killed behind its manifest: it passed for done."""
+    with monkeypatch.context() as patch:
+        if not is_told:
+            patch.setattr(JobNode, "_commit_run", killed)
+        with suppress(KeyboardInterrupt):
+            node().run([source_file(1)], write, "monday")
+    with pytest.raises(
+        TrackingError, match=r"was not published to .*/tue: a node publishes to one"
+    ):
+        node(out=tmp_path / "tue")
+    job = node()
+    assert job.run([source_file(1)], write, "monday") == 0
+    assert job.run([source_file(2)], write, "tuesday") == 1
+    min_time(running, "read", 3)
+
+
+def test_a_job_that_has_published_nothing_may_publish_elsewhere(
+    running: EmbeddedTracker, node: Callable[..., JobNode], tmp_path: Path
+) -> None:
+    def fail(directory: str) -> None:
+        raise OSError("no such bucket")
+
+    with pytest.raises(OSError, match="no such bucket"):
+        node().run([source_file(1)], fail)
+    assert node(out=tmp_path / "other").run([source_file(1), source_file(2)], write) == 0
+    min_time(running, "read", 3)
 
 
 def test_a_shard_that_is_away_when_a_run_without_input_is_told_is_asked_again(

@@ -27,7 +27,7 @@ from local_tracker.spark.query.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_at, known_beside
 from tracker.core.log import Joined
-from tracker.core.model import NodeKind, TickContent
+from tracker.core.model import Batch, NodeKind, TickContent
 from tracker.core.model.units import canonical_name
 from tracker.errors import RefusedError, TrackingError, UnavailableError
 from tracker.files import STORES, Stores
@@ -37,6 +37,8 @@ _COMMIT_TIMEOUT_S = 60.0
 _RESOLVE_TIMEOUT_S = 60.0
 _ASK_AGAIN_S = 0.5
 _MAX_RELABELS = 5
+_BEGUN = -1
+"""In place of a run's number: the node's jobs have begun, in this directory."""
 
 _T = TypeVar("_T")
 
@@ -64,6 +66,8 @@ class JobNode:
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
         where = self._batches.directory
+        self._begun = Batch(self._scope, _BEGUN, fingerprint(where, {}, ()))
+        self._is_known = False
         known = known_at(known_beside(where, pipeline, node_id), stores)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.OTHER, known=known)
         self._node.never_left = True  # a job never does: the next run goes on behind it
@@ -101,6 +105,7 @@ class JobNode:
                 names = self._batches.written_units(directory)
                 written = tuple(CreatedUnit(name, self._routes.creates) for name in names)
                 self._ticks.check_rows(replace(record, created=written), slots)
+                self._make_known()
 
             self._batches.publish(
                 self._scope, number, json.dumps(names), job_id or "", write_and_check,
@@ -155,10 +160,34 @@ class JobNode:
         self._node.close()
         self._admin.close()
 
+    def _make_known(self) -> None:
+        """Before a job publishes anything the tracker knows where: else a run that is not committed would be passed over
+        when the next one published elsewhere under its number."""
+        if not self._is_known:
+            begun = self._node.commit(TickContent(batch=self._begun))
+            self._node.flush(_COMMIT_TIMEOUT_S)
+            begun.result()
+            self._is_known = True
+
+    def _check_directory(self, last: Batch, published: Sequence[int]) -> None:
+        """Raises TrackingError where the tracker's last run of the node was not published here."""
+        if last == self._begun or last.id in published:
+            return
+        run = "its first run" if last.id == _BEGUN else f"run {last.id}"
+        raise TrackingError(
+            f"job {self._node_id!r}: {run} is known to the tracker, and was not published to {self._batches.directory}: a "
+            f"node publishes to one directory, for good; give that one, restore its _lowmark, or take a node id for each "
+            f"directory"
+        )
+
     def _commit_earlier(self, joined: Joined) -> None:
         """Commit what an earlier run published and could not commit, when all its files are in their places."""
-        durable = max((b.id for b in joined.last_batches if b.scope == self._scope), default=-1)
+        last = next((b for b in joined.last_batches if b.scope == self._scope), None)
+        durable = _BEGUN if last is None else last.id
         published = self._published()
+        self._is_known = last is not None
+        if last is not None:
+            self._check_directory(last, published)
         self._next = max([durable, *published]) + 1
         for number in published:
             if number > durable:
