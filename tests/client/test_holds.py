@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,11 +12,12 @@ import pytest
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
-from tests.waits import HANG_S
+from tests.waits import HANG_S, until
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import HOLD_FRONT, Cells, HoldMove, PipelineSpec, RefusalCode
+from tracker.core.model import HOLD_FRONT, Cells, HoldMove, PipelineSpec, RefusalCode, TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.errors import UnavailableError
 
 FED = TWO_SEGMENTS.segments[0]
 
@@ -182,6 +184,46 @@ def test_a_front_that_was_to_begin_one_leaves_with_the_next_joining(
         with NodeClient(running.target, pipeline, "timers") as again:
             again.join(HANG_S)
             at(running, pipeline, 60)
+
+
+def test_a_hold_that_was_not_granted_in_time_holds_nothing(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    """Some shard was away for longer. Who was told so knows of no front that would have to leave."""
+    with begun(running, pipeline) as worker:
+        with pytest.raises(UnavailableError, match="within 0 s"):
+            worker.hold(FED, 200, "own", timeout_s=0.0)
+        assert worker.holds == {}
+        worker.flush(HANG_S)
+        with running.admin() as admin:
+            until(lambda: [f.node_id for f in admin.pipeline(pipeline).state.fronts] == ["n"])
+        hold = worker.hold(FED, 300, "own")
+        assert hold.slot == 300
+        done(hold.release())
+
+
+def test_a_hold_that_is_refused_behind_the_time_for_it_holds_nothing(
+    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits any more for the tick by which its front would have left."""
+    with begun(running, pipeline) as worker:
+        leave = NodeClient.leave_front
+
+        def too_late(timeout_s: float) -> int:
+            raise TimeoutError
+
+        def leaves_slowly(client: NodeClient, front: str, content: TickContent) -> Future[int]:
+            future = leave(client, front, content)
+            monkeypatch.setattr(future, "result", too_late)
+            return future
+
+        monkeypatch.setattr(NodeClient, "leave_front", leaves_slowly)
+        with pytest.raises(UnavailableError, match="not durable within"):
+            worker.hold(FED, 200, "own", content=create(2_000_000, 8))
+        worker.flush(HANG_S)
+        with running.admin() as admin:
+            until(lambda: [f.node_id for f in admin.pipeline(pipeline).state.fronts] == ["n"])
+        assert worker.holds == {}
 
 
 def test_what_it_was_granted_is_not_taken_for_the_grant_of_the_next_one(

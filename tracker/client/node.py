@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -286,6 +287,7 @@ class NodeClient(Closing):
     def _await(self, ready: Any, timeout_s: float, otherwise: str) -> None:
         """Waits, while holding `_changed`; raises what ended the node, or UnavailableError."""
         self.joined  # noqa: B018 - raises before joining
+        timeout_s = max(0.0, timeout_s)
         if self._process != os.getpid():
             raise ClosedError(
                 f"node {self.node_id!r} joined in process {self._process}, which forked this one; "
@@ -311,12 +313,18 @@ class NodeClient(Closing):
         may label from `grant.slot` on, and from its own last label. Raises RefusedError, or
         UnavailableError if some shard does not answer."""
         deadline = time.monotonic() + timeout_s
+        return self._granted(front, segment, self._join(front, segment, timeout_s), deadline)
+
+    def _join(self, front: str, segment: str, timeout_s: float) -> Future[int]:
         leaving = self._leaving.get(front)
         if leaving is not None:  # the grant that it had before counts no more
             self._result(leaving, timeout_s)
             self._has_left(front, leaving)
         content = TickContent(joins=(FrontJoin(front, self.segment(segment)),))
-        self._result(self.commit(content, timeout_s), deadline - time.monotonic())
+        return self.commit(content, timeout_s)
+
+    def _granted(self, front: str, segment: str, joining: Future[int], deadline: float) -> Grant:
+        self._result(joining, deadline - time.monotonic())
         with self._changed:
             self._await(
                 lambda: front in self._grants,
@@ -335,8 +343,9 @@ class NodeClient(Closing):
         return grant
 
     def _result(self, future: _Future, timeout_s: float) -> int:
+        timeout_s = max(0.0, timeout_s)
         try:
-            return future.result(max(0.0, timeout_s))
+            return future.result(timeout_s)
         except FutureTimeout:
             raise UnavailableError(
                 f"node {self.node_id!r}: a tick was not durable within {timeout_s:g} s"
@@ -408,7 +417,14 @@ class NodeClient(Closing):
     ) -> Future[int]:
         """The tick by which a front leaves, so that a hold may begin where it was granted, or at a slot above."""
         front = f"{HOLD_FRONT}{name}"
-        granted = self.join_front(front, segment, timeout_s).slot
+        deadline = time.monotonic() + timeout_s
+        joining = self._join(front, segment, timeout_s)
+        try:
+            granted = self._granted(front, segment, joining, deadline).slot
+        except LowmarkError:  # who is told of that knows of no front, which would hold on for ever
+            if not joining.done() or joining.exception() is None:
+                self._leave_untold(front)
+            raise
         if slot is not None and granted > slot:
             self._result(self.leave_front(front), timeout_s)
             raise below_grant(self.pipeline, name, segment, slot, granted)
@@ -417,9 +433,28 @@ class NodeClient(Closing):
         try:
             self._result(future, timeout_s)
         except RefusedError:
-            self.leave_front(front)  # it would hold on for what does not begin
+            self._leave_untold(front)  # it would hold on for what does not begin
+            raise
+        except UnavailableError:  # it may be refused yet
+
+            def leave_if_refused(done: _Future) -> None:
+                if isinstance(done.exception(), RefusedError):
+                    self._leave_untold(front)
+
+            future.add_done_callback(leave_if_refused)
             raise
         return future
+
+    def _leave_untold(self, front: str) -> None:
+        """Lets a front leave of which nobody has heard: again, where that is refused with a tick before it."""
+
+        def leave_again(done: _Future) -> None:
+            error = done.exception()
+            if isinstance(error, RefusedError) and error.behind:
+                self._leave_untold(front)
+
+        with suppress(LowmarkError):
+            self.commit(TickContent(leaves=(front,)), 0.0).add_done_callback(leave_again)
 
     def flush(self, timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         """Returns when every tick committed so far is durable or refused. Raises UnavailableError if
