@@ -42,6 +42,7 @@ class Turns:
         self._asks_at = 0.0
         self._no_files: set[str] = set()  # names in the source that are folders
         self._troubles = Troubles()
+        """What keeps a file, by its name, or the front ("")."""
 
     @property
     def members(self) -> list[str]:
@@ -84,6 +85,7 @@ class Turns:
         front.front.check_running()
         names = self._files.names(self._source)
         self._no_files.intersection_update(names)
+        self._troubles.keep({*names, ""})
         taken = 0
         for name in sorted(set(names) - self._no_files):
             if stopping.is_set() or taken >= FILES_PER_LOOK:
@@ -91,11 +93,17 @@ class Turns:
             if name[0] in "._":
                 continue
             where = child(self._source, name)
-            if front.take(text_of(where)) is None:
+            try:
+                file = front.take(text_of(where))
                 # A file that is listed, and cannot be seen yet, or was replaced just then, is looked for again.
-                if self._files.is_directory(where):
+                if file is None and self._files.is_directory(where):
                     self._no_files.add(name)
-            else:
+            except (OSError, ValueError) as error:  # it keeps no other
+                if isinstance(error.__cause__, AwayError):
+                    raise
+                self._troubles.report(name, f"{self._who} cannot take {where} yet: {error}")
+                continue
+            if file is not None:
                 taken += 1
                 self.taken += 1
                 self._troubles.over("")

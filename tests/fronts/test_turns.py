@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from fronts.files import FileFront, PublishedFile
 from fronts.turns import Turns
 
@@ -16,6 +18,7 @@ class TakingFront:
     def __init__(self) -> None:
         self.front = self
         self.hidden: set[str] = set()
+        self.troubles: dict[str, Exception] = {}
         self.asked: list[str] = []
 
     def start(self, timeout_s: float, lock_timeout_s: float) -> None: ...
@@ -25,6 +28,8 @@ class TakingFront:
     def take(self, path: str) -> PublishedFile | None:
         name = Path(path).name
         self.asked.append(name)
+        if name in self.troubles:
+            raise self.troubles[name]
         if name in self.hidden or Path(path).is_dir():
             return None
         Path(path).unlink()
@@ -45,3 +50,25 @@ def test_a_file_that_is_listed_and_cannot_be_seen_yet_is_taken_later(tmp_path: P
     turns.look(threading.Event())
     assert turns.taken == 1
     assert front.asked == ["file", "folder", "file"]
+
+
+def test_a_file_that_cannot_be_taken_keeps_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it end who runs the front, and then the next one. It is said once, and tried again."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).touch()
+    front = TakingFront()
+    front.troubles = {"a": ValueError("a name of 300 bytes"), "b": OSError("403")}
+    turns = Turns(str(tmp_path), lambda: cast(FileFront, front), "m", "group 'g': member 'm'")
+    turns.begin()
+    for _ in range(2):
+        turns.look(threading.Event())
+    assert (turns.taken, turns.members) == (1, ["m"])
+    assert [record.getMessage().split(" yet: ") for record in caplog.records] == [
+        [f"group 'g': member 'm' cannot take {tmp_path}/a", "a name of 300 bytes"],
+        [f"group 'g': member 'm' cannot take {tmp_path}/b", "403"],
+    ]
+    front.troubles.clear()
+    turns.look(threading.Event())
+    assert turns.taken == 3
