@@ -435,5 +435,6 @@ class LocalTrackerUplink:
 
     def close(self, leave: bool) -> None:
         self._closed.set()
+        self._watching.hang_up()
         for handle in (self._flushing, self._staging, self._asking):
             handle.close()

@@ -125,6 +125,7 @@ class Handle:
         """What was heard last: another local tracker may begin at a process that has announced less."""
         self._joinings: dict[str, tuple[int, int]] = {}
         """By which each front was joined here last: incarnation and number, as its grant says."""
+        self._hung_up = False
         self._own_process()
 
     def _own_process(self) -> None:
@@ -301,6 +302,14 @@ class Handle:
         with self._lock:
             self._drop()
 
+    def hang_up(self) -> None:
+        """Ends for good what another thread asks for here: that raises HandOverError at once, and asks for nothing again."""
+        self._hung_up = True
+        connection = self._connection
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _ask(
@@ -333,6 +342,8 @@ class Handle:
         trouble: Exception | None = None
         tries, unsent = 0, dict(header)
         while True:
+            if self._hung_up:
+                raise HandOverError(f"{what}: this side has hung up", Code.HAND_OVER_UNREACHABLE)
             before, is_new = tries, self._connection is None
             try:
                 connection = self._connected_for(deadline, sent=bool(tries or header.get("again")))

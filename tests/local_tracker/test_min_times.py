@@ -99,6 +99,24 @@ def test_min_times_that_are_relayed_go_on_when_the_one_above_is_started_anew(
             until(lambda: heard.get(-1, 0, 0).pipeline == 9)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_who_closes_does_not_wait_for_the_next_min_time(tmp_path: Path, is_there: bool) -> None:
+    """A local tracker that ends on a signal waits for whoever watches the one above, which is asked for 20 s, or is gone."""
+    above = ExitStack()
+    above.enter_context(one_above(tmp_path, 0, 5))
+    lower, heard = LocalTrackerUplink(f"unix:{tmp_path}/s", "p", lambda: "s", "below"), MinTimes(2)
+    watching = threading.Thread(target=lower.watch, args=(heard,), daemon=True)
+    watching.start()
+    assert heard.get(-1, HANG_S, 0).pipeline == 5
+    if not is_there:
+        above.close()
+    until(lower._watching._lock.locked)
+    lower.close(leave=False)
+    watching.join(10)  # half of what the one above is asked for
+    assert not watching.is_alive()
+    above.close()
+
+
 def test_a_worker_hears_no_earlier_min_time_from_a_local_tracker_that_begins_where_less_is_announced(
     tmp_path: Path,
 ) -> None:
