@@ -212,6 +212,8 @@ class Front(Starting):
         self.replay_from = LOWEST_SLOT
         """The slot at which the pipeline's generation begins, once the front has joined: what was
         published from there on counts, what lies below is complete. LOWEST_SLOT in the first one."""
+        self.horizon_slots = 0
+        """How far above min time an item may be created, once the front has joined."""
         self._changed = threading.Condition()
         self._publishing = threading.Lock()
         self._news = False
@@ -277,6 +279,7 @@ class Front(Starting):
             core = FrontCore(self.front, number, joined.spec.slack_ns, joined.spec.rounds)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
             self.generation, self.replay_from = joined.generation, joined.replay_from
+            self.horizon_slots = joined.spec.horizon_slots
             self.left_after = left_after if left_in == joined.generation else -1
             earlier = published(number, last) if callable(published) else published
             core.recover(earlier, last, self.left_after, joined.replay_from)

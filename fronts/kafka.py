@@ -31,7 +31,7 @@ from fronts.ranges import RangeFront
 from fronts.rounds import Rounds
 from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
 from tracker.client.topics import Topic, TopicClaim, TopicEnds, TopicPlace, check_ends
-from tracker.core.model.slots import LOWEST_SLOT, slot_start_ns
+from tracker.core.model.slots import LOWEST_SLOT, slot_of, slot_start_ns
 from tracker.errors import (
     Code,
     InvalidError,
@@ -208,8 +208,11 @@ class KafkaFront(Starting):
         self._claim = self._place.claim(self._directory, wanted)
         self._front = self._make_front(self._claim).start(timeout_s)
         if self._records is not None:
-            slack_ns = self._front.front.slack_ns
-            self._times = TimedTopic(self._records, slack_ns, self._idle_s)
+            slack_ns, horizon = self._front.front.slack_ns, self._front.front.horizon_slots
+            self._times = TimedTopic(
+                self._records, slack_ns, self._idle_s,
+                lambda: slot_of(self._clock(), slack_ns) + horizon,
+            )  # fmt: skip
         try:
             self.look()  # who had the front until now may have labelled beyond what was found before it ended
         except BaseException:

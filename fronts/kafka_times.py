@@ -126,22 +126,27 @@ class TimedTopic:
         records: Records,
         slack_ns: int,
         idle_s: float,
+        horizon: Callable[[], int],
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """idle_s: a partition that has been at its end for so long is not waited for."""
+        """idle_s: a partition that has been at its end for so long is not waited for. horizon: the first slot so far ahead
+        of the clock that the tracker would take no label there."""
         self.merge = TimeMerge(slack_ns)
+        self._slack_ns, self._horizon = slack_ns, horizon
         self._records, self._idle_s, self._steady_s = records, idle_s, steady_s
         self._at_end_since: dict[str, float] = {}
         self._known: set[str] = set()
 
     def ready(self, ends: Mapping[str, int], begin: Callable[[str], int]) -> list[TimedEnds]:
         """Reads on; what may be labelled. ends: how far each partition has come; begin: from where one is
-        to be read that is new."""
+        to be read that is new. Raises StateError for a record beyond the horizon."""
         for name in sorted(ends.keys() - self._known):
             self._known.add(name)
             self.merge.begin(name, begin(name))
             self._records.add(name, begin(name))
+        horizon = self._horizon()
         for record in self._records.read():
+            self._check(record, horizon)
             self.merge.take(record.partition, record.offset, record.time_ns)
         now_s = self._steady_s()
         for name, end in ends.items():
@@ -170,6 +175,18 @@ class TimedTopic:
         for name, end in ends.items():
             self.merge.at_end(name, end)
         return found + self.merge.ready()
+
+    def _check(self, record: TimedRecord, horizon: int) -> None:
+        """Before anything is labelled with its slot: all later records would get that too, and none be taken."""
+        slot = slot_of(record.time_ns, self._slack_ns)
+        if slot >= horizon:
+            raise StateError(
+                f"offset {record.offset} of {record.partition!r} has the timestamp {record.time_ns // 1_000_000} ms, slot "
+                f"{slot}; the limit is the clock of this machine + horizon_slots, slot {horizon}: correct the clock of its "
+                f"producer or of this machine, and remove the records up to it (kafka-delete-records), or raise the "
+                f"limit (lowmark pipelines apply), and start the front again",
+                Code.STATE_TOPIC,
+            )
 
     def _is_at_end(self, name: str, end: int) -> bool:
         reached = self._records.reached(name)

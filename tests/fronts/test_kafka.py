@@ -287,6 +287,19 @@ def test_records_are_labelled_by_their_own_timestamps(kafka: Kafka) -> None:
     assert front.late == 0
 
 
+def test_a_timestamp_of_the_far_future_is_refused_before_it_is_recorded(kafka: Kafka) -> None:
+    """Microseconds taken for milliseconds: its tick would be refused for ever, and so would those of all later records."""
+    records = FakeRecords(kafka.topic)
+    far_ms = 1_700_000_000_000_000
+    records.put(0, 10, 20, far_ms * 1_000_000, 30)
+    front = kafka.start(timestamps=records)
+    told = rf"offset 2 of 'orders/0' has the timestamp {far_ms} ms.*limit is.*start the front again"
+    with pytest.raises(StateError, match=told):
+        front.look()
+    front.close()
+    assert front.ends == {"orders/0": 1}
+
+
 def test_the_next_run_by_timestamps_reads_on_where_the_last_one_was(kafka: Kafka) -> None:
     records = FakeRecords(kafka.topic)
     records.put(0, 10, 20, 30)
