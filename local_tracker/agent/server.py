@@ -197,6 +197,9 @@ class Server:
         with self._changed:
             self._stopping = True
             idle = [connection for connection, busy in self._busy.items() if not busy]
+            heard = self._min_times
+        if heard is not None:
+            heard.end_waits()
         self._listener.stop()
         for connection in idle:
             with suppress(OSError):

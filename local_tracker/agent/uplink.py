@@ -111,6 +111,7 @@ class MinTimes:
         self._version = 0
         self._generation: int | None = None
         self._failure: HandOverError | None = None
+        self._is_over = False
 
     def put(self, segment: int | None, min_time: int, generation: int | None = None) -> None:
         """segment: its number; None for the whole pipeline. generation: in which it was heard, if whoever is above says."""
@@ -134,13 +135,19 @@ class MinTimes:
             self._failure = error
             self._changed.notify_all()
 
+    def end_waits(self) -> None:
+        """Whoever waits gets what was heard last, as when the time is up."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
     def get(self, after: int, first_s: float, wait_s: float) -> Relayed:
         """Waits up to `first_s` seconds for a first value of every segment and of the whole, up to
         `wait_s` for a version above `after`. Of segments that have come since, those of which a value was heard.
         Raises HandOverError."""
         with self._changed:
-            self._changed.wait_for(lambda: self._failure or self._is_whole(), first_s)
-            self._changed.wait_for(lambda: self._failure or self._version > after, wait_s)
+            self._changed.wait_for(lambda: self._ends() or self._is_whole(), first_s)
+            self._changed.wait_for(lambda: self._ends() or self._version > after, wait_s)
             if self._failure is not None:
                 raise self._failure
             values = self._values
@@ -151,6 +158,9 @@ class MinTimes:
                 )
             known = tuple(values[n] for n in takewhile(values.__contains__, count()))
             return Relayed(self._version, known, values[None], self._generation)
+
+    def _ends(self) -> bool:
+        return self._is_over or self._failure is not None
 
     def _is_whole(self) -> bool:
         """Whether the whole pipeline's was heard, and that of each segment of the beginning."""

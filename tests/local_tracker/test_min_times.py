@@ -49,7 +49,7 @@ def one_above(directory: Path, generation: int, slot: int) -> Iterator[MinTimes]
     try:
         yield heard
     finally:
-        server.stop(0.1)  # expires: whoever waits for a next version does
+        assert server.stop(10), "half of what the one below waits for a next version"
         listener.close()
         flusher.close(HANG_S)
         flusher._spool.close()
