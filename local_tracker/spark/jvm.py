@@ -146,13 +146,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     leaves = plan.collectLeaves()
     streams = [leaf for leaf in items(leaves) if leaf.isStreaming()]
     sources = tuple(_source(spark, index, leaf) for index, leaf in enumerate(streams))
-    for (source, one), (_, other) in itertools.combinations(zip(sources, streams, strict=True), 2):
-        if one == other:
-            raise TrackingError(
-                f"the plan has source {source.number}, {source.what}, twice, as of a frame that is united with "
-                f"itself: Spark takes both for one, and its checkpoint does not tell what either has read; make the "
-                f"second frame by a spark.readStream of its own, or the rows by one that is exploded"
-            )
+    _check_once(sources, streams)
     return PlannedQuery(
         spark,
         sources,
@@ -168,6 +162,22 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
         state_plan(spark, plan, mode, str(spark.conf.get(POLICY, "min"))),
         event_times(plan),
     )
+
+
+def _check_once(sources: Sequence[Source], leaves: Sequence[Any]) -> None:
+    """Raises TrackingError for a source of files that the plan has twice, by one and the same leaf."""
+    files = [
+        (source, leaf)
+        for source, leaf in zip(sources, leaves, strict=True)
+        if source.directory is not None and source.table is None
+    ]
+    for (source, one), (_, other) in itertools.combinations(files, 2):
+        if one == other:
+            raise TrackingError(
+                f"the plan has source {source.number}, {source.what}, twice, as of a frame that is united with "
+                f"itself: Spark takes both for one, and its checkpoint does not tell what either has read; make the "
+                f"second frame by a spark.readStream of its own, or the rows by one that is exploded"
+            )
 
 
 def written_frame(writer: DataFrameWriter) -> tuple[DataFrame, str]:
