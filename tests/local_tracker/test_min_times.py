@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 import tracker
+from local_tracker.agent import server, uplink
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.uplink import LocalTrackerUplink, MinTimes, TrackerUplink
+from local_tracker.worker import handle
 from local_tracker.worker.handle import Handle, Relayed
 from tests.local_tracker.fakes import FakeUplink
 from tests.waits import HANG_S, until
@@ -100,8 +102,13 @@ def test_min_times_that_are_relayed_go_on_when_the_one_above_is_started_anew(
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_who_closes_does_not_wait_for_the_next_min_time(tmp_path: Path, is_there: bool) -> None:
-    """A local tracker that ends on a signal waits for whoever watches the one above, which is asked for 20 s, or is gone."""
+def test_who_closes_does_not_wait_for_the_next_min_time(
+    tmp_path: Path, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local tracker that ends on a signal waits for whoever watches the one above, which is asked for long, or is gone."""
+    monkeypatch.setattr(uplink, "_MIN_TIMES_WAIT_S", 2 * HANG_S)
+    monkeypatch.setattr(handle, "_MAX_WAIT_MS", int(2_000 * HANG_S))
+    monkeypatch.setattr(server, "MAX_WAIT_MS", int(2_000 * HANG_S))
     above = ExitStack()
     above.enter_context(one_above(tmp_path, 0, 5))
     lower, heard = LocalTrackerUplink(f"unix:{tmp_path}/s", "p", lambda: "s", "below"), MinTimes(2)
@@ -112,7 +119,7 @@ def test_who_closes_does_not_wait_for_the_next_min_time(tmp_path: Path, is_there
         above.close()
     until(lower._watching._lock.locked)
     lower.close(leave=False)
-    watching.join(10)  # half of what the one above is asked for
+    watching.join(HANG_S)
     assert not watching.is_alive()
     above.close()
 
