@@ -23,7 +23,13 @@ from fronts.once import StartedOnce
 from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, is_running, newest_progress
-from local_tracker.spark.query.compose import BatchUnits, CreatedUnit, compose, fingerprint
+from local_tracker.spark.query.compose import (
+    BatchUnits,
+    CreatedUnit,
+    begun_batch,
+    compose,
+    fingerprint,
+)
 from local_tracker.spark.query.follow import (
     MAX_BATCHES_BEHIND,
     Followed,
@@ -45,8 +51,6 @@ from tracker.errors import RefusedError, TrackingError
 
 _DRAIN_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 60.0
-_BEGUN = -1
-"""In place of a batch's number: the query has begun."""
 
 log = logging.getLogger("lowmark.spark")
 
@@ -212,8 +216,8 @@ class SparkFront(Followed, StartedOnce):
         nothing of it is committed, and it never runs again."""
         query = self._checkpoint.query_id
         if all(batch.scope != query for batch in last_batches):
-            begun = Batch(query, _BEGUN, fingerprint(query, {}, ()))
-            self._node.commit(TickContent(batch=begun)).result(_DRAIN_TIMEOUT_S)
+            begun = TickContent(batch=begun_batch(query, query))
+            self._node.commit(begun).result(_DRAIN_TIMEOUT_S)
 
     def _commit_left(self, last_batches: Sequence[Batch]) -> None:
         """Commits what queries of this front with other checkpoints have published, and nobody has committed: readers

@@ -275,28 +275,6 @@ def test_what_does_not_fit_is_refused(running: EmbeddedTracker, logs: Logs) -> N
         attached(running, logs)
 
 
-@pytest.mark.parametrize("second", [[1, 2], [2, 3]], ids=["the same files", "other files"])
-def test_a_query_joined_with_itself_reads_each_file_once(
-    running: EmbeddedTracker, logs: Logs, second: list[int]
-) -> None:
-    (logs.checkpoint / "sources/1").mkdir()
-    for source, slots in (("0", [1, 2]), ("1", second)):
-        entries = (json.dumps({"path": source_file(slot), "batchId": 0}) for slot in slots)
-        logs.write(f"cp/sources/{source}", 0, "\n".join(["v1", *entries]))
-    offset = json.dumps({"logOffset": 0})
-    logs.write("cp/offsets", 0, f'v1\n{{"batchTimestampMs":1700000000000}}\n{offset}\n{offset}')
-    logs.write("cp/commits", 0, 'v1\n{"nextBatchWatermarkMs":0}')
-    query = attached(running, logs, creates=[], sink=None).start()
-    if second == [1, 2]:
-        assert query.wait_durable(HANG_S)
-        await_open_slots(running, 2, 0)
-    else:
-        with pytest.raises(TrackingError, match="took different files of it"):
-            query.wait_durable(HANG_S)
-        await_open_slots(running, 4, 0)
-    query.close()
-
-
 class TwoSources:
     """The logs of a query that has two sources of files."""
 
@@ -317,6 +295,22 @@ class TwoSources:
         self._logs.write("cp/offsets", self._batch, "\n".join(["v1", header, *offsets]))
         self._logs.write("cp/commits", self._batch, 'v1\n{"nextBatchWatermarkMs":0}')
         self._batch += 1
+
+
+@pytest.mark.parametrize("second", [[1, 2], [2, 3]], ids=["the same files", "other files"])
+def test_a_query_joined_with_itself_reads_each_file_once(
+    running: EmbeddedTracker, logs: Logs, second: list[int]
+) -> None:
+    TwoSources(logs).batch([source_file(1), source_file(2)], [*map(source_file, second)])
+    query = attached(running, logs, creates=[], sink=None).start()
+    if second == [1, 2]:
+        assert query.wait_durable(HANG_S)
+        await_open_slots(running, 2, 0)
+    else:
+        with pytest.raises(TrackingError, match="took different files of it"):
+            query.wait_durable(HANG_S)
+        await_open_slots(running, 4, 0)
+    query.close()
 
 
 @pytest.mark.parametrize("aside", [False, True], ids=["the same directory", "another one"])

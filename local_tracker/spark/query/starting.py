@@ -180,7 +180,7 @@ class StartingQuery:
 
 
 def check_started(query: StreamingQuery, query_id: str, checkpoint: str) -> None:
-    """Raises TrackingError where the server's query is not that of the checkpoint seen here."""
+    """Raises TrackingError where the query that Spark runs is not that of the checkpoint seen here."""
     if str(query.id) != query_id:
         raise TrackingError(
             f"Spark has started the query as {query.id}, but the checkpoint that this program sees at "

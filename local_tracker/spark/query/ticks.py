@@ -121,8 +121,8 @@ class QueryTicks:
         state: StateHolds | None = None,
         may_create: Iterable[int] = (),
     ) -> None:
-        """evaluations: None where no user code acknowledges anything. emits: the labels of the front that the query is of what it emits from its state; None
-        if it is none. publishes: the segments, by number, in which each batch that had
+        """evaluations: None where no user code acknowledges anything. emits: the labels of the front that the query
+        is of what it emits from its state; None if it is none. publishes: the segments, by number, in which each batch that had
         input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
         to `read`. state: what its state holds, if it does; may_create: in
         which segments, by number, beside those that the routes say."""
@@ -624,9 +624,7 @@ class QueryTicks:
             return False
         if self._routes.lists is not None:
             return self._routes.reads_too(source, by, unit)
-        return (self._routes.tables.location(by) or self._routes.folder(unit)) in self._listed[
-            source
-        ]
+        return (table or self._routes.folder(unit)) in self._listed[source]
 
     def _see(self, offsets: BatchOffsets, files: Mapping[str, tuple[str, ...]]) -> None:
         """Notes where the sources of a query without a plan have read, up to a batch; where it has one alone there is
@@ -648,6 +646,8 @@ class QueryTicks:
         """Without a plan, a source that has read nothing yet may read later what another has taken: waits until each has
         read something, but for as many as have a directory of their own in `reads`. Raises ComposeError as
         `_check_twins`, by all that was seen meanwhile."""
+        if self._routes.lists is not None:
+            return  # a plan says the same as when the batch was read
         looks = 0
         while (record.consumed or record.held) and (unseen := self._unseen()):
             if looks % _LOOKS_PER_REPORT == 0:

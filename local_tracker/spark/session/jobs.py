@@ -19,7 +19,13 @@ from urllib.parse import quote
 
 from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
-from local_tracker.spark.query.compose import ComposeError, CreatedUnit, fingerprint
+from local_tracker.spark.query.compose import (
+    BEGUN,
+    ComposeError,
+    CreatedUnit,
+    begun_batch,
+    fingerprint,
+)
 from local_tracker.spark.query.follow import Stopping, restarted
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.rows import RowsError
@@ -37,8 +43,6 @@ _COMMIT_TIMEOUT_S = 60.0
 _RESOLVE_TIMEOUT_S = 60.0
 _ASK_AGAIN_S = 0.5
 _MAX_RELABELS = 5
-_BEGUN = -1
-"""In place of a run's number: the node's jobs have begun, in this directory."""
 
 _T = TypeVar("_T")
 
@@ -66,7 +70,7 @@ class JobNode:
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
         where = self._batches.directory
-        self._begun = Batch(self._scope, _BEGUN, fingerprint(where, {}, ()))
+        self._begun = begun_batch(self._scope, where)
         self._is_known = False
         known = known_at(known_beside(where, pipeline, node_id), stores)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.OTHER, known=known)
@@ -173,7 +177,7 @@ class JobNode:
         """Raises TrackingError where the tracker's last run of the node was not published here."""
         if last == self._begun or last.id in published:
             return
-        run = "its first run" if last.id == _BEGUN else f"run {last.id}"
+        run = "its first run" if last.id == BEGUN else f"run {last.id}"
         raise TrackingError(
             f"job {self._node_id!r}: {run} is known to the tracker, and was not published to {self._batches.directory}: a "
             f"node publishes to one directory, for good; give that one, restore its _lowmark, or take a node id for each "
@@ -183,7 +187,7 @@ class JobNode:
     def _commit_earlier(self, joined: Joined) -> None:
         """Commit what an earlier run published and could not commit, when all its files are in their places."""
         last = next((b for b in joined.last_batches if b.scope == self._scope), None)
-        durable = _BEGUN if last is None else last.id
+        durable = BEGUN if last is None else last.id
         published = self._published()
         self._is_known = last is not None
         if last is not None:

@@ -230,8 +230,8 @@ class Tracked:
         by one run of a node. A frame that lists none is refused, and so is what is cached, and what is neither files
         nor made by this program. job_id: whatever names the run to its scheduler; when it is run again
         after it has published, nothing is done, and the number is returned. untracked: directories of
-        input that is not tracked, such as a table that is joined, and other sources by their names. The other arguments are those of
-        `start`. After a crash the next run tells what the last one published. Raises
+        input that is not tracked, such as a table that is joined, and other sources by their names. The other arguments
+        are those of `start`. After a crash the next run tells what the last one published. Raises
         TrackingError; unless the message says that a run has been published, nothing was.
         """
         frame, fmt = written_frame(writer, node_id)

@@ -19,7 +19,8 @@ class Releaser:
 
     def __init__(self, barrier: str, buffer: ReorderBuffer, sink: OrderedSink) -> None:
         self._barrier, self._buffer, self._sink = barrier, buffer, sink
-        self._is_open = False
+        self.is_open = False
+        """Whether the sink has said how far it is, and is not away."""
         self._backoff, self._again_s = Backoff(), 0.0
         self._done_below: int | None = None
         self._wrote = False  # since all that was complete was written last
@@ -30,11 +31,6 @@ class Releaser:
     def released(self) -> int:
         """Rows that were written, since the barrier began."""
         return self._buffer.position
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the sink has said how far it is, and is not away."""
-        return self._is_open
 
     def begin(self) -> None:
         """As `open`; of a sink that is away, `step` does it."""
@@ -54,7 +50,7 @@ class Releaser:
                 f"{self._buffer.position} that were written: it is another sink, or was set back; bring it back",
                 Code.STATE_POSITION,
             )
-        self._is_open, self.away = True, ""
+        self.is_open, self.away = True, ""
         self._backoff.reset()
 
     def step(self, min_time: int) -> bool:
@@ -62,7 +58,7 @@ class Releaser:
         if time.monotonic() < self._again_s or self._done_below == min_time:
             return False
         try:
-            if not self._is_open:
+            if not self.is_open:
                 self.open()
             if self._buffer.release_some(min_time, self._write):
                 self._wrote = True
@@ -76,7 +72,7 @@ class Releaser:
         return False
 
     def _wait(self, error: UnavailableError) -> None:
-        self._is_open, self.away = False, str(error)
+        self.is_open, self.away = False, str(error)
         self._again_s = time.monotonic() + self._backoff.pause_s()
         log.warning("barrier %r waits for its sink: %s", self._barrier, error)
 
