@@ -23,17 +23,12 @@ from fronts.once import StartedOnce
 from local_tracker.spark.formats.hadoop_files import session_stores
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.jvm import checkpoint_root, is_running, newest_progress
-from local_tracker.spark.query.compose import (
-    BatchUnits,
-    CreatedUnit,
-    begun_batch,
-    compose,
-    fingerprint,
-)
+from local_tracker.spark.query.compose import BatchUnits, CreatedUnit, compose, fingerprint
 from local_tracker.spark.query.follow import (
     MAX_BATCHES_BEHIND,
     Followed,
     Follower,
+    begun_batch,
     refuse_another_node,
 )
 from local_tracker.spark.query.labels import FrontLabels, Promises

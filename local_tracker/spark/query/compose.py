@@ -24,8 +24,6 @@ from tracker.core.model.rounds import Rounds
 
 _Rows = tuple[tuple[int, int, int, int], ...]
 _NOTHING: tuple[_Rows, _Rows] = ((), ())
-BEGUN = -1
-"""In place of a batch's or a run's number: the query, or the node's jobs, have begun."""
 
 
 class ComposeError(Exception):
@@ -67,11 +65,6 @@ def fingerprint(
     for unit in sorted(created, key=lambda u: (u.name, u.segments)):
         contents += ["created", unit.name, *sorted(unit.segments)]
     return _digest([offsets, *names]) + _digest(contents)
-
-
-def begun_batch(scope: str, what: str) -> Batch:
-    """In place of a scope's first batch, before anything of it is published: it has begun. what: of which it is."""
-    return Batch(scope, BEGUN, fingerprint(what, {}, ()))
 
 
 def same_input(one: bytes, other: bytes) -> bool:

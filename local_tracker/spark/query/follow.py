@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from local_tracker.spark.query.compose import same_input
+from local_tracker.spark.query.compose import fingerprint, same_input
 from local_tracker.spark.query.logs import CheckpointLog
 from tracker.client import Admin, LowmarkError, NodeClient
 from tracker.client.updates import slot_time
@@ -33,6 +33,8 @@ from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.errors import FilesError, RefusedError, TrackingError
 from tracker.files import AwayError
 
+BEGUN = -1
+"""In place of a batch's or a run's number: the query, or the node's jobs, have begun."""
 MAX_BATCHES_BEHIND = 90
 """How far a query may run ahead of the tracker before it is stopped; fewer than
 `spark.sql.streaming.minBatchesToRetain`, or a killed driver could find the logs purged."""
@@ -546,6 +548,11 @@ class Followed:
         """Wait until all batches that are over by now are durable in the tracker; False when the time
         is up. Raises TrackingError if tracking has failed."""
         return self._followed.wait_durable(timeout_s)
+
+
+def begun_batch(scope: str, what: str) -> Batch:
+    """In place of a scope's first batch, before anything of it is published: it has begun. what: of which it is."""
+    return Batch(scope, BEGUN, fingerprint(what, {}, ()))
 
 
 def restarted(joined: Joined, advice: str) -> str:

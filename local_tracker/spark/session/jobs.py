@@ -19,14 +19,8 @@ from urllib.parse import quote
 
 from local_tracker.spark.formats.interface import QueryReads
 from local_tracker.spark.formats.published import KEPT_MANIFESTS, Manifest, PublishedBatches
-from local_tracker.spark.query.compose import (
-    BEGUN,
-    ComposeError,
-    CreatedUnit,
-    begun_batch,
-    fingerprint,
-)
-from local_tracker.spark.query.follow import Stopping, restarted
+from local_tracker.spark.query.compose import ComposeError, CreatedUnit, fingerprint
+from local_tracker.spark.query.follow import BEGUN, Stopping, begun_batch, restarted
 from local_tracker.spark.query.plans import Routes
 from local_tracker.spark.query.rows import RowsError
 from local_tracker.spark.query.ticks import QueryRecord, QueryTicks
