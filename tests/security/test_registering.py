@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -86,6 +87,14 @@ def test_one_that_was_registered_before_there_were_bounds_goes_on() -> None:
     cluster.restart_all()
     assert cluster.register(chain("a", 1)) == chain("a", 1)
     refused(cluster.register(chain("b", 1)), RefusalCode.INVALID, "max_nodes 10000", "is 5000")
+
+
+@pytest.fixture(autouse=True)
+def _no_token_stays() -> Iterator[None]:
+    """A server that a later test starts from this thread takes over what its context holds."""
+    before = TOKEN.set(None)
+    yield
+    TOKEN.reset(before)
 
 
 def judged(tokens: str, *, max_nodes: int = 100) -> tuple[Cluster, Budgets, Token]:
