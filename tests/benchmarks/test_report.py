@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import SECTIONS
-from benchmarks.figures import Curve, Figure, Skipped, are_told, percentile, shown, table
+from benchmarks.__main__ import SECTIONS, explained
+from benchmarks.bars import AT_THE_BAR, BARS, BOUNDED
+from benchmarks.figures import Budget, Curve, Figure, Skipped, are_told, percentile, shown, table
 from benchmarks.machine import described, machine
 from benchmarks.pairs import Bar, Verdict, ratios
 from benchmarks.plot import plot
@@ -48,6 +49,26 @@ def test_few_rounds_tell_nothing_but_a_count_needs_one() -> None:
 def test_a_rule_of_its_own_may_judge_a_figure() -> None:
     unsteady = Figure("worst second", (1.0,), bar=Bar(1.5), judged=Verdict.CANNOT_TELL)
     assert "≤ 1.50: cannot tell" in table([unsteady.as_data()])
+
+
+@pytest.mark.parametrize(
+    ("bar", "verdict", "quick", "standard"),
+    [
+        ("failover", Verdict.MET, True, True),
+        ("failover", Verdict.CANNOT_TELL, True, False),
+        ("failover", Verdict.NOT_MET, False, False),
+        ("words by rows", Verdict.CANNOT_TELL, True, True),
+        ("words by rows", Verdict.NOT_MET, False, False),
+        ("move, pause", Verdict.NOT_MET, True, True),
+    ],
+)
+def test_what_is_not_met_is_explained_or_fails_the_run(
+    bar: str, verdict: Verdict, quick: bool, standard: bool
+) -> None:
+    figure = Figure("figure", (1.0,), bar=BARS[bar], judged=verdict).as_data()
+    found = [explained(figure, budget) for budget in (Budget.QUICK, Budget.STANDARD, Budget.FULL)]
+    assert found == [quick, standard, standard]
+    assert not BOUNDED & AT_THE_BAR and BARS.keys() >= BOUNDED | AT_THE_BAR
 
 
 def test_what_cannot_be_run_has_a_row_with_the_reason() -> None:
