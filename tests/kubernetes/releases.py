@@ -129,15 +129,16 @@ class Release:
         ]  # fmt: skip
         self._write("objects", step, applied=len(applied), missing=missing)
         self.hooks(step, command)
-        (wanted,) = (o for o in applied if o["kind"] == "StatefulSet")
-        self.settle(wanted["spec"]["replicas"])
+        sets = [o["spec"] for o in applied if o["kind"] == "StatefulSet"]  # one for each group
+        wanted = sum(each["replicas"] for each in sets)
+        self.settle(wanted)
         ready = [pod for pod in self.pods() if _ready(pod)]
         self._write(
-            "pods", step, wanted=wanted["spec"]["replicas"], ready=len(ready),
-            restricted=self.standard == RESTRICTED,
+            "pods", step, wanted=wanted, ready=len(ready), restricted=self.standard == RESTRICTED,
         )  # fmt: skip
         self.kept(step)
-        self.endpoints(step, wanted["metadata"]["name"])
+        (peers,) = {each["serviceName"] for each in sets}
+        self.endpoints(step, peers)
 
     def hooks(self, step: str, command: str) -> None:
         hooks = {
@@ -163,10 +164,10 @@ class Release:
         }
         self._write("secrets", step, secrets=secrets)
 
-    def endpoints(self, step: str, service: str) -> None:
-        """Who is behind the services of the trackers, when the controller has caught up."""
+    def endpoints(self, step: str, peers: str) -> None:
+        """Who is behind the services of the trackers, for clients and for each other, when the controller has caught up."""
         pods = sorted(pod["metadata"]["name"] for pod in self.pods() if _ready(pod))
-        for name in (service, f"{service}-peers"):
+        for name in (peers.removesuffix("-peers"), peers):
             with suppress(AssertionError):  # that it does not come to be so is for the judge
                 until(
                     partial(self._leads_to, name, pods), timeout_s=60.0
@@ -188,7 +189,7 @@ class Release:
         )
 
     def pods(self) -> list[Object]:
-        """Those of the stateful set."""
+        """Those of the stateful sets."""
         found = self.api.list(
             f"{self.base}/pods", labelSelector="app.kubernetes.io/component=tracker"
         )
