@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -216,7 +217,9 @@ class Changes:
         drawn = spec
         for _ in range(self.rng.choice([1, 1, 2])):
             drawn = self.rng.choice(kinds)(drawn)
-        return drawn
+        # What nothing leads to any more is fed by a source, which needs a place.
+        more = len(drawn.segments) - len(spec.segments)
+        return replace(drawn, max_nodes=drawn.max_nodes + more)
 
     def _with_source(self, spec: PipelineSpec) -> PipelineSpec:
         full = self.sim.plan_of(self.name).visitors or (spec.evicts and not self.sim.plan.storm)

@@ -11,7 +11,7 @@ from tests.simulation.oracle import frontier, standing
 from tests.simulation.plan import WINDOW_LIMIT
 from tests.simulation.world import World
 from tracker.core.log import HomeEntry, Record
-from tracker.core.log.steps import NodesMoved
+from tracker.core.log.steps import CellsMoved, NodesMoved
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.process import Process
 
@@ -250,8 +250,9 @@ that has just restarted none is confirmed since its snapshot."""
 SAID_OF_A_PIPELINE = 3
 """Records by which a process says at once what has become of a pipeline: pins, min times and grants."""
 MAX_STEPS = 16
-"""Steps by which shards come and go, and what is handed over in pieces, those of one home at once as one: those that wait for
-the store. There are as many pieces as a home has nodes and staged contributions, which have limits of their own."""
+"""Steps by which shards come and go, and what is handed over in pieces, those of one home or of a pipeline's cells at once as one:
+those that wait for the store. There are as many pieces as a home has nodes, staged contributions, open cells and names of
+units, which have limits of their own."""
 MAX_HELD_REPORTS = 24
 """Reports to one shard that wait for a pin to be durable: one an interval, for the same time."""
 MAX_CLOSED_KEYS = 96
@@ -295,7 +296,11 @@ def _wait_too_many_records(process: Process) -> bool:
 
 def _steps_at_once(records: list[Record]) -> int:
     entries = [record.entry for record in records if isinstance(record, HomeEntry)]
-    pieces = [(e.version, e.pipeline, e.home) for e in entries if isinstance(e, NodesMoved)]
+    pieces = [
+        (e.version, e.pipeline, e.home if isinstance(e, NodesMoved) else None)
+        for e in entries
+        if isinstance(e, NodesMoved | CellsMoved)
+    ]
     return len(entries) - len(pieces) + len({*pieces})
 
 

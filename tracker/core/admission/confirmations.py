@@ -34,6 +34,7 @@ again, as behind a crash."""
 
 
 def waiting_requests(requests: Iterable[Any] = ()) -> deque[Any]:
+    """Requests whose answers wait, oldest first: no more than MAX_WAITING, of which the newest stay."""
     return deque(requests, MAX_WAITING)
 
 

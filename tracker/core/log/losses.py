@@ -38,8 +38,7 @@ def base_of(generation: int) -> int:
 
 def incarnation_after(incarnation: int, lost: Collection[int]) -> int:
     """From which incarnation on keys are given when all these were ever declared lost. incarnation: from which on those that are
-    left would give them. In another generation a
-    key may have the same: a key counts in the generation in which it was given."""
+    left would give them. In another generation a key may have the same: a key counts in the generation in which it was given."""
     come = incarnation // INCARNATIONS_PER_LOSS
     return (len(lost) if come < len(lost) else come + len(lost)) * INCARNATIONS_PER_LOSS
 
@@ -55,9 +54,10 @@ def follows(generation: int, before: int) -> bool:
 class PipelineKnown:
     """What a shard knows of a pipeline when others are declared lost.
 
-    restart: how its generation began; before: and those before it, oldest first. base: as `Pipeline.base`. placed: the version of its placement. least: min time of the whole pipeline, the largest that it has announced, or
-    heard that anyone has. bound: what no lost shard can have announced more than; None where it cannot tell. open: what
-    lost shards have reported to be open, added up by segment; their `highest` is not known, and is the lowest.
+    restart: how its generation began; before: and those before it, oldest first. base: as `Pipeline.base`. placed: the version
+    of its placement. least: min time of the whole pipeline, the largest that it has announced, or heard that anyone has. bound:
+    what no lost shard can have announced more than; None where it cannot tell. open: what lost shards have reported to be open,
+    added up by segment; their `highest` is not known, and is the lowest.
     """
 
     spec: PipelineSpec
