@@ -59,6 +59,7 @@ def outcome(
     shown: dict[str, object] = {
         "hours": exact.hours,
         "min_time_early": len(exact.early),
+        "min_time_beyond": run.beyond,
         "min_time_unsaid": exact.unsaid,
         "min_time_behind": sum(minutes > 0 for minutes in exact.behind),
         "min_time_ms": run.median_ms,
@@ -66,7 +67,7 @@ def outcome(
     }
     firsts = [next((v for v in verdicts if v.way.startswith(begin)), None) for begin in DRAWN]
     as_told = all(each.early for each in firsts if each) and not any(v.is_exact for v in verdicts)
-    return exact.is_exact and as_told, shown
+    return exact.is_exact and not run.beyond and as_told, shown
 
 
 def main(arguments: list[str]) -> int:

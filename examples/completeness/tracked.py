@@ -19,7 +19,6 @@ from examples.completeness.flights import (
     Flight,
     Frontier,
     Replay,
-    clock_text,
 )
 from examples.flights.data import AIRPORTS
 from lowmark import Admin, PipelineSpec, Subscriber
@@ -73,6 +72,8 @@ class Run:
         self.answers = Answers("min time")
         self.answers_ms: list[float] = []
         """From the last commit of a step until min time is where it must be, in milliseconds."""
+        self.beyond = 0
+        """Steps at which min time was beyond what is loaded, if only by a minute."""
         self._loaded: Counter[int] = Counter()
         self._left = _by_step(replay, lambda flight: flight.left)
         self._done = _by_step(replay, lambda flight: flight.loaded)
@@ -92,8 +93,8 @@ class Run:
         self._subscriber = stack.enter_context(Subscriber(target, NAME))
 
     def go(self) -> None:
-        """Until the hours that are judged are complete. Raises ExampleFailed if min time goes beyond what is loaded,
-        or does not come so far within WAIT_S."""
+        """Until the hours that are judged are complete. Raises ExampleFailed if min time does not come to what is
+        loaded within WAIT_S."""
         frontier, end = self._replay.frontier(), (max(self._replay.hours) + 1) * HOUR
         for now in self._replay.steps:
             for airport in self._airports:
@@ -111,11 +112,7 @@ class Run:
         if not self._subscriber.wait_until(expected, SEGMENT, WAIT_S):
             raise ExampleFailed(f"min time did not come to minute {expected} within {WAIT_S:g} s")
         told = self._subscriber.min_time(SEGMENT)
-        if told > expected:
-            raise ExampleFailed(
-                f"at {clock_text(now)} min time says that all before {clock_text(told)} is loaded; that is so "
-                f"before {clock_text(expected)} alone"
-            )
+        self.beyond += told > expected
         line = self.answers.line
         if not line or told > line[-1][1]:
             self.answers_ms.append(1000 * (time.monotonic() - committed_s))

@@ -184,6 +184,19 @@ def test_a_frame_that_lacks_what_a_query_has_written_since_is_refused(
             ):
                 take(load)
         take(lambda: spark.read.parquet(out))
+
+        made: list[DataFrame] = []
+
+        def load() -> DataFrame:
+            """The query commits behind the first frame."""
+            made.append(spark.read.parquet(out))
+            if len(made) == 1:
+                pipeline.publish(30)
+                run()
+            return made[-1]
+
+        take(load)
+        assert len(made) == 2 and made[0].count() < made[1].count()
     finally:
         spark.catalog.dropTempView("kept")
 

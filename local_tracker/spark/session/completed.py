@@ -96,7 +96,7 @@ class CompletedReader:
         run again, if it was not done.
 
         load: makes the DataFrame. It is called after min time was asked for, since a DataFrame over files
-        has the files that were there when it was made. Or a table: the run reads it at the version that was
+        has the files that were there when it was made; twice where a query commits at that moment. Or a table: the run reads it at the version that was
         the newest then, and again at that one if it was not done. Raises what `Runs.begin` and `load` raise.
         """
         if not isinstance(load, Versioned) and not callable(load):
@@ -111,7 +111,7 @@ class CompletedReader:
         if isinstance(load, Versioned):
             frame = load.load(run.version)
         else:
-            _list_files_anew(frame := load())
+            frame = _loaded(load)
         return Taken(run, between(frame, run, self._slot), self._runs)
 
     def close(self) -> None:
@@ -125,13 +125,27 @@ class CompletedReader:
         self.close()
 
 
-def _list_files_anew(frame: DataFrame) -> None:
+def _loaded(load: Callable[[], DataFrame]) -> DataFrame:
+    """A frame with all the files that are there now. A query that commits behind `load` leaves it without some: it is called
+    once more, and raises TrackingError where what it makes lacks them still, as what is kept does."""
+    if lacking := _list_files_anew(frame := load()):
+        kept = lacking.keys() & _list_files_anew(frame := load()).keys()
+        if lacks := sorted(kept):
+            raise TrackingError(
+                f"the DataFrame to take from lacks {len(lacks)} files that a query has written to {lacking[lacks[0]]} since it "
+                f"was made, such as {lacks[0]}: Spark never lists them anew for a view, a table or a DataFrame that is kept. "
+                f"Read the directory within the function, lambda: spark.read.parquet({lacking[lacks[0]]!r})"
+            )
+    return frame
+
+
+def _list_files_anew(frame: DataFrame) -> dict[str, str]:
     """What a frame reads of files becomes those that are there now: a session goes on with those of a table, a view or a frame
     that were there when it was read, or cached, first. Of Spark Connect nothing is known here. The files that a file sink has
-    written are listed when a frame is made, and never again: raises TrackingError where it lacks some."""
-    made = getattr(frame, "_jdf", None)
+    written are listed when a frame is made, and never again: returns those that it lacks, each with its directory."""
+    made, lacking = getattr(frame, "_jdf", None), {}
     if made is None:
-        return
+        return {}
     from local_tracker.spark.jvm import file_index, leaves, planned_now
 
     spark, is_cached = frame.sparkSession, "InMemoryRelation" in map(class_name, planned_now(frame))
@@ -143,17 +157,9 @@ def _list_files_anew(frame: DataFrame) -> None:
             if is_cached:
                 spark.catalog.refreshByPath(place)
             if class_name(index) == "MetadataLogFileIndex":
-                _check_has_all(place, {*spark.read.text(place).inputFiles()}, index)
-
-
-def _check_has_all(place: str, there: set[str], index: Any) -> None:
-    """Raises TrackingError where what a frame knows of a file sink's directory lacks some of the files that are there."""
-    if lacking := sorted(there - {*map(str, index.inputFiles())}):
-        raise TrackingError(
-            f"the DataFrame to take from lacks {len(lacking)} files that a query has written to {place} since it was made, "
-            f"such as {lacking[0]}: Spark never lists them anew for a view, a table or a DataFrame that is kept. Read the "
-            f"directory within the function, lambda: spark.read.parquet({place!r})"
-        )
+                there, known = spark.read.text(place).inputFiles(), map(str, index.inputFiles())
+                lacking.update(dict.fromkeys({*there} - {*known}, place))
+    return lacking
 
 
 def _functions() -> Any:
