@@ -33,8 +33,9 @@ MOST_S = 300
 """At most so long, with the installation."""
 EARLY = "early"
 """The sabotage: a report begins once anything is there, instead of when its hour is complete."""
-_WAITING = re.compile(r"lowmark wait [^&\n]*&&")
-_ANYTHING = "until test -e priced/_spark_metadata/0; do sleep 0.2; done;"
+_WAITING = re.compile(r"lowmark wait [^&\n]*&& (python report\.py (\S+))")
+_ANYTHING = r"until test -e priced/_spark_metadata/0; do sleep 0.2; done; \1 || echo \2 0 orders 0"
+"""A report of an hour of which nothing is there fails."""
 
 
 def section() -> list[Block]:
