@@ -96,8 +96,9 @@ class CompletedReader:
         run again, if it was not done.
 
         load: makes the DataFrame. It is called after min time was asked for, since a DataFrame over files
-        has the files that were there when it was made; twice where a query commits at that moment. Or a table: the run reads it at the version that was
-        the newest then, and again at that one if it was not done. Raises what `Runs.begin` and `load` raise.
+        has the files that were there when it was made; twice where a query commits at that moment. Or a
+        table: the run reads it at the version that was the newest then, and again at that one if it was not
+        done. Raises what `Runs.begin` and `load` raise.
         """
         if not isinstance(load, Versioned) and not callable(load):
             raise TypeError(
@@ -128,14 +129,16 @@ class CompletedReader:
 def _loaded(load: Callable[[], DataFrame]) -> DataFrame:
     """A frame with all the files that are there now. A query that commits behind `load` leaves it without some: it is called
     once more, and raises TrackingError where what it makes lacks them still, as what is kept does."""
-    if lacking := _list_files_anew(frame := load()):
-        kept = lacking.keys() & _list_files_anew(frame := load()).keys()
-        if lacks := sorted(kept):
-            raise TrackingError(
-                f"the DataFrame to take from lacks {len(lacks)} files that a query has written to {lacking[lacks[0]]} since it "
-                f"was made, such as {lacks[0]}: Spark never lists them anew for a view, a table or a DataFrame that is kept. "
-                f"Read the directory within the function, lambda: spark.read.parquet({lacking[lacks[0]]!r})"
-            )
+    lacking = _list_files_anew(frame := load())
+    if not lacking:
+        return frame
+    if still := sorted(lacking.keys() & _list_files_anew(frame := load()).keys()):
+        place = lacking[still[0]]
+        raise TrackingError(
+            f"the DataFrame to take from lacks {len(still)} files that a query has written to {place} since it was made, "
+            f"such as {still[0]}: Spark never lists them anew for a view, a table or a DataFrame that is kept. Read the "
+            f"directory within the function, lambda: spark.read.parquet({place!r})"
+        )
     return frame
 
 
@@ -143,12 +146,13 @@ def _list_files_anew(frame: DataFrame) -> dict[str, str]:
     """What a frame reads of files becomes those that are there now: a session goes on with those of a table, a view or a frame
     that were there when it was read, or cached, first. Of Spark Connect nothing is known here. The files that a file sink has
     written are listed when a frame is made, and never again: returns those that it lacks, each with its directory."""
-    made, lacking = getattr(frame, "_jdf", None), {}
+    made = getattr(frame, "_jdf", None)
     if made is None:
         return {}
     from local_tracker.spark.jvm import file_index, leaves, planned_now
 
     spark, is_cached = frame.sparkSession, "InMemoryRelation" in map(class_name, planned_now(frame))
+    lacking: dict[str, str] = {}
     for index in map(file_index, leaves(made.queryExecution().analyzed())):
         if index is None:
             continue
