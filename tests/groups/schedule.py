@@ -183,10 +183,12 @@ class Events:
         name, _ = self._chosen(without=to)
         doomed = self._doomed_leader(to, "answer-coming")
         with deployment.harmed(to, "away") as tracker:
-            with self._moving(name, to):
-                until(doomed.has_ended, lambda: f"it does not die: {doomed.errors()}")
-                doomed.end()
-            tracker.replaced(doomed).start()
+            try:
+                with self._moving(name, to):
+                    until(doomed.has_ended, lambda: f"it does not die: {doomed.errors()}")
+                    doomed.end()
+            finally:  # what is judged then waits for the group
+                tracker.replaced(doomed).start()
         assert deployment.tenures[name][-1].group != to, f"{name} is in a group that was away"
         self.counts["given_up"] += 1
 

@@ -185,7 +185,7 @@ def keep(runs: Sequence[Run]) -> None:
 def main(given: Sequence[str]) -> int:
     split = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(prog="python -m tests.load", description=__doc__)
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
         "--load", type=int, help="busy processes beside the tests; 8, and none with --beside"
     )

@@ -19,7 +19,7 @@ echo "$1: as planned"
 
 @pytest.mark.parametrize("broken", ["", "lint", "test"])
 def test_both_run_and_either_can_fail_the_whole(broken: str, tmp_path: Path) -> None:
-    """What the tests came to is said last, also where a check has failed."""
+    """They run beside each other, in what was set up before; that a check has failed is said last."""
     make = tmp_path / "make"
     make.write_text(MAKE)
     make.chmod(0o755)
@@ -32,5 +32,10 @@ def test_both_run_and_either_can_fail_the_whole(broken: str, tmp_path: Path) -> 
         check=False,
         timeout=HANG_S,
     )
-    assert done.stdout.splitlines() == ["lint: as planned", "test: as planned"]
+    first, *beside = done.stdout.splitlines()
+    assert first == "setup: as planned"
+    said_last = ["lint: FAILED, as said above"] if broken == "lint" else []
+    assert (
+        sorted(beside[:2]) == ["lint: as planned", "test: as planned"] and beside[2:] == said_last
+    )
     assert (done.returncode != 0) == bool(broken)

@@ -76,8 +76,10 @@ class Files(ABC):
     """
 
     POLL_S: ClassVar[tuple[float, float]] = (0.05, 1.0)
-    """How long to wait between two looks for a file that will come, in seconds: at first, doubled with
-    each look in vain, and at most."""
+    """How long to wait between two looks for a file that will come, in seconds: at first, and at most."""
+
+    POLL_SHARE: ClassVar[float] = 1.0
+    """... and in between, as a share of the time that was waited so far."""
 
     MAY_LAG: ClassVar[bool] = True
     """Whether a file that is there may be found absent for a while."""

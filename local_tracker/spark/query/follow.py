@@ -286,7 +286,8 @@ class Follower:
 
     def _read_loop(self) -> None:
         """Hands every batch that is over to the other thread, in order."""
-        first_s, longest_s = self._checkpoint.files.POLL_S
+        files = self._checkpoint.files
+        (first_s, longest_s), share = files.POLL_S, files.POLL_SHARE
         alive, listing = (
             _Due(_ALIVE_EVERY_S),
             _Due(max(_LISTING_EVERY_S, _POLLS_PER_LISTING * longest_s)),
@@ -323,7 +324,8 @@ class Follower:
                     continue
                 self._ending.wait(pause_s)
                 if not self._progress:
-                    pause_s = min(2 * pause_s, longest_s)
+                    waited_s = time.monotonic() - found_s
+                    pause_s = min(max(first_s, share * waited_s), longest_s)
         finally:
             self._records.put(None)
 

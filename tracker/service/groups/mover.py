@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import structlog
 
 from tracker.client.connection import Backoff
 from tracker.core.log.losses import Move
-from tracker.core.moving.driver import AWAY, Pause, follow
+from tracker.core.moving.driver import AWAY, Ask, Pause, Where, follow
 from tracker.service.groups.deployment import Deployment
 from tracker.service.tasks import end
 
@@ -25,6 +26,32 @@ PATIENCE_S = 60.0
 """For how long the same is asked. Then a move is given up, if that still can be: its pipeline stands meanwhile."""
 MAX_ENDED = 1_000
 """Moves of which it is remembered how they ended."""
+
+
+class Patience:
+    """Whether what is asked again and again has been asked for `PATIENCE_S`. Between two times the directory is asked whether it has
+    decided meanwhile: that is no other question."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s, self._until_s = clock_s, 0.0
+        self._asked: Ask | None = None
+        self._again = self._between = False
+        """Whether that was asked more than once, and whether the directory was asked last."""
+
+    @property
+    def is_over(self) -> bool:
+        """What is asked again counts as not answered."""
+        return self._again and self._clock_s() >= self._until_s
+
+    def takes(self, ask: Ask) -> bool:
+        """Whether it is to be asked."""
+        if isinstance(ask.what, Where):
+            self._again, self._between = self._again and not self._between, True
+        else:
+            self._again, self._between = ask is self._asked, False
+            if not self._again:
+                self._asked, self._until_s = ask, self._clock_s() + PATIENCE_S
+        return not self.is_over
 
 
 class Mover:
@@ -72,7 +99,7 @@ class Mover:
         process = self._deployment.engine.process
         backoff, answer = Backoff(PAUSE_FIRST_S, PAUSE_MOST_S), None
         steps = follow(move, self._deployment.group)
-        before, until_s = None, 0.0
+        patience = Patience()
         log.info("moves", pipeline=move.pipeline, group=move.group, arrives=move.arrives)
         try:
             while True:
@@ -80,16 +107,12 @@ class Mover:
                 known = process.membership.moving.get(move.pipeline)
                 if known is None or known.number != move.number:
                     break  # another process has ended it
-                is_in_time = time.monotonic() < until_s
                 if isinstance(asked, Pause):
-                    await asyncio.sleep(backoff.pause_s() if is_in_time else 0.0)
+                    await asyncio.sleep(0.0 if patience.is_over else backoff.pause_s())
                     answer = None
-                elif asked is before and not is_in_time:
-                    answer = AWAY
                 else:
-                    if asked is not before:
-                        before, until_s = asked, time.monotonic() + PATIENCE_S
-                    answer = await self._deployment.ask(asked)
+                    is_asked = patience.takes(asked)
+                    answer = await self._deployment.ask(asked) if is_asked else AWAY
         except StopIteration as over:
             self.given_up[move.number] = over.value
             while len(self.given_up) > MAX_ENDED:
