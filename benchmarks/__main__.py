@@ -1,8 +1,8 @@
 """python -m benchmarks: runs the benchmarks, each in a process of its own, and says whether the bars hold.
 
 It fails where a bar is not met, and, but in a quick run, whose rounds are too few, where the interval of a figure spans
-its bar: what cannot be told is not met. Of bars that are `BOUNDED` the page says why they are missed, of those `AT_THE_BAR`
-why they cannot be told: they are counted, and fail nothing."""
+its bar: what cannot be told is not met. Of bars that are `BOUNDED` the page says why they are missed: they are counted, and fail
+nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bars import AT_THE_BAR, BARS, BOUNDED
+from benchmarks.bars import BARS, BOUNDED
 from benchmarks.figures import Budget, Curve, Finding, Skipped, table
 from benchmarks.machine import described, machine
 from benchmarks.pairs import Verdict
@@ -131,11 +131,11 @@ def main() -> int:
 
 
 def explained(figure: dict[str, Any], budget: Budget) -> bool:
-    """Whether a figure meets its bar, or is known not to, or not to be told."""
+    """Whether a figure meets its bar, or is known not to; the rounds of a quick run may be too few to tell."""
     name, verdict = figure["bar_name"], Verdict(figure["verdict"])
     if verdict is Verdict.MET or name in BOUNDED:
         return True
-    return verdict is Verdict.CANNOT_TELL and (budget is Budget.QUICK or name in AT_THE_BAR)
+    return verdict is Verdict.CANNOT_TELL and budget is Budget.QUICK
 
 
 def _names(barred: Sequence[dict[str, Any]], verdict: Verdict) -> list[str]:

@@ -78,19 +78,3 @@ BOUNDED = frozenset(
 )
 """Bars of which docs/performance.md says under "What is not met, and what bounds it" why they are missed
 on a machine of two cores. A run that misses another one fails."""
-
-AT_THE_BAR = frozenset(
-    {
-        "words by units",
-        "words by rows",
-        "copy by units",
-        "copy by rows",
-        "copy to S3 by units",
-        "copy to Delta by units",
-        "notification p50, 2 shards",
-        "tick with 4 shards, all processes",
-        "ticks of 100 cells, busy node",
-    }
-)
-"""Bars of which that page says that the median is at them, and that the noise of such a machine is larger than what is
-between. A run may leave them open, and fails where it misses one for sure."""

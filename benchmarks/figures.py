@@ -48,6 +48,9 @@ class Figure:
     exact: bool = False
     judged: Verdict | None = None
     """What a rule of its own has found, where the interval is not what decides."""
+    least: float | None = None
+    """What decides where it is given: the figure by the rounds of each side that the machine has disturbed least. Whatever else goes
+    on adds to what something takes, so the least of many rounds comes out alike where their median does not."""
 
     @property
     def median(self) -> float:
@@ -63,7 +66,11 @@ class Figure:
         """A figure without a bar has none to miss."""
         if self.judged is not None:
             return self.judged
-        return Verdict.MET if self.bar is None else self.bar.verdict(*self.interval)
+        if self.bar is None:
+            return Verdict.MET
+        return self.bar.verdict(
+            *(self.interval if self.least is None else (self.least, self.least))
+        )
 
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -81,8 +88,15 @@ class Figure:
             data |= {"bar_name": self.bar.name, "verdict": self.verdict.value}
             data |= {"met": self.verdict is Verdict.MET}
             data |= {"told": self.verdict is not Verdict.CANNOT_TELL}
-        if not self.exact and self.judged is None and len(self.values) >= FEWEST_ROUNDS:
+        if (
+            not self.exact
+            and self.judged is None
+            and self.least is None
+            and len(self.values) >= FEWEST_ROUNDS
+        ):
             data["interval"] = list(self.interval)
+        if self.least is not None:
+            data["least"] = self.least
         return data
 
 
@@ -161,6 +175,8 @@ def table(figures: Sequence[dict[str, Any]]) -> str:
         if "interval" in figure:
             low, high = figure["interval"]
             spread += f"; {shown(low)} – {shown(high)}" if unit else f"; {low:.3f} – {high:.3f}"
+        if "least" in figure:
+            spread += f"; undisturbed {shown(figure['least'])}"
         bar = f"{figure['bar']}{unit}: {_EMPHASIS[figure['verdict']]}" if "bar" in figure else ""
         lines.append(
             f"| {figure['name']} | {shown(figure['median'])}{unit} | {spread} | {bar} "

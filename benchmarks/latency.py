@@ -29,8 +29,7 @@ import grpc
 from benchmarks import looping
 from benchmarks.bars import BARS
 from benchmarks.echo import CALL, LISTEN, TELL
-from benchmarks.figures import Budget, Curve, Figure, are_told, percentile
-from benchmarks.limits import time_for
+from benchmarks.figures import Budget, Curve, Figure, percentile
 from benchmarks.pairs import FEWEST_ROUNDS, take_turns
 from benchmarks.processes import EchoServer
 from local_tracker.worker.handle import Handle
@@ -46,8 +45,6 @@ SPACING_S = (0.008, 0.018)
 """Between two steps that are measured."""
 BACKGROUND_SPACING_S = 0.002
 WARM_UP = 30
-CASE_S = 180.0
-"""How long rounds of a case that cannot tell may go on."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +83,11 @@ BARRED = (
 
 
 def find(budget: Budget) -> Iterable[Figure | Curve]:
-    samples = budget.pick(200, 300)
+    samples, rounds = budget.pick(200, 300), budget.pick(FEWEST_ROUNDS, 2 * FEWEST_ROUNDS)
     yield _fsync()
     with EchoServer() as echo:
         for case in BARRED if budget is not Budget.QUICK else BARRED[:1]:
-            yield from _measure(case, echo, FEWEST_ROUNDS, samples, budget.looks)
+            yield from _measure(case, echo, rounds, samples)
         if budget is Budget.QUICK:
             return
         others = [Case(0), Case(store="memory:"), Case(rests=True)]
@@ -115,9 +112,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
         yield Curve("notification latency by flush window", "window, ms", "ms", lines, False)
 
 
-def _measure(
-    case: Case, echo: EchoServer, rounds: int, samples: int, looks: int = 1
-) -> Iterable[Figure]:
+def _measure(case: Case, echo: EchoServer, rounds: int, samples: int) -> Iterable[Figure]:
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory, ExitStack() as stack:
         store = case.store
         if store == "redis":
@@ -133,14 +128,7 @@ def _measure(
         }
         if case.subscribers > 1:
             sides["fan"] = lambda: looping.run(_fans(echo, case.subscribers, samples))
-        rounds_made = take_turns(
-            sides,
-            rounds,
-            lambda found: are_told(_figures(case, **found)),
-            looks=looks,
-            has_time=time_for(CASE_S),
-        )
-    return _figures(case, **rounds_made)
+        return _figures(case, **take_turns(sides, rounds))
 
 
 def _figures(
@@ -152,12 +140,14 @@ def _figures(
     bare50, bare99 = (min(percentile(each, percent) for each in bare) for percent in (50, 99))
     trip = f"bare gRPC round trip of {bare50:.2f} ms p50, {bare99:.2f} ms p99"
     for percent in (50, 99):
+        found = tuple(percentile(each, percent) for each in ours)
         yield Figure(
             f"notification p{percent}: {case}",
-            tuple(percentile(each, percent) for each in ours),
+            found,
             "ms",
             f"{len(ours[0])} a round; {trip}",
             BARS.get(f"notification p{percent}, {case.barred}"),
+            least=min(found),
         )
     if fan is not None:
         yield Figure(
@@ -172,7 +162,12 @@ def _figures(
             "",
             "round by round",
             BARS.get(f"notification p50, {case.barred} / bare"),
+            least=_least50(ours) / _least50(fan),
         )
+
+
+def _least50(rounds: list[list[float]]) -> float:
+    return min(percentile(each, 50) for each in rounds)
 
 
 def _notifications(

@@ -217,9 +217,11 @@ def _figures(
         for a, b in zip(moving, resting, strict=True)
         if a and b
     ]
+    found, usual = ([ms for third in each for ms in third] for each in (moving, resting))
     yield Figure(
         "notification p99 of other pipelines while one moves / while none does",
-        tuple(worst), "", f"{sum(map(len, moving))} and {sum(map(len, resting))} notifications, by turns", BARS["move, others"],
+        tuple(worst), "", f"{len(found)} and {len(usual)} notifications, by turns", BARS["move, others"],
+        judged=BARS["move, others"].verdict(*[percentile(found, 99) / percentile(usual, 99)] * 2),
     )  # fmt: skip
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from benchmarks import looping
 from benchmarks.bars import BARS
-from benchmarks.figures import Budget, Figure, are_told
-from benchmarks.limits import time_for
+from benchmarks.figures import Budget, Figure
 from benchmarks.pairs import FEWEST_ROUNDS, ratios, take_turns
 from benchmarks.throughput import (
     TICKS_PER_SLOT,
@@ -30,8 +29,6 @@ from tracker.client import Subscriber
 from tracker.core.model.routing import RoutingTable
 
 SHARDS = 4
-CASE_S = 200.0
-"""How long rounds that cannot tell may go on."""
 TIMEOUT_S = 120.0
 
 
@@ -54,10 +51,7 @@ def _compare(budget: Budget, together: int) -> Iterable[Figure]:
                 "one": lambda: _cost_us(one, 1, pipelines, messages, ticks),
                 "more": lambda: _cost_us(more, SHARDS, pipelines, messages, ticks),
             },
-            FEWEST_ROUNDS,
-            lambda costs: are_told(_figures(together, **costs)),
-            looks=budget.looks,
-            has_time=time_for(CASE_S),
+            budget.pick(FEWEST_ROUNDS, 2 * FEWEST_ROUNDS),
         )
     return _figures(together, **costs)
 
@@ -72,6 +66,7 @@ def _figures(together: int, one: list[float], more: list[float]) -> list[Figure]
             "",
             f"{usual:.0f} µs with one",
             BARS["tick with 4 shards, all processes"] if together > 1 else None,
+            least=min(more) / min(one),
         )
     ]
 

@@ -7,7 +7,7 @@
 Python function of `mapInArrow`, which may acknowledge them. Each run reads all rows in `--batches`
 batches, and ends when the tracker has them all. Told are medians and ranges, of the time that has passed
 and of the processor time of all processes (driver, JVM, Python workers, tracker), which other work on the
-machine disturbs less; ratios are of the runs of one round. Files lie in memory where there is room, and the
+machine disturbs less; ratios are of the runs of one round. What decides is what tracking adds (`benchmarks/added.py`). Files lie in memory where there is room, and the
 JVM collects its garbage before each run: what disks and heaps do by themselves is more than tracking costs.
 """
 
@@ -33,10 +33,11 @@ from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
 from benchmarks import flights
+from benchmarks.added import Watched, tracked, untracked
 from benchmarks.bars import BARS
 from benchmarks.figures import Budget, Figure, are_told, shown
 from benchmarks.limits import time_for
-from benchmarks.pairs import ratios, take_turns
+from benchmarks.pairs import FEWEST_ROUNDS, ratios, take_turns
 from benchmarks.scratch import scratch
 from examples.flights.data import FLIGHTS
 from fronts.files import FileFront
@@ -44,6 +45,7 @@ from fronts.front import FrontOptions
 from local_tracker import acks
 from local_tracker.spark.query.rows import row_cells
 from local_tracker.spark.session.tracked import Tracked
+from local_tracker.spark.session.tracked_query import TrackedQuery
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
@@ -60,8 +62,18 @@ WORDS = 8
 _WAIT_S = 120.0
 _ROOM_BYTES = 8 << 30
 
-Cost = tuple[float, float]
-"""Seconds that have passed, and seconds of processors."""
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a run. processor_s: of all processes."""
+
+    run: Watched
+    processor_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.run.seconds
+
 
 CASE_S = 900.0
 """How long rounds of a case that cannot tell may go on."""
@@ -91,7 +103,7 @@ class Case:
 
 
 def find(budget: Budget) -> Iterable[Figure]:
-    rounds = budget.pick(1, 14)
+    rounds = budget.pick(1, FEWEST_ROUNDS)
     cases = [Case("words", 1_000_000, barred=True), Case("copy", 5_000_000, barred=True)]
     if budget is Budget.QUICK:
         cases = [Case("copy", 500_000)]
@@ -123,20 +135,24 @@ def _are_told(case: Case, costs: dict[str, list[Cost]]) -> bool:
 
 def _figures(case: Case, costs: dict[str, list[Cost]]) -> Iterable[Figure]:
     plain = costs["untracked"]
-    seconds = statistics.median(cost[0] for cost in plain)
+    seconds = statistics.median(cost.seconds for cost in plain)
     against = f"the same untracked: {shown(seconds)} s"
     if case.workload == "words":
         against += f", {1e6 * _udf_s():.1f} µs a row in the UDF"
-    for way, tracked in costs.items():
+    for way, runs in costs.items():
         if way == "untracked":
             continue
-        passed = ratios([cost[0] for cost in tracked], [cost[0] for cost in plain])
-        # Where a worker ended unwaited for, what it had used is gone from the sum.
-        pairs = [(a[1], b[1]) for a, b in zip(tracked, plain, strict=True)]
-        used = tuple(a / b for a, b in pairs if min(a, b) > 0)
         bar = BARS[f"{case.workload} by {way}"] if case.barred else None
-        yield Figure(f"{case}: {way} / untracked", passed, "", against, bar)
-        if used:
+        added = [a.run.added_s(b.run) for a, b in zip(runs, plain, strict=True)]
+        yield Figure(
+            f"{case}: untracked and what {way} add / untracked", tuple(1 + each / seconds for each in added),
+            "", f"{against}; {1000 * statistics.median(added):.0f} ms are added", bar,
+        )  # fmt: skip
+        passed = ratios([cost.seconds for cost in runs], [cost.seconds for cost in plain])
+        yield Figure(f"... by the clock: {way} / untracked", passed, "", "run by run")
+        # Where a worker ended unwaited for, what it had used is gone from the sum.
+        pairs = [(a.processor_s, b.processor_s) for a, b in zip(runs, plain, strict=True)]
+        if used := tuple(a / b for a, b in pairs if min(a, b) > 0):
             yield Figure(f"... by processor time: {way} / untracked", used, "", "all processes")
 
 
@@ -277,25 +293,24 @@ class Bench:
             self._register(pipeline, way)
         writer = self._writer(workload, way, out)
         self.spark._jvm.System.gc()
-        began = time.perf_counter(), processor_s()
-        if way == "untracked":
-            plain = writer.start()
-            plain.processAllAvailable()
-            plain.stop()
-        else:
-            tracked = Tracked(self.spark, self.embedded.target, pipeline)
-            if way.startswith("acks"):
-                tracked.track(acks)
-            columns = {"in": "global_time", "out": "global_time"} if way == "rows" else None
-            query = tracked.start(
-                writer, node_id="query", reads="in", creates=["out"], rows=columns
-            )
-            query.processAllAvailable()
-            query.stop()
-            assert query.tracking_failure is None
-        cost = time.perf_counter() - began[0], processor_s() - began[1]
+        used_s = processor_s()
+        watched = self._watched(writer, way, pipeline)
+        cost = Cost(watched, processor_s() - used_s)
         shutil.rmtree(out)
         return cost
+
+    def _watched(self, writer: DataStreamWriter, way: str, pipeline: str) -> Watched:
+        if way == "untracked":
+            return untracked(self.spark, writer)
+
+        def start(writer: DataStreamWriter) -> TrackedQuery:
+            session = Tracked(self.spark, self.embedded.target, pipeline)
+            if way.startswith("acks"):
+                session.track(acks)
+            columns = {"in": "global_time", "out": "global_time"} if way == "rows" else None
+            return session.start(writer, node_id="query", reads="in", creates=["out"], rows=columns)
+
+        return tracked(self.spark, writer, start)
 
     def _register(self, pipeline: str, way: str) -> None:
         """A pipeline in which the input has been created, by files or by rows."""
@@ -389,10 +404,11 @@ def tell(options: argparse.Namespace, costs: dict[str, list[Cost]]) -> None:
     print(f"{'':14}{'passed s':>26}{'ratio':>8}{'processors s':>26}{'ratio':>8}")
     for way, runs in costs.items():
         cells = [f"{way:14}"]
-        for kind in (0, 1):
-            values = [cost[kind] for cost in runs]
+        for kind in ("seconds", "processor_s"):
+            values = [getattr(cost, kind) for cost in runs]
             middle = statistics.median(values)
-            ratio = statistics.median(ratios(values, [cost[kind] for cost in costs["untracked"]]))
+            plain = [getattr(cost, kind) for cost in costs["untracked"]]
+            ratio = statistics.median(ratios(values, plain))
             cells.append(f"{middle:10.2f} ({min(values):.2f}..{max(values):.2f})".rjust(26))
             cells.append(f"{ratio:8.3f}")
         print("".join(cells))

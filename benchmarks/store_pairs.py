@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
+from benchmarks.added import Watched, tracked, untracked
 from benchmarks.figures import Budget, Figure, Finding, Skipped, are_told, shown
 from benchmarks.limits import time_for
 from benchmarks.pairs import FEWEST_ROUNDS, Bar, ratios, take_turns
@@ -53,12 +54,14 @@ _WAIT_S = 120.0
 @dataclass(frozen=True)
 class Cost:
     """Of one run. seconds: from its start until the tracker has it all; batches: seconds from the beginning
-    of each batch to that of the next, but for the first and the last; requests: answered by the server."""
+    of each batch to that of the next, but for the first and the last; requests: answered by the server; used_s: of processors, for
+    tracking and what runs in its place untracked, over all batches."""
 
     seconds: float
     processor_s: float
     batches: tuple[float, ...]
     requests: int
+    used_s: float
 
 
 class Copy(ABC):
@@ -110,37 +113,27 @@ class Pairs:
         return list(figures(self._copy, **found))
 
     def untracked(self) -> Cost:
-        def run(writer: DataStreamWriter, _: str) -> list[Any]:
-            query = writer.start()
-            query.processAllAvailable()
-            query.stop()
-            return list(query.recentProgress)
-
-        return self._measured(run)
+        return self._measured(lambda writer, _: untracked(self._copy.spark, writer))
 
     def tracked(self) -> Cost:
-        def run(writer: DataStreamWriter, pipeline: str) -> list[Any]:
+        def run(writer: DataStreamWriter, pipeline: str) -> Watched:
             started = Tracked(self._copy.spark, self._embedded.target, pipeline)
-            query = started.start(writer, node_id="query", reads="in", creates=["out"])
-            query.processAllAvailable()
-            query.stop()
-            assert query.tracking_failure is None
-            return list(query.recentProgress)
+            start = partial(started.start, node_id="query", reads="in", creates=["out"])
+            return tracked(self._copy.spark, writer, start)
 
         return self._measured(run)
 
-    def _measured(self, run: Callable[[DataStreamWriter, str], list[Any]]) -> Cost:
+    def _measured(self, run: Callable[[DataStreamWriter, str], Watched]) -> Cost:
         self._runs += 1
         name = f"run{self._runs}"
         self._register(name)
         writer = self._copy.writer(name)
         self._copy.spark._jvm.System.gc()
         requests, used = self._server.requests(), processor_s()
-        began = time.perf_counter()
-        progress = run(writer, name)
+        watched = run(writer, name)
         return Cost(
-            time.perf_counter() - began, processor_s() - used, batch_seconds(progress),
-            self._server.requests() - requests,
+            watched.seconds, processor_s() - used, batch_seconds(watched.query.recentProgress),
+            self._server.requests() - requests, watched.used_s,
         )  # fmt: skip
 
     def _register(self, pipeline: str) -> None:
@@ -199,10 +192,13 @@ def figures(
     )
     usual_s = statistics.median(seconds for cost in plain for seconds in cost.batches)
     case = f"{copy.what}, {ROWS:,} rows in {BATCHES} batches"
+    added = tuple((a.used_s - b.used_s) / BATCHES for a, b in zip(tracked, plain, strict=True))
     yield Figure(
-        f"{case}, a batch: units / untracked", batches, "",
-        f"the batch of that number untracked, {shown(usual_s)} s; the middle one of each pair of runs",
-        copy.bar,
+        f"{case}, a batch: untracked and what units add / untracked", tuple(1 + each / usual_s for each in added), "",
+        f"a batch untracked, {shown(usual_s)} s; {1000 * statistics.median(added):.1f} ms are added", copy.bar,
+    )  # fmt: skip
+    yield Figure(
+        "... by the clock: units / untracked", batches, "", "the batch of that number; the middle one of each pair of runs",
     )  # fmt: skip
     whole = [(a.seconds, b.seconds) for a, b in zip(tracked, plain, strict=True)]
     usual_s = statistics.median(cost.seconds for cost in plain)
@@ -219,5 +215,5 @@ def figures(
         "... requests a batch, untracked", tuple(cost.requests / BATCHES for cost in plain), "",
         "as the server has answered them, of a whole run",
     )  # fmt: skip
-    added = tuple((a.requests - b.requests) / BATCHES for a, b in zip(tracked, plain, strict=True))
-    yield Figure("... requests a batch, added by tracking", added, "", "tracked less untracked")
+    more = tuple((a.requests - b.requests) / BATCHES for a, b in zip(tracked, plain, strict=True))
+    yield Figure("... requests a batch, added by tracking", more, "", "tracked less untracked")

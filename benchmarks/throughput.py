@@ -26,8 +26,7 @@ from acker.v1 import node_service_pb2_grpc as node_grpc
 from benchmarks import looping
 from benchmarks.bars import BARS
 from benchmarks.echo import STREAM
-from benchmarks.figures import Budget, Figure, are_told
-from benchmarks.limits import time_for
+from benchmarks.figures import Budget, Figure
 from benchmarks.pairs import Bar, ratios, take_turns
 from benchmarks.processes import EchoServer
 from tests.cluster.tracker import Tracker
@@ -40,10 +39,6 @@ TICKS_PER_SLOT = 20
 """A front promises the next slot as often, so that min time moves all the while."""
 TICKS_TOGETHER = 64
 """In a message of a busy node, which sends what has gathered."""
-
-
-CASE_S = 240.0
-"""How long rounds of a case that cannot tell may go on."""
 
 
 def _bar(cells: int, together: int) -> Bar:
@@ -64,32 +59,22 @@ class Run:
 def find(budget: Budget) -> Iterable[Figure]:
     # Many short turns: how fast the echo is differs from connection to connection, by how its threads and
     # the client's come to lie on the processors.
-    rounds = budget.pick(7, 14)
+    rounds = budget.pick(7, 28)
     cases = [(1, 8_000)]
     if budget is not Budget.QUICK:
         cases += [(0, 8_000), (100, 4_000)]
     for cells, ticks in cases:
-        yield from _case(cells, ticks, rounds, budget.looks)
+        yield from _case(cells, ticks, rounds)
     for cells, ticks in cases:
         if cells:
-            yield from _case(cells, ticks, rounds, budget.looks, TICKS_TOGETHER)
+            yield from _case(cells, ticks, rounds, TICKS_TOGETHER)
 
 
-def _case(cells: int, ticks: int, rounds: int, looks: int, together: int = 1) -> Iterable[Figure]:
-    def told(runs: dict[str, list[Run]]) -> bool:
-        return are_told(_figures(cells, ticks, together, **runs))
-
-    return _figures(cells, ticks, together, **in_turns(cells, ticks, together, rounds, told, looks))
+def _case(cells: int, ticks: int, rounds: int, together: int = 1) -> Iterable[Figure]:
+    return _figures(cells, ticks, together, **in_turns(cells, ticks, together, rounds))
 
 
-def in_turns(
-    cells: int,
-    ticks: int,
-    together: int,
-    rounds: int,
-    told: Callable[[dict[str, list[Run]]], bool] = lambda _: True,
-    looks: int = 1,
-) -> dict[str, list[Run]]:
+def in_turns(cells: int, ticks: int, together: int, rounds: int) -> dict[str, list[Run]]:
     """The rounds of a tracker ("tracker") and of an echo ("echo"): so many ticks, of so many cells, so many of
     them together in a message to the tracker."""
     with (
@@ -106,9 +91,6 @@ def in_turns(
                 "echo": lambda: looping.run(_echo(echo, bare)),
             },
             rounds,
-            told,
-            looks=looks,
-            has_time=time_for(CASE_S),
         )
 
 
@@ -132,6 +114,7 @@ def _figures(
         "",
         f"bare gRPC echo of the same bytes, {_median(bare, 'per_second'):,.0f}/s",
         bar,
+        least=max(run.per_second for run in ours) / max(run.per_second for run in bare),
     )
     yield Figure(
         f"{what}: echo / tracker, by processor time of the server",
@@ -140,6 +123,7 @@ def _figures(
         f"{_median(bare, 'server_us'):.0f} µs a message of the echo, "
         f"{_median(ours, 'server_us'):.0f} µs a tick",
         bar,
+        least=min(run.server_us for run in bare) / min(run.server_us for run in ours),
     )
 
 

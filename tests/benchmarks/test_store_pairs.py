@@ -29,12 +29,14 @@ def test_a_run_of_other_batches_is_no_run() -> None:
 
 
 def test_what_tracking_adds_is_told_apart() -> None:
-    plain = [Cost(10.0, 8.0, (1.0, 2.0), 1000), Cost(10.0, 8.0, (4.0, 4.0), 1000)]
-    tracked = [Cost(11.0, 8.8, (1.5, 2.0), 1080), Cost(10.0, 8.0, (4.0, 2.0), 1100)]
-    batches, whole, used, requests, added = figures(FilesCopy, plain, tracked)
-    assert batches.bar == BARS["copy to S3 by units"]
+    plain = [Cost(10.0, 8.0, (1.0, 2.0), 1000, 0.1), Cost(10.0, 8.0, (4.0, 4.0), 1000, 0.2)]
+    tracked = [Cost(11.0, 8.8, (1.5, 2.0), 1080, 0.4), Cost(10.0, 8.0, (4.0, 2.0), 1100, 0.3)]
+    added, batches, whole, used, requests, more = figures(FilesCopy, plain, tracked)
+    assert added.bar == BARS["copy to S3 by units"]
+    usual_s = 3.0
+    assert added.values == pytest.approx([1 + each / BATCHES / usual_s for each in (0.3, 0.1)])
     assert batches.values == (1.25, 0.75), "one of a pair: its batches share what else was done"
     assert whole.values == (1.1, 1.0)
     assert used.values == pytest.approx((1.1, 1.0))
     assert requests.values == (1000 / BATCHES, 1000 / BATCHES)
-    assert added.values == (80 / BATCHES, 100 / BATCHES)
+    assert more.values == (80 / BATCHES, 100 / BATCHES)
