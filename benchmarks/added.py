@@ -2,12 +2,14 @@
 
 Two runs of one query differ by some 7 % by themselves, which is more than tracking costs: the difference between a tracked and an
 untracked run says little. So both are watched. Tracking keeps whoever started the query waiting before Spark begins, and when Spark
-has done all; and while Spark is at work, the driver's process and the threads of the JVM that serve it use processors. These are
-added up as if each second that they use kept the query from a second, though another core may have been free for it.
+has done all; and while Spark is at work, the driver's process and the threads of the JVM that serve it use processors. What they use is
+counted as if Spark wanted all cores all the time: a query that is done in so many seconds of all of them takes that much longer, by a
+share for each core. Where a core is free, it takes no longer at all.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark.session.tracked_query import TrackedQuery
 
+CORES = os.cpu_count() or 1
 _SERVES = "Thread-"
 """How the names of the JVM's threads begin that carry out what Python asks."""
 
@@ -34,7 +37,7 @@ class Watched:
 
     def added_s(self, untracked: Watched) -> float:
         """What it has that one untracked has not."""
-        return self.waited_s + self.used_s - untracked.used_s
+        return self.waited_s + (self.used_s - untracked.used_s) / CORES
 
 
 def untracked(spark: SparkSession, writer: DataStreamWriter) -> Watched:
@@ -60,8 +63,8 @@ def tracked(
     query = start(writer)
     used = time.process_time()
     spans.of(query.query.processAllAvailable)
-    query.wait_durable()
     used = time.process_time() - used
+    query.wait_durable()
     paused = time.perf_counter()
     own = _served_s(spark, served)
     paused = time.perf_counter() - paused

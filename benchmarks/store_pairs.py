@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
-from benchmarks.added import Watched, tracked, untracked
+from benchmarks.added import CORES, Watched, tracked, untracked
 from benchmarks.figures import Budget, Figure, Finding, Skipped, are_told, shown
 from benchmarks.limits import time_for
 from benchmarks.pairs import FEWEST_ROUNDS, Bar, ratios, take_turns
@@ -192,7 +192,9 @@ def figures(
     )
     usual_s = statistics.median(seconds for cost in plain for seconds in cost.batches)
     case = f"{copy.what}, {ROWS:,} rows in {BATCHES} batches"
-    added = tuple((a.used_s - b.used_s) / BATCHES for a, b in zip(tracked, plain, strict=True))
+    added = tuple(
+        (a.used_s - b.used_s) / BATCHES / CORES for a, b in zip(tracked, plain, strict=True)
+    )
     yield Figure(
         f"{case}, a batch: untracked and what units add / untracked", tuple(1 + each / usual_s for each in added), "",
         f"a batch untracked, {shown(usual_s)} s; {1000 * statistics.median(added):.1f} ms are added", copy.bar,

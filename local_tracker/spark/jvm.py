@@ -14,7 +14,7 @@ from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.formats.interface import Leaf, Source, scala_map
 from local_tracker.spark.formats.registry import formats
-from local_tracker.spark.scala import class_name, items, methods_of, optional, private_field
+from local_tracker.spark.scala import class_name, has_method, items, optional, private_field
 from local_tracker.spark.state.backlog import EventTimes, event_times
 from local_tracker.spark.state.recognise import state_plan
 from local_tracker.spark.state.rules import POLICY, StatePlan
@@ -204,9 +204,9 @@ def file_index(leaf: Any) -> Any:
     """By which the leaf of a plan finds its files; None of one that reads none."""
     kind = class_name(leaf)
     # A `HadoopFsRelation`, or, as Delta has it, a class without a name of that kind.
-    if kind == "LogicalRelation" and methods_of(leaf.relation()) >= _FILES:
+    if kind == "LogicalRelation" and all(has_method(leaf.relation(), each) for each in _FILES):
         return leaf.relation().location()
-    if kind == "DataSourceV2Relation" and "fileIndex" in methods_of(leaf.table()):
+    if kind == "DataSourceV2Relation" and has_method(leaf.table(), "fileIndex"):
         return leaf.table().fileIndex()
     return None
 

@@ -12,7 +12,7 @@ import logging
 import os
 from typing import Any
 
-from local_tracker.spark.scala import class_name, methods_of, optional
+from local_tracker.spark.scala import class_name, has_method, optional
 from tracker.errors import TrackingError
 
 SUPPORTED_PYSPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
@@ -94,11 +94,11 @@ def repartition(spark: Any, checkpoint: str, partitions: int) -> None:
 def source_names(leaf: Any) -> tuple[str | None, str]:
     """Of the leaf of a plan that is a source: the name that its reader gave it by `readStream.name()`, since 4.2, None
     where it gave none; and what Spark shows."""
-    methods, given = methods_of(leaf), None
-    if "sourceIdentifyingName" in methods:
+    given = None
+    if has_method(leaf, "sourceIdentifyingName"):
         name = leaf.sourceIdentifyingName()
         given = str(name.name()) if class_name(name) == "UserProvided" else None
-    return given, str(leaf.sourceName() if "sourceName" in methods else leaf.nodeName())
+    return given, str(leaf.sourceName() if has_method(leaf, "sourceName") else leaf.nodeName())
 
 
 def watermark_ms(value: Any) -> int | None:

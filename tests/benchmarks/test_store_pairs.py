@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.added import CORES
 from benchmarks.bars import BARS
 from benchmarks.spark_s3 import FilesCopy
 from benchmarks.store_pairs import BATCHES, Cost, batch_seconds, figures
@@ -34,7 +35,9 @@ def test_what_tracking_adds_is_told_apart() -> None:
     added, batches, whole, used, requests, more = figures(FilesCopy, plain, tracked)
     assert added.bar == BARS["copy to S3 by units"]
     usual_s = 3.0
-    assert added.values == pytest.approx([1 + each / BATCHES / usual_s for each in (0.3, 0.1)])
+    assert added.values == pytest.approx(
+        [1 + each / BATCHES / CORES / usual_s for each in (0.3, 0.1)]
+    )
     assert batches.values == (1.25, 0.75), "one of a pair: its batches share what else was done"
     assert whole.values == (1.1, 1.0)
     assert used.values == pytest.approx((1.1, 1.0))

@@ -22,8 +22,8 @@ class LocalFiles(Files):
     linked there: `link` fails where a file is, which renaming does not. Nothing is asked twice: a disk
     that fails will fail again."""
 
-    POLL_S: ClassVar[tuple[float, float]] = (0.005, 0.02)
-    POLL_SHARE: ClassVar[float] = 0.01
+    POLL_S: ClassVar[tuple[float, float]] = (0.005, 0.03)
+    POLL_SHARE: ClassVar[float] = 0.02
     MAY_LAG: ClassVar[bool] = False
     PROBED: ClassVar[bool] = False
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from local_tracker.spark.formats.ranges import OffsetRanges
 from local_tracker.spark.query.compose import ComposeError
-from local_tracker.spark.scala import items, iterated, methods_of
+from local_tracker.spark.scala import has_method, items, iterated
 from local_tracker.spark.versions import source_names
 from tracker.client.topics import TopicPlace
 from tracker.errors import TrackingError
@@ -96,13 +96,12 @@ class Leaf:
         """index: of the source. Spark numbers sources in the order of leaves, or calls them by the name that the
         reader has given them."""
         self.session, self.node = session, node
-        self._methods = methods_of(node)
         given, self.what = source_names(node)
         self.number = str(index) if given is None else given
 
     def has(self, method: str) -> bool:
         """Whether the leaf has a method."""
-        return method in self._methods
+        return has_method(self.node, method)
 
     @classmethod
     def first_of(cls, frame: Any) -> Leaf:
