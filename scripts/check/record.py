@@ -26,7 +26,9 @@ SEEDS = ROOT / "tests" / "mutations" / "seeds.json"
 SEARCHED = ROOT / "tests" / "simulation" / "searched.jsonl"
 LOADED = ROOT / "tests" / "load" / "loaded.jsonl"
 """Which seeds were searched, and which runs beside a load held: each takes hours, of many sittings."""
-BESIDE_THE_CODE = (RECORDED, PAGE, SEEDS, SEARCHED, LOADED)
+FIGURES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "img" / "bench-*.svg")
+"""What `make bench` has measured, as `python -m benchmarks.report` puts it there."""
+BESIDE_THE_CODE = (RECORDED, PAGE, SEEDS, SEARCHED, LOADED, *FIGURES)
 """A commit that changes only these has the code of the one before."""
 CHANGED = "+"
 """Behind a commit: the code differed from it."""
