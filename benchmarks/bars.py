@@ -62,6 +62,8 @@ BARS = {
 
 BOUNDED = frozenset(
     {
+        "copy to S3 by units",
+        "copy to Delta by units",
         "notification p50, sqlite",
         "notification p50, redis",
         "notification p50, 4 shards",
