@@ -22,6 +22,8 @@ FIGURES = {
     "record": r"\| bytes of all logs of a tick, .*\|  \| ([\d.]+) with 1,",
 }
 """Where performance.md has what one takes."""
+VARIES = {"rate": 0.2, "notification": 0.2}
+"""By how much of itself a figure may differ that is another one in each run of the benchmarks."""
 UNITS = {"µs": 1e-6, "KB": 1e3, "MB": 1e6}
 
 
@@ -33,7 +35,7 @@ def _figure(pattern: str) -> float:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_the_one_that_was_measured(name: str) -> None:
-    assert measured()[name] == pytest.approx(_figure(FIGURES[name]))
+    assert measured()[name] == pytest.approx(_figure(FIGURES[name]), rel=VARIES.get(name))
 
 
 def test_a_front_promises_as_often_as_it_is_reckoned_to() -> None:
