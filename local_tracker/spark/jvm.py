@@ -204,10 +204,12 @@ def file_index(leaf: Any) -> Any:
     """By which the leaf of a plan finds its files; None of one that reads none."""
     kind = class_name(leaf)
     # A `HadoopFsRelation`, or, as Delta has it, a class without a name of that kind.
-    if kind == "LogicalRelation" and all(has_method(leaf.relation(), each) for each in _FILES):
-        return leaf.relation().location()
-    if kind == "DataSourceV2Relation" and has_method(leaf.table(), "fileIndex"):
-        return leaf.table().fileIndex()
+    if kind == "LogicalRelation":
+        relation = leaf.relation()
+        if all(has_method(relation, each) for each in _FILES):
+            return relation.location()
+    if kind == "DataSourceV2Relation" and has_method(table := leaf.table(), "fileIndex"):
+        return table.fileIndex()
     return None
 
 

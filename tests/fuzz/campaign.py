@@ -132,15 +132,15 @@ class Asked:
         self._found.outcomes[f"{method} {outcome}"] += 1
         if refused and self._sabotage == "partial" and self._choose.randrange(50) == 0:
             self.cluster.ask(self._home, JoinNode, "p", f"stray-{self._found.requests}", "other")
-        state = self.cluster.state()
+        state, joining = self.cluster.state(), self._joining_now()
         # A stream's first ticks may have been taken before what ends it.
         if method not in MAY_CHANGE or (refused and method not in STREAMS):
             # Another process at the address of one that joins is refused until the number of that one is given up.
-            gives_up = method == "JoinShard" and self._joining_now() < self._joining
+            gives_up = method == "JoinShard" and joining < self._joining
             assert state == self._state or gives_up, (
                 f"{method} was {outcome}, and has changed something"
             )
-        self._state, self._joining = state, self._joining_now()
+        self._state, self._joining = state, joining
 
     def _joining_now(self) -> set[int]:
         """The shards that have a number and have not joined yet."""
