@@ -37,42 +37,37 @@ class Watched:
 
     def added_s(self, untracked: Watched) -> float:
         """What it has that one untracked has not."""
-        return self.waited_s + (self.used_s - untracked.used_s) / CORES
+        waited_s = self.waited_s - untracked.waited_s
+        return waited_s + (self.used_s - untracked.used_s) / CORES
 
 
-def untracked(spark: SparkSession, writer: DataStreamWriter) -> Watched:
-    """Runs the query until it has done all, and stops it."""
-    began = time.perf_counter()
-    query = writer.start()
-    served, used = _served(spark), time.process_time()
-    query.processAllAvailable()
-    used = time.process_time() - used
-    own = _served_s(spark, served)
-    query.stop()
-    return Watched(time.perf_counter() - began, 0.0, used + own, query)
-
-
-def tracked(
-    spark: SparkSession, writer: DataStreamWriter, start: Callable[[DataStreamWriter], TrackedQuery]
+def watched(
+    spark: SparkSession,
+    writer: DataStreamWriter,
+    start: Callable[[DataStreamWriter], StreamingQuery | TrackedQuery],
 ) -> Watched:
-    """The same with tracking. start: starts the query of the writer, and tracks it."""
+    """Runs a query until it has done all, and the tracker has it, and stops it. start: starts the query of the writer, tracked or not."""
     served, spans = _served(spark), _Spans()
     plain = writer.start
     setattr(writer, "start", lambda *a, **b: spans.of(lambda: plain(*a, **b)))  # noqa: B010
     began = time.perf_counter()
     query = start(writer)
+    tracked = query if isinstance(query, TrackedQuery) else None
+    own = query if tracked is None else tracked.query
     used = time.process_time()
-    spans.of(query.query.processAllAvailable)
+    spans.of(own.processAllAvailable)
     used = time.process_time() - used
-    query.wait_durable()
+    if tracked is not None:
+        tracked.wait_durable()
     paused = time.perf_counter()
-    own = _served_s(spark, served)
+    used += _served_s(spark, served)
     paused = time.perf_counter() - paused
-    spans.of(query.query.stop)
-    query.stop()
-    assert query.tracking_failure is None
+    spans.of(own.stop)
+    if tracked is not None:
+        tracked.stop()
+        assert tracked.tracking_failure is None
     seconds = time.perf_counter() - began - paused
-    return Watched(seconds, seconds - spans.seconds, used + own, query)
+    return Watched(seconds, seconds - spans.seconds, used, query)
 
 
 class _Spans:

@@ -57,20 +57,22 @@ class Figure:
         return statistics.median(self.values)
 
     @property
+    def _decides(self) -> float | None:
+        """The one value that decides, where it is not an interval that does."""
+        return self.median if self.exact else self.least
+
+    @property
     def interval(self) -> tuple[float, float]:
-        """Where the median lies."""
-        return (self.median, self.median) if self.exact else interval(self.values)
+        """Where what decides lies: the median, but for what is exact, or told by its least."""
+        decides = self._decides
+        return interval(self.values) if decides is None else (decides, decides)
 
     @property
     def verdict(self) -> Verdict:
         """A figure without a bar has none to miss."""
         if self.judged is not None:
             return self.judged
-        if self.bar is None:
-            return Verdict.MET
-        return self.bar.verdict(
-            *(self.interval if self.least is None else (self.least, self.least))
-        )
+        return Verdict.MET if self.bar is None else self.bar.verdict(*self.interval)
 
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -88,12 +90,8 @@ class Figure:
             data |= {"bar_name": self.bar.name, "verdict": self.verdict.value}
             data |= {"met": self.verdict is Verdict.MET}
             data |= {"told": self.verdict is not Verdict.CANNOT_TELL}
-        if (
-            not self.exact
-            and self.judged is None
-            and self.least is None
-            and len(self.values) >= FEWEST_ROUNDS
-        ):
+        has_interval = self._decides is None and self.judged is None
+        if has_interval and len(self.values) >= FEWEST_ROUNDS:
             data["interval"] = list(self.interval)
         if self.least is not None:
             data["least"] = self.least

@@ -29,11 +29,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import tracker
 from benchmarks import flights
-from benchmarks.added import Watched, tracked, untracked
+from benchmarks.added import Watched, watched
 from benchmarks.bars import BARS
 from benchmarks.figures import Budget, Figure, are_told, shown
 from benchmarks.limits import time_for
@@ -294,23 +294,21 @@ class Bench:
         writer = self._writer(workload, way, out)
         self.spark._jvm.System.gc()
         used_s = processor_s()
-        watched = self._watched(writer, way, pipeline)
-        cost = Cost(watched, processor_s() - used_s)
+        cost = Cost(self._watched(writer, way, pipeline), processor_s() - used_s)
         shutil.rmtree(out)
         return cost
 
     def _watched(self, writer: DataStreamWriter, way: str, pipeline: str) -> Watched:
-        if way == "untracked":
-            return untracked(self.spark, writer)
-
-        def start(writer: DataStreamWriter) -> TrackedQuery:
+        def start(writer: DataStreamWriter) -> StreamingQuery | TrackedQuery:
+            if way == "untracked":
+                return writer.start()
             session = Tracked(self.spark, self.embedded.target, pipeline)
             if way.startswith("acks"):
                 session.track(acks)
             columns = {"in": "global_time", "out": "global_time"} if way == "rows" else None
             return session.start(writer, node_id="query", reads="in", creates=["out"], rows=columns)
 
-        return tracked(self.spark, writer, start)
+        return watched(self.spark, writer, start)
 
     def _register(self, pipeline: str, way: str) -> None:
         """A pipeline in which the input has been created, by files or by rows."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -25,16 +24,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import tracker
-from benchmarks.added import CORES, Watched, tracked, untracked
+from benchmarks.added import CORES, watched
 from benchmarks.figures import Budget, Figure, Finding, Skipped, are_told, shown
 from benchmarks.limits import time_for
 from benchmarks.pairs import FEWEST_ROUNDS, Bar, ratios, take_turns
 from benchmarks.scratch import scratch
 from benchmarks.spark_tracking import FILES, made_tables, processor_s, session
 from local_tracker.spark.session.tracked import Tracked
+from local_tracker.spark.session.tracked_query import TrackedQuery
 from tests.connectors.parts.cache import Unavailable
 from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.s3 import S3Server
@@ -113,27 +113,28 @@ class Pairs:
         return list(figures(self._copy, **found))
 
     def untracked(self) -> Cost:
-        return self._measured(lambda writer, _: untracked(self._copy.spark, writer))
+        return self._measured(lambda writer, _: writer.start())
 
     def tracked(self) -> Cost:
-        def run(writer: DataStreamWriter, pipeline: str) -> Watched:
+        def start(writer: DataStreamWriter, pipeline: str) -> TrackedQuery:
             started = Tracked(self._copy.spark, self._embedded.target, pipeline)
-            start = partial(started.start, node_id="query", reads="in", creates=["out"])
-            return tracked(self._copy.spark, writer, start)
+            return started.start(writer, node_id="query", reads="in", creates=["out"])
 
-        return self._measured(run)
+        return self._measured(start)
 
-    def _measured(self, run: Callable[[DataStreamWriter, str], Watched]) -> Cost:
+    def _measured(
+        self, start: Callable[[DataStreamWriter, str], StreamingQuery | TrackedQuery]
+    ) -> Cost:
         self._runs += 1
         name = f"run{self._runs}"
         self._register(name)
         writer = self._copy.writer(name)
         self._copy.spark._jvm.System.gc()
         requests, used = self._server.requests(), processor_s()
-        watched = run(writer, name)
+        run = watched(self._copy.spark, writer, lambda writer: start(writer, name))
         return Cost(
-            watched.seconds, processor_s() - used, batch_seconds(watched.query.recentProgress),
-            self._server.requests() - requests, watched.used_s,
+            run.seconds, processor_s() - used, batch_seconds(run.query.recentProgress),
+            self._server.requests() - requests, run.used_s,
         )  # fmt: skip
 
     def _register(self, pipeline: str) -> None:
