@@ -20,6 +20,8 @@ MOST_S = 3 * 3600.0
 """Far more than the longest check takes; one that hangs must not keep the others from running."""
 SHOWN_OF_A_FAILURE = 30
 """The last lines of what a check printed, if it is not OK."""
+_PLACE = re.compile(r"(?<![\w./])(?:/[\w.+-]+)+/([\w.+-]+)")
+"""A path on this machine, and its last name, which is what the record keeps of it."""
 
 
 class Needs:
@@ -95,7 +97,7 @@ def judged(form: Form, exit_code: int | None, said: list[str]) -> tuple[Status, 
     if exit_code is None:
         return Status.BROKEN, "it did not end in its time"
     if word not in ("OK", "FAILED", "SKIPPED") or (exit_code == 0) != (word == "OK"):
-        last = said[-1] if said else "it said nothing"
+        last = _PLACE.sub(r"\1", said[-1]) if said else "it said nothing"
         return Status.BROKEN, f"it ended with {exit_code} and no summary of that: {last}"
     if not form.sabotage or word == "SKIPPED":
         return Status(word), summary

@@ -1,4 +1,5 @@
-"""What is kept must not grow: the measures of a run's twelfths, the last against the third.
+"""What is kept must not grow: the measures of a run's twelfths, the largest of the last three against that of the second
+quarter. (What comes and goes is large at some marks and not at others; what is bounded is full by the second quarter.)
 
 A table is what one field holds, all objects together. It grows where it has more in it, and more for each object that has
 the field: then that field is where things are kept, and not what they are kept in.
@@ -6,12 +7,12 @@ the field: then that field is where things are kept, and not what they are kept 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
-EARLY, LATE = 3, 12
-"""Which marks are compared."""
+EARLY, LATE = (4, 5, 6), (10, 11, 12)
+"""Which marks are compared, the largest of each."""
 NOISE, NOISE_ENTRIES, NOISE_BYTES = 1.1, 64, 64 * 1024
 """What a table may have more: by a factor, and beyond that by so much."""
 SIZES = {
@@ -66,13 +67,13 @@ class Measures:
 
 def grown(measures: Measures) -> Iterator[str]:
     """No table has more in it at the end, and no size is larger, than early on."""
-    early, late = measures.marks.get(EARLY), measures.marks.get(LATE)
-    if early is None or late is None:
-        yield f"nothing to check: marks {EARLY} and {LATE} are not both there"
+    if not {*EARLY, *LATE} <= measures.marks.keys():
+        yield f"nothing to check: marks {EARLY} and {LATE} are not all there"
         return
+    early, late = (_largest([measures.marks[each] for each in marks]) for marks in (EARLY, LATE))
     for what, count in late.did.items():
         if count <= early.did.get(what, 0):
-            yield f"nothing to check: {what} has not happened since mark {EARLY}"
+            yield f"nothing to check: {what} has not happened since mark {early.number}"
     for name, now in late.tables.items():
         bound = measures.bounds.get(name)
         if bound is not None:
@@ -85,7 +86,20 @@ def grown(measures: Measures) -> Iterator[str]:
         if size == "start_s":  # it is as long as the log is, which has no bound but its own
             before *= max(1.0, late.sizes["start_records"] / max(1.0, early.sizes["start_records"]))
         if after > before * factor + more:
-            yield f"grown: {size} was {before:,.6g} at mark {EARLY}, and is {after:,.6g} at mark {LATE}"
+            yield f"grown: {size} was {before:,.6g} by mark {early.number}, and is {after:,.6g} by mark {late.number}"
+
+
+def _largest(marks: Sequence[Mark]) -> Mark:
+    """Of each table, class and size the largest; what has happened, and the number, as of the last one."""
+    names = {name for mark in marks for name in mark.tables}
+    tables = {
+        name: Kept(*map(max, *(astuple(mark.tables.get(name, Kept(0, 0, 0))) for mark in marks)))
+        for name in names
+    }
+    classes = {name for mark in marks for name in mark.objects}
+    objects = {name: max(mark.objects.get(name, 0) for mark in marks) for name in classes}
+    sizes = {name: max(mark.sizes[name] for mark in marks) for name in marks[-1].sizes}
+    return Mark(marks[-1].number, tables, objects, sizes, marks[-1].did)
 
 
 def _of_table(name: str, early: Mark, late: Mark) -> Iterator[str]:
@@ -98,7 +112,7 @@ def _of_table(name: str, early: Mark, late: Mark) -> Iterator[str]:
         denser = new / objects[1] > NOISE * old / objects[0]
         if denser and new > NOISE * old + more:
             yield (
-                f"grown: {name} had {old:,} {what} at mark {EARLY} (of {objects[0]:,} objects), and has {new:,} at mark "
-                f"{LATE} (of {objects[1]:,})"
+                f"grown: {name} had {old:,} {what} by mark {early.number} (of {objects[0]:,} objects), and has {new:,} by mark "
+                f"{late.number} (of {objects[1]:,})"
             )
             return

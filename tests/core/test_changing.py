@@ -457,7 +457,7 @@ def test_what_a_change_takes_away_counts_on_where_the_next_one_comes_before_that
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_an_edge_that_comes_back_is_used_when_every_shard_reckons_with_it(registered: bool) -> None:
-    """Also where the pipeline becomes just what was registered."""
+    """Also where the pipeline becomes just what was registered. Since it has changed, what comes of nothing is judged, too."""
     cluster = Cluster(3)
     cluster.register(SPEC)
     registrar = cluster.routing.registrar("p")
@@ -474,6 +474,7 @@ def test_an_edge_that_comes_back_is_used_when_every_shard_reckons_with_it(regist
     step: dict[str, Any] = {"consumed": [(A, 150, 8)], "created": [(B, 600, 9)]}
     assert worker.refused(**step).code is RefusalCode.NOT_READY
     cluster.reconnect()
+    assert worker.refused(created=[(B, 600, 9)]).code is RefusalCode.INVALID
     worker.commit(**step)
 
 
@@ -968,17 +969,75 @@ def test_a_shard_that_leaves_may_have_heard_of_a_segment_before_another_one() ->
     assert cluster.answers("change") == [grown] and cluster.gone == {2}
 
 
-def test_a_change_of_what_is_awaited_alone_judges_no_tick_by_edges(shards: int) -> None:
+def test_what_comes_of_something_goes_along_edges_that_are_declared_from_the_beginning(
+    shards: int,
+) -> None:
+    """No change has been: whoever creates along an edge that the pipeline does not name would have min time pass it."""
+    spec = replace(SPEC, edges=(Edge("in", "a"), Edge("in", "b", 2)))
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    cluster.front(spec, "front", promise=100, f=IN).commit(created=[(IN, 105, 6), (A, 105, 7)])
+    worker = cluster.node(spec, "worker")
+    for consumed, created in (
+        ([(A, 105, 7)], [(B, 105, 9)]),  # along no edge
+        ([(IN, 105, 6)], [(A, 105, 8), (B, 106, 9)]),  # ahead of the edge's delay
+        ([(IN, 105, 6)], [(A, 104, 8)]),  # before what it comes of
+    ):
+        refusal = worker.refused(consumed=consumed, created=created)
+        assert refusal.code is RefusalCode.INVALID, created
+        assert "declare the edge before it is used" in refusal.message
+    worker.commit(consumed=[(IN, 105, 6), (A, 105, 7)], created=[(A, 105, 8), (B, 107, 9)])
+    assert cluster.agreed(spec) == (100, 100, 102)
+
+
+def test_what_is_held_goes_along_edges_that_are_declared_from_the_beginning(shards: int) -> None:
+    spec = replace(SPEC, edges=(Edge("in", "a"), Edge("in", "b", 20)))
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    cluster.front(spec, "front", promise=100, f=IN).commit(created=[(IN, 105, 6)])
+    worker = cluster.node(spec, "worker")
+    worker.commit(consumed=[(IN, 105, 6)], holds={"state": (IN, 105)})
+    assert worker.refused(created=[(B, 124, 9)]).code is RefusalCode.INVALID
+    worker.commit(created=[(A, 105, 9), (B, 125, 9)])
+
+
+def test_a_home_that_has_not_heard_of_its_first_change_takes_nothing_along_what_that_adds() -> None:
+    """Another shard, which has not heard either, has announced what the new edge would lead to."""
+    spec = replace(SPEC, edges=(Edge("in", "a", 1), Edge("a", "b")))
+    cluster = Cluster(2)
+    cluster.register(spec)
+    registrar = cluster.routing.registrar("p")
+    home = 1 - registrar
+    ids = cluster.ids_at(home)
+    front = cluster.front(spec, next(ids), promise=100, f=IN)
+    worker = cluster.node(spec, next(ids))
+    cluster.held.add((registrar, home))
+    front.commit(created=[(IN, 150, 7)], heartbeats={"f": 400})
+    said = [cluster.processes[shard].min_times("p")[B] for shard in (registrar, home)]
+    assert said == [151, 101]
+    grown = replace(spec, edges=(*spec.edges, Edge("in", "b")))
+    cluster.handle(registrar, RegisterPipeline("r", grown, True))
+    cluster.commit(registrar)
+    early = {"consumed": [(IN, 150, 7)], "created": [(B, 150, 9)]}
+    assert worker.refused(**early).code is RefusalCode.INVALID
+    cluster.reconnect()
+    assert cluster.answers("r") == [grown]
+    assert worker.refused(**early).code is RefusalCode.BELOW_MIN_TIME
+    worker.commit(consumed=[(IN, 150, 7)], created=[(B, 152, 9)])
+    assert cluster.agreed(spec) == (400, 401, 152)
+
+
+def test_a_change_of_what_is_awaited_alone_judges_no_label_by_edges(shards: int) -> None:
     """Segments and edges have never changed: nobody's program is older than they are."""
     spec = replace(SPEC, edges=(Edge("in", "a"), Edge("in", "b")))
     cluster = Cluster(shards)
     cluster.register(spec)
-    cluster.front(spec, "front", promise=100, f=IN).commit(created=[(A, 105, 7), (A, 106, 8)])
+    cluster.front(spec, "front", promise=100, f=IN)
     worker = cluster.node(spec, "worker")
-    worker.commit(consumed=[(A, 105, 7)], created=[(B, 105, 9)])
+    worker.commit(created=[(B, 105, 7)])
     more = replace(spec, fronts=("f", "h"))
     assert apply(cluster, more) == more
-    worker.commit(consumed=[(A, 106, 8)], created=[(B, 106, 10)])
+    worker.commit(created=[(B, 106, 8)])
 
 
 def ahead_of_a_change() -> tuple[Lossy, HandNode, int, int]:

@@ -224,6 +224,12 @@ def test_a_check_is_judged_by_its_summary_and_its_exit_code(
     assert running.judged(whole(ONE, {}), exit_code, ["begins", last])[0] is status
 
 
+def test_what_is_kept_of_a_last_word_names_no_place_on_the_machine() -> None:
+    said = '{"store": "sqlite:/var/tmp/a-run/store", "at": "http://one.example/a/b"}'
+    line = running.judged(whole(ONE, {}), -15, [said])[1]
+    assert line.endswith(': {"store": "sqlite:store", "at": "http://one.example/a/b"}')
+
+
 @pytest.mark.parametrize(
     ("exit_code", "last", "status"),
     [

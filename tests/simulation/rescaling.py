@@ -310,6 +310,23 @@ class RescalingSimulator(Simulator):
             if node.home == running.shard.number:
                 node.home = self.sequencer_of(running.shard.group)  # whoever is asked knows more
         self.kill(running)
+        for shard in self.present_in(running.shard.group):
+            if shard.running is not None:
+                self._end_if_unheard(shard.running)
+
+    def process_started(self, running: Running) -> None:
+        super().process_started(running)
+        if running.process.shard in running.process.membership.former:
+            self.after(MS, self._end_if_unheard, running)
+
+    def _end_if_unheard(self, running: Running) -> None:
+        """An operator ends the process of a shard that has left, and was down until all that it talks to had left, too: nobody
+        is there to tell it that its last entry has come. It has come: none of these could have left without."""
+        process, group = running.process, running.shard.group
+        if not running.alive or running.deposed or process.shard not in process.membership.former:
+            return
+        if all(self._shard_of(group, other).gone for other in process.links):
+            self._leave(running)
 
     def not_at_home(self) -> None:
         self.count("sent_to_another_home")

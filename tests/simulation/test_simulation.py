@@ -46,9 +46,11 @@ def test_no_schedule_breaks_a_promise(searched: Summary) -> None:
     assert searched.line().endswith("broken=0 false=0 lost=0 regressed=0")
 
 
-@pytest.mark.parametrize("seed", [259706, 274470])
+@pytest.mark.parametrize("seed", [259706, 274470, 323487, 324035])
 def test_nor_does_one_that_did(seed: int) -> None:
-    """One shard is left, and comes back; one has a closed key of a node that has a later one elsewhere, and comes back."""
+    """One shard is left, and comes back; one has a closed key of a node that has a later one elsewhere, and comes back; a home
+    that has not heard of a first change is asked to create along what that adds; one that has left was down until all
+    that it knew had left, too."""
     assert run_seed(seed).failures == []
 
 

@@ -23,6 +23,7 @@ from tests.year.world import STEPS_A_DAY, Tracker
 from tracker.core.config import ProcessConfig
 from tracker.core.home.registration import MAX_SEGMENTS
 from tracker.core.pipeline.pipeline import MAX_LISTED_RESTARTS
+from tracker.core.shard.names import MAX_GIVEN_UP
 from tracker.core.shard.shard import ShardPipeline
 
 MARKS = 12
@@ -38,6 +39,7 @@ def bounds() -> dict[str, int]:
         "Combiner._promises": _HEAPS,
         "Combiner._touched": _HEAPS,
         "UnitNames._by_slot": _HEAPS,
+        "UnitNames._given_up": MAX_GIVEN_UP,
         "CellTable._page_heaps": _HEAPS,
         "Pipeline.restarts": MAX_LISTED_RESTARTS,
         "Dropped.cells": MAX_SEGMENTS,

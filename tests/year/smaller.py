@@ -1,5 +1,5 @@
 """What is remembered up to a number, which fills in a year or in days of real load, is remembered up to as much less as
-there is less load: then it is full by the third mark, and what is not so bounded is seen by its growth."""
+there is less load: then it is full by the second quarter, and what is not so bounded is seen by its growth."""
 
 from __future__ import annotations
 

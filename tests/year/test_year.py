@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.check.growth import EARLY, LATE
 from tests.check.history import history_of
 from tests.check.rules import violations
 from tests.year import full
@@ -81,21 +82,35 @@ def judged(*marks: Line, **bounds: int) -> list[str]:
 @pytest.mark.parametrize(
     ("early", "late", "found"),
     [
-        (mark(3, 1_000), mark(12, 1_100), ""),
-        (mark(3, 1_000), mark(12, 1_300), "grown: T.kept had 1,000 entries"),
-        (mark(3, 1_000, objects=10), mark(12, 2_000, objects=20), ""),
-        (mark(3, 10), mark(12, 60), ""),
-        (mark(3, 10), mark(12, 10, store_bytes=1e9), "grown: store_bytes was 1 at mark 3"),
-        (mark(3, 10), mark(12, 10, did=3), "nothing to check: come has not happened since mark 3"),
-        (mark(3, 10), mark(11, 10), "nothing to check: marks 3 and 12 are not both there"),
+        ((1_000, {}), (1_100, {}), ""),
+        ((1_000, {}), (1_300, {}), "grown: T.kept had 1,000 entries by mark 6"),
+        ((1_000, {"objects": 10}), (2_000, {"objects": 20}), ""),
+        ((10, {}), (60, {}), ""),
+        ((10, {}), (10, {"store_bytes": 1e9}), "grown: store_bytes was 1 by mark 6"),
+        ((10, {}), (10, {"did": 6}), "nothing to check: come has not happened since mark 6"),
     ],
 )
-def test_growth_is_told_from_noise(early: Line, late: Line, found: str) -> None:
-    assert [each.startswith(found) for each in judged(early, late)] == [True] * bool(found)
+def test_growth_is_told_from_noise(
+    early: tuple[int, dict[str, Any]], late: tuple[int, dict[str, Any]], found: str
+) -> None:
+    marks = (
+        *(mark(n, early[0], **early[1]) for n in EARLY),
+        *(mark(n, late[0], **late[1]) for n in LATE),
+    )
+    assert [each.startswith(found) for each in judged(*marks)] == [True] * bool(found)
+    assert judged(*marks[:-1]) == [
+        "nothing to check: marks (4, 5, 6) and (10, 11, 12) are not all there"
+    ]
+
+
+def test_what_comes_and_goes_is_measured_where_there_is_most_of_it() -> None:
+    coming_and_going = [mark(n, 1_000 * (n % 3 == 0)) for n in (*EARLY, *LATE)]
+    assert judged(*coming_and_going) == []
+    assert judged(*coming_and_going[:-1], mark(12, 1_300)) != []
 
 
 def test_a_table_that_fills_for_longer_has_a_bound() -> None:
-    marks = mark(3, 100), mark(12, 1_000)
+    marks = (*(mark(n, 100) for n in EARLY), *(mark(n, 1_000) for n in LATE))
     assert judged(*marks, T__kept=1_000) == []
     assert judged(*marks, T__kept=999) == [
         "grown: T.kept has 1000 entries in one place, its bound is 999"

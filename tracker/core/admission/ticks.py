@@ -11,6 +11,7 @@ from tracker.core.log import KeyTick, SegmentLow, SubmitTick
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Cells, RefusalCode, Refused, Tick, TickContent, Unit
 from tracker.core.model.names import unprintable_unit
+from tracker.core.model.slots import add_delay
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.replication.replication import Replication
 from tracker.core.shard.cells import new_cells
@@ -71,7 +72,8 @@ class TickJudge:
         created = event.content.created
         if created.size and not event.content.consumed.size:
             self._check_labels(pipeline, node, created)
-        if created.size and pipeline.graph_change.of_edges:
+        comes_of_more = content.consumed.size or node.held
+        if created.size and (comes_of_more or pipeline.graph_change.of_edges):
             self._check_ways(pipeline, node, event.content, floors)
         if content.joins:
             self._check_room_for_fronts(pipeline, node, content)
@@ -112,43 +114,52 @@ class TickJudge:
     def _check_ways(
         self, pipeline: Pipeline, node: HomeNode, content: TickContent, floors: list[int]
     ) -> None:
-        """Where segments or edges have changed, a node may create along an edge that is gone: refused is what cannot have
-        come of anything that its tick consumes, nor of what it holds or its fronts may label. What is consumed late, or held
-        where min time has passed, rules nothing out: it keeps no min time away."""
-        spec, consumed = pipeline.spec, content.consumed.lowest_slots()
-        is_late = content.consumed.below(floors)
+        """A node may create along an edge that is not declared, that is gone, or that this home has not heard of yet: refused is
+        what cannot have come of anything that its tick consumes, nor of what it holds or its fronts may label. What is
+        consumed late, or held where min time has passed, rules nothing out: it keeps no min time away."""
+        consumed, distance = content.consumed.lowest_slots(), pipeline.declared.distance
+        for segment, lowest in content.created.lowest_slots().items():
+            for u, slot in consumed.items():
+                if add_delay(slot, distance(u, segment)) <= lowest:
+                    break  # it comes of that, late or not, as nearly everything does
+            else:
+                self._check_way(pipeline, node, content, floors, segment, lowest)
+
+    def _check_way(
+        self, pipeline: Pipeline, node: HomeNode, content: TickContent, floors: list[int],
+        segment: int, lowest: int,
+    ) -> None:  # fmt: skip
+        """The same of one segment, where what is created lowest comes of nothing that is consumed in time."""
+        spec = pipeline.spec
+        if lowest >= created_from(pipeline, node, content, segment, floors):
+            return
         late = {held.segment for held in node.held.values() if held.slot < floors[held.segment]}
+        is_late = content.consumed.below(floors)
         if is_late is not None:
             late |= content.consumed.select(is_late).lowest_slots().keys()
-        for segment, lowest in content.created.lowest_slots().items():
-            if lowest >= created_from(pipeline, node, content, segment, floors):
-                continue
-            if any(pipeline.declared.connects(u, segment) for u in late):
-                continue
-            if lowest >= created_from(pipeline, node, content, segment, floors, pipeline.graph):
-                raise Refused(
-                    RefusalCode.NOT_READY,
-                    f"pipeline {spec.name!r}: the edge by which node {node.key} created in segment "
-                    f"{spec.segments[segment]!r} is new, and not every shard is known to reckon with it; ask again",
-                )
-            of = ", ".join(f"{spec.segments[u]!r} at slot {slot}" for u, slot in consumed.items())
-            of = (
-                f"what the same tick consumes, in {of}"
-                if of
-                else "what it holds or its fronts may label"
-            )
-            gone = (
-                ", a segment that was removed and is drained,"
-                if segment in pipeline.home.removed
-                else ""
-            )
+        if any(pipeline.declared.connects(u, segment) for u in late):
+            return
+        if lowest >= created_from(pipeline, node, content, segment, floors, pipeline.graph):
             raise Refused(
-                RefusalCode.INVALID,
-                f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: node {node.key} created an item at slot "
-                f"{lowest},{gone} which by the pipeline's edges cannot come of {of}: the "
-                "pipeline has been changed; let the node create where its edges lead, or declare the edge (lowmark "
-                "pipelines apply)",
+                RefusalCode.NOT_READY,
+                f"pipeline {spec.name!r}: the edge by which node {node.key} created in segment "
+                f"{spec.segments[segment]!r} is new, and not every shard is known to reckon with it; ask again",
             )
+        consumed = content.consumed.lowest_slots().items()
+        of = ", ".join(f"{spec.segments[u]!r} at slot {slot}" for u, slot in consumed)
+        of = (
+            f"what the same tick consumes, in {of}"
+            if of
+            else "what it holds or its fronts may label"
+        )
+        is_gone = segment in pipeline.home.removed
+        gone = ", a segment that was removed and is drained," if is_gone else ""
+        raise Refused(
+            RefusalCode.INVALID,
+            f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: node {node.key} created an item at slot "
+            f"{lowest},{gone} which by the pipeline's edges cannot come of {of}; let the node create where its edges "
+            "lead, or declare the edge before it is used (lowmark pipelines apply)",
+        )
 
     def _check_room_for_fronts(
         self, pipeline: Pipeline, node: HomeNode, content: TickContent
