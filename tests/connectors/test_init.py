@@ -60,6 +60,7 @@ def test_the_files_for_kafka_run(broker: KafkaBroker, tmp_path: Path) -> None:
             written.reach_now()
             assert "run 0: " in written.read()
         written.check_taken(topic_orders(broker), reported(tmp_path / "data/report"))
+    broker.delete_topic(TOPIC)  # an example has one of that name
 
 
 @pytest.mark.long
