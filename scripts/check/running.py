@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 from scripts.check.record import Result, Status, commit
 from scripts.check.registry import Form
@@ -20,6 +21,8 @@ MOST_S = 3 * 3600.0
 """Far more than the longest check takes; one that hangs must not keep the others from running."""
 SHOWN_OF_A_FAILURE = 30
 """The last lines of what a check printed, if it is not OK."""
+_MARK = "LOWMARK_CHECK_RUN"
+"""By this variable of their environment the processes of a run are known."""
 _PLACE = re.compile(r"(?<![\w./])(?:/[\w.+-]+)+/([\w.+-]+)")
 """A path on this machine, and its last name, which is what the record keeps of it."""
 
@@ -73,10 +76,11 @@ def run(form: Form, needs: Needs, most_s: float = MOST_S) -> Result:
 def _run(command: list[str], log: Path, most_s: float) -> tuple[int | None, list[str]]:
     """The exit code, None if its time ended; and its lines."""
     log.parent.mkdir(parents=True, exist_ok=True)
+    mark = uuid4().hex
     with log.open("wb") as said:
         process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"}, start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", _MARK: mark}, start_new_session=True,
         )  # fmt: skip
         exit_code: int | None = None
         try:
@@ -86,7 +90,16 @@ def _run(command: list[str], log: Path, most_s: float) -> tuple[int | None, list
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            _end_all(mark)
     return exit_code, log.read_text(errors="replace").splitlines()
+
+
+def _end_all(mark: str) -> None:
+    """Ends what a check has left in sessions of their own: servers and Spark sessions, where it was ended by a signal."""
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if f"{_MARK}={mark}".encode() in environment.read_bytes():
+                os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
 def judged(form: Form, exit_code: int | None, said: list[str]) -> tuple[Status, str]:

@@ -76,7 +76,10 @@ def test_what_a_query_reads_and_writes_there_is_told(lake: Lake) -> None:
     query = lake.start()
     query.processAllAvailable()
     lake.await_open_slots(0, 1)
-    for slot, value in ((2, 7), (3, 8)):  # a batch with both would have one output, of the earlier slot
+    for slot, value in (
+        (2, 7),
+        (3, 8),
+    ):  # a batch with both would have one output, of the earlier slot
         lake.publish(slot, value)
         query.processAllAvailable()
     lake.await_open_slots(0, 3)

@@ -262,11 +262,14 @@ def test_a_check_runs_with_its_arguments(module: Path) -> None:
     assert (done.status, done.line) == (Status.OK, "one: OK arguments=--few")
 
 
-def test_what_a_check_has_started_ends_with_it(module: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("session_of_its_own", [False, True])
+def test_what_a_check_has_started_ends_with_it(
+    module: Path, tmp_path: Path, session_of_its_own: bool
+) -> None:
     module.write_text(
         textwrap.dedent(f"""
         import pathlib, subprocess
-        child = subprocess.Popen(["sleep", "3600"])
+        child = subprocess.Popen(["sleep", "3600"], start_new_session={session_of_its_own})
         pathlib.Path({str(tmp_path / "child")!r}).write_text(str(child.pid))
         print("one: OK")
         """)
