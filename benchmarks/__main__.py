@@ -49,7 +49,7 @@ SECTIONS = (
     Section("shards", "what a tick costs with more shards", _LONGER, 900),
     Section("tick_profile", "where the microseconds of a tick go", _LONGER, 900),
     Section("instructions", "what a tick computes, in counted instructions", _LONGER, 600),
-    Section("latency", "from the last commit to the subscriber", _ALL, 900),
+    Section("latency", "from the last commit to the subscriber", _ALL, 1800),
     Section("cells", "cells applied a second, memory of a cell", _ALL, 300),
     Section("merging", "acks merged a second against NumPy", _ALL, 300),
     Section("growth", "the cost of a tick as a tracker grows", _ALL, 5400),

@@ -16,16 +16,13 @@ from pathlib import Path
 
 from benchmarks.bars import BARS
 from benchmarks.core import HORIZON, Cluster, Node, cells, steady_ticks
-from benchmarks.figures import Budget, Curve, Figure, are_told
-from benchmarks.limits import time_for
+from benchmarks.figures import Budget, Curve, Figure
 from benchmarks.pairs import ratios, take_turns
 from benchmarks.subscribers import cost_us
 from benchmarks.tree import levels_per_second
 from tracker.core.model import Edge, PipelineSpec, TickContent
 
 AHEAD_SLOTS = 1 << 30
-CASE_S = 300.0
-"""How long rounds of a comparison that cannot tell may go on."""
 
 Run = Callable[[int], float]
 """Microseconds a tick, over so many ticks."""
@@ -71,34 +68,26 @@ class Pipeline:
         return (time.process_time() - began) / ticks * 1e6
 
 
-def _compared(
-    what: str, runs: dict[int, Run], ticks: int, rounds: int, looks: int = 1
-) -> Iterable[Figure | Curve]:
+def _compared(what: str, runs: dict[int, Run], ticks: int, rounds: int) -> Iterable[Figure | Curve]:
     """What a tick costs by size, against that of the smallest; by turns."""
-    low = min(runs)
-
-    def figures(costs: dict[str, list[float]]) -> list[Figure]:
-        return [
-            Figure(
-                f"cost of a tick with {size:,} {what} / with {low:,}",
-                ratios(costs[str(size)], costs[str(low)]),
-                "",
-                f"{_middle(costs[str(low)]):.1f} µs of processors with {low:,}",
-                BARS.get(f"tick with {size} {what}"),
-            )
-            for size in runs
-            if size == max(runs) or f"tick with {size} {what}" in BARS
-        ]
-
     gc.collect()
     costs = take_turns(
         {str(size): (lambda run=run: run(ticks)) for size, run in runs.items()},  # type: ignore[misc]
         rounds,
-        lambda costs: are_told(figures(costs)),
-        looks=looks,
-        has_time=time_for(CASE_S),
     )
-    yield from figures(costs)
+    low = min(runs)
+    before = costs[str(low)]
+    for size in runs:
+        bar = BARS.get(f"tick with {size} {what}")
+        if size == max(runs) or bar is not None:
+            yield Figure(
+                f"cost of a tick with {size:,} {what} / with {low:,}",
+                ratios(costs[str(size)], before),
+                "",
+                f"{_middle(before):.1f} µs of processors with {low:,}",
+                bar,
+                least=min(costs[str(size)]) / min(before),
+            )
     if len(runs) > 2:
         yield _curve(what, {size: costs[str(size)] for size in runs})
 
@@ -106,7 +95,7 @@ def _compared(
 def _nodes(budget: Budget) -> Iterable[Figure | Curve]:
     sizes = (10, 1000) if budget is Budget.QUICK else (10, 30, 100, 300, 1000)
     runs: dict[int, Run] = {n: Pipeline(Cluster(), "p", n).run for n in sizes}
-    yield from _compared("nodes", runs, budget.pick(4_000, 10_000), budget.pick(7, 9), budget.looks)
+    yield from _compared("nodes", runs, budget.pick(4_000, 10_000), budget.pick(7, 9))
 
 
 def _shards(budget: Budget) -> Iterable[Figure | Curve]:
@@ -118,7 +107,7 @@ def _shards(budget: Budget) -> Iterable[Figure | Curve]:
         n: Pipeline(Cluster(n, all_busy=True), "p", 10 * n, group=20 * n).run for n in sizes
     }
     ticks, most = budget.pick(1_000, 2_000), max(runs)
-    yield from _compared("shards", runs, ticks, 7, budget.looks)
+    yield from _compared("shards", runs, ticks, 7)
     shared = Pipeline(Cluster(most), "p", 10 * most, group=20 * most)
     yield from _compared("shards that share its events", {1: runs[1], most: shared.run}, ticks, 7)
 
