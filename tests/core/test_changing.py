@@ -32,7 +32,7 @@ from tracker.core.log import (
 from tracker.core.log.steps import ShardLeaving, ShardLeft
 from tracker.core.model import HOLD_FRONT, Cells, Edge, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.routing import RoutingTable
-from tracker.core.model.slots import FOREVER
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 IN, A, B, NEW = range(4)
 SPEC = PipelineSpec(
@@ -982,6 +982,7 @@ def test_what_comes_of_something_goes_along_edges_that_are_declared_from_the_beg
         ([(A, 105, 7)], [(B, 105, 9)]),  # along no edge
         ([(IN, 105, 6)], [(A, 105, 8), (B, 106, 9)]),  # ahead of the edge's delay
         ([(IN, 105, 6)], [(A, 104, 8)]),  # before what it comes of
+        ([(A, LOWEST_SLOT, 6)], [(B, 105, 9)]),  # along no edge, late
     ):
         refusal = worker.refused(consumed=consumed, created=created)
         assert refusal.code is RefusalCode.INVALID, created

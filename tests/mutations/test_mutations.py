@@ -159,7 +159,7 @@ def test_quick_faults_are_found_by_broken_promises_and_the_code_as_it_is_is_not(
         assert outcome.schedules == outcome.seed + 1
 
 
-ADD = "    return FOREVER if slot >= FOREVER - delay else slot + delay\n"
+ADD = "    return FOREVER if delay == FOREVER or slot >= FOREVER - delay else slot + delay\n"
 """A line of `add_delay`."""
 
 

@@ -203,8 +203,7 @@ def _reached(
             known.append((claim.segment, max(granted, claim.promise)))
     yield held_from(pipeline, node, segment, graph)
     for u, slot in known:
-        if distance(u, segment) != FOREVER:
-            yield add_delay(slot, distance(u, segment))
+        yield add_delay(slot, distance(u, segment))
 
 
 def held_from(
@@ -219,7 +218,7 @@ def held_from(
         (
             add_delay(held.slot, distance(held.segment, segment))
             for held in node.held.values()
-            if held.slot >= floors[held.segment] and distance(held.segment, segment) != FOREVER
+            if held.slot >= floors[held.segment]
         ),
         default=FOREVER,
     )

@@ -30,8 +30,9 @@ def slot_start_ns(slot: int, slack_ns: int) -> int:
 
 
 def add_delay(slot: int, delay: int) -> int:
-    """`slot + delay` slots (delay >= 0), with overflow meaning forever (rule 7)."""
-    return FOREVER if slot >= FOREVER - delay else slot + delay
+    """`slot + delay` slots (delay >= 0), with overflow meaning forever (rule 7). A delay that is forever itself, that of no
+    way, leads nowhere from slots below zero either."""
+    return FOREVER if delay == FOREVER or slot >= FOREVER - delay else slot + delay
 
 
 def subtract_delay(slot: int, delay: int) -> int:
