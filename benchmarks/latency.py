@@ -45,6 +45,8 @@ SPACING_S = (0.008, 0.018)
 """Between two steps that are measured."""
 BACKGROUND_SPACING_S = 0.002
 WARM_UP = 30
+SAMPLES, SAMPLES_TO_MANY = 200, 100
+"""Of a round, with one subscriber and with more."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class Case:
     rests: bool = False
     barred: str = ""
     """The name of its bars, behind their percentile."""
+
+    @property
+    def samples(self) -> int:
+        """A round of many subscribers is barred by its p50 alone, and each of its samples tells all of them."""
+        return SAMPLES_TO_MANY if self.subscribers > 1 else SAMPLES
 
     def __str__(self) -> str:
         window = f"flush {self.window_ms:g} ms" if self.window_ms else "no local tracker"
@@ -83,11 +90,11 @@ BARRED = (
 
 
 def find(budget: Budget) -> Iterable[Figure | Curve]:
-    samples, rounds = budget.pick(200, 300), budget.pick(FEWEST_ROUNDS, 2 * FEWEST_ROUNDS)
+    rounds = budget.pick(FEWEST_ROUNDS, 2 * FEWEST_ROUNDS)
     yield _fsync()
     with EchoServer() as echo:
         for case in BARRED if budget is not Budget.QUICK else BARRED[:1]:
-            yield from _measure(case, echo, rounds, samples)
+            yield from _measure(case, echo, rounds)
         if budget is Budget.QUICK:
             return
         others = [Case(0), Case(store="memory:"), Case(rests=True)]
@@ -100,7 +107,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
             ]
         middles: dict[float, list[float]] = {}
         for case in others:
-            found = list(_measure(case, echo, 1, 300))
+            found = list(_measure(case, echo, 1))
             yield from found
             if (case.store, case.shards, case.subscribers, case.rests) == ("sqlite", 1, 1, False):
                 middles[case.window_ms] = [found[0].median, found[1].median]
@@ -112,7 +119,8 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
         yield Curve("notification latency by flush window", "window, ms", "ms", lines, False)
 
 
-def _measure(case: Case, echo: EchoServer, rounds: int, samples: int) -> Iterable[Figure]:
+def _measure(case: Case, echo: EchoServer, rounds: int) -> Iterable[Figure]:
+    samples = case.samples
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory, ExitStack() as stack:
         store = case.store
         if store == "redis":
