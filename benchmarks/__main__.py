@@ -54,6 +54,7 @@ SECTIONS = (
     Section("merging", "acks merged a second against NumPy", _ALL, 300),
     Section("growth", "the cost of a tick as a tracker grows", _ALL, 5400),
     Section("sizing", "what a small deployment takes, beside what is reckoned", _LONGER, 300),
+    Section("groups", "a deployment of several groups beside one of a single group", _LONGER, 600),
     Section("scale", "what a large deployment takes, simulated", (Budget.FULL,), 1800),
     Section("messages", "messages of the published evaluation", _ALL, 1800),
     Section("failover", "kill -9 of a shard with a standby", _LONGER, 300),

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -131,7 +131,7 @@ def _measure(case: Case, echo: EchoServer, rounds: int) -> Iterable[Figure]:
         ] or tracker.addresses
         pipelines = (f"p{turn}" for turn in itertools.count())
         sides = {
-            "ours": lambda: _notifications(tracker, heard_at, next(pipelines), case, samples),
+            "ours": lambda: notifications(tracker, heard_at, next(pipelines), case, samples),
             "bare": lambda: looping.run(_round_trips(echo, samples)),
         }
         if case.subscribers > 1:
@@ -178,8 +178,18 @@ def _least50(rounds: list[list[float]]) -> float:
     return min(percentile(each, 50) for each in rounds)
 
 
-def _notifications(
-    tracker: Tracker, heard_at: Sequence[str], pipeline: str, case: Case, samples: int
+class Served(Protocol):
+    """What notifications are measured of: a tracker, or a deployment of several."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def directory(self) -> Path: ...
+    def register(self, spec: PipelineSpec) -> None: ...
+
+
+def notifications(
+    tracker: Served, heard_at: Sequence[str], pipeline: str, case: Case, samples: int
 ) -> list[float]:
     """Latencies in milliseconds. heard_at: the processes that subscribers listen to."""
     steps = samples + WARM_UP
@@ -232,7 +242,7 @@ class _ByLocalTracker(Consume):
 
 
 @contextmanager
-def _worker(tracker: Tracker, pipeline: str, case: Case) -> Iterator[Consume]:
+def _worker(tracker: Served, pipeline: str, case: Case) -> Iterator[Consume]:
     if not case.window_ms:
         with NodeClient(tracker.target, pipeline, "worker") as node:
             node.join(TIMEOUT_S)

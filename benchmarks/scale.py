@@ -377,9 +377,7 @@ def find(budget: Budget) -> Iterable[Figure]:
     yield from _pipelines(seconds)
     yield from _segments()
     yield from _executors()
-    yield from _groups(seconds)
     yield from _combined(budget)
-    yield from _combined_in_groups(budget)
 
 
 def _fit(
@@ -493,58 +491,6 @@ def _executors() -> Iterable[Figure]:
             f"{told}; no line: a level more merges what the one below sends",
         )
     yield from _fit("processor time of the whole tree for a second", "executors", "ms", took)
-
-
-GROUPED_PIPELINES = 40
-
-
-class Grouped:
-    """The same load over groups, each of one shard, which know nothing of each other's ticks."""
-
-    def __init__(self, groups: int, pipelines: int, nodes: int) -> None:
-        self.loads = [Load(1, pipelines // groups, nodes // groups) for _ in range(groups)]
-
-    def run(self, seconds: float, ticks_a_second: int) -> float:
-        """So much simulated time at work; microseconds of processor time a tick, of all of them."""
-        share = ticks_a_second // len(self.loads)
-        costs = [load.run(seconds, share) for load in self.loads]
-        return sum(costs) / len(costs)
-
-
-def _groups(seconds: float) -> Iterable[Figure]:
-    """The same pipelines and ticks over more and more groups."""
-    ratios: list[float] = []
-    for _ in range(3):
-        cost = {}
-        for groups in (1, 4):
-            load = Grouped(groups, GROUPED_PIPELINES, 400)
-            load.run(seconds / 4, RATE)
-            cost[groups] = load.run(seconds, RATE)
-        ratios.append(cost[4] / cost[1])
-    what = f"{GROUPED_PIPELINES} pipelines, {RATE:,} ticks a second in all"
-    yield Figure("processor time of a tick with 4 groups / with 1", tuple(ratios), "", what)
-
-
-def _combined_in_groups(budget: Budget) -> Iterable[Figure]:
-    """What the combined load takes where each shard is a group, and what ten times as many pipelines need."""
-    pipelines, nodes = budget.pick(160, 320, 992), budget.pick(1_600, 3_200, 9_920)
-    rate = 10_000
-    what = f"16 groups, {pipelines:,} pipelines, {nodes:,} nodes, {rate:,} ticks a second"
-    load = Grouped(16, pipelines, nodes)
-    gc.collect()
-    load.run(0.1, rate)
-    cost = load.run(0.5, rate)
-    yield Figure(
-        "processors that are busy with core and codecs in groups", (cost * rate / 1e6,), "", what
-    )
-    del load
-    more = Grouped(1, 10 * pipelines // 16, 10 * nodes // 160)
-    more.run(0.1, rate // 16)
-    of_one = more.run(0.5, rate // 16)
-    yield Figure(
-        "... with ten times as many pipelines", (of_one * rate / 1e6,), "",
-        f"one of 16 groups with {10 * pipelines // 16:,} pipelines and a sixteenth of the ticks, sixteen times",
-    )  # fmt: skip
 
 
 def _combined(budget: Budget) -> Iterable[Figure]:
