@@ -51,8 +51,8 @@ PAGE_PIPELINES = 200
 """How many are asked for at a time."""
 SHARD_TIMEOUT_S = 5.0
 """How long one shard may take for its part of an explanation."""
-GROUP_TIMEOUT_S = 1.0
-"""How long a group may take to list some of its pipelines, where there are several groups."""
+GROUP_TIMEOUT_S = 0.8
+"""How long a group may take to list some of its pipelines, where there are several groups: all are shown within a second."""
 MAX_DROPS = 1_000
 """How often what is open in a removed segment is listed and written off, up to MAX_EXPLAINED_CELLS of each shard. What
 is open after that stays, until somebody asks again."""
