@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from acker.v1 import node_service_pb2 as node_pb
@@ -39,6 +40,8 @@ from tracker.client.connection import Connection
 from tracker.core.model import PipelineSpec
 
 GROUPS, PIPELINES = 4, 40
+TICKS = 2_500
+"""Of each pipeline in a turn: so many that what a turn takes besides hardly counts."""
 TIMEOUT_S = 120.0
 SIMULATED_GROUPS, SIMULATED_TICKS_PER_S = 16, 10_000
 
@@ -59,11 +62,13 @@ class Deployment:
 
     def register(self, spec: PipelineSpec) -> None:
         """In its last group, which is not the directory's where there are several."""
-        self.place(spec, len(self.groups) - 1)
+        self.place([(spec, len(self.groups) - 1)])
 
-    def place(self, spec: PipelineSpec, group: int) -> None:
+    def place(self, homes: Iterable[tuple[PipelineSpec, int]]) -> None:
+        """Registers pipelines, each in the group of a number."""
         with Admin(self.target, TIMEOUT_S) as admin:
-            admin.apply(spec, group=group)
+            for spec, group in homes:
+                admin.apply(spec, group=group)
 
     def processor_s(self) -> float:
         return sum(group.processor_s() for group in self.groups)
@@ -74,7 +79,7 @@ def find(budget: Budget) -> Iterable[Figure]:
         one = started(Path(directory) / "one", 1, stack)
         more = started(Path(directory) / "more", GROUPS, stack)
         rounds = budget.pick(FEWEST_ROUNDS, 2 * FEWEST_ROUNDS)
-        yield from _ticks(one, more, rounds, budget.pick(200, 2_500))
+        yield from _ticks(one, more, rounds)
         yield from _notifications(one, more, rounds)
         yield from _first_calls(more)
     yield from _simulated(budget)
@@ -95,45 +100,44 @@ def started(directory: Path, groups: int, stack: ExitStack) -> Deployment:
     return Deployment(made)
 
 
-def _ticks(one: Deployment, more: Deployment, rounds: int, ticks: int) -> Iterable[Figure]:
-    messages = messages_of([numbered_tick(n, 1) for n in range(2, ticks + 2)], TICKS_TOGETHER)
+def _ticks(one: Deployment, more: Deployment, rounds: int) -> Iterable[Figure]:
+    messages = messages_of([numbered_tick(n, 1) for n in range(2, TICKS + 2)], TICKS_TOGETHER)
     turns = itertools.count()
     costs = take_turns(
         {
-            "one": lambda: _cost_us(one, next(turns), messages, ticks),
-            "more": lambda: _cost_us(more, next(turns), messages, ticks),
+            "one": lambda: _cost_us(one, next(turns), messages),
+            "more": lambda: _cost_us(more, next(turns), messages),
         },
         rounds,
     )
-    usual = sorted(costs["one"])[len(costs["one"]) // 2]
     yield Figure(
         f"processor time of a tick, all processes together, with {GROUPS} groups / with 1",
         ratios(costs["more"], costs["one"]),
         "",
-        f"{PIPELINES} pipelines, {PIPELINES * ticks:,} ticks a turn, {TICKS_TOGETHER} a message; {usual:.0f} µs with one",
+        f"{PIPELINES} pipelines, {PIPELINES * TICKS:,} ticks a turn, {TICKS_TOGETHER} a message; {median(costs['one']):.0f} µs with one",
         BARS["tick with 4 groups"],
         least=min(costs["more"]) / min(costs["one"]),
     )
 
 
-def _cost_us(deployment: Deployment, turn: int, messages: list[bytes], ticks: int) -> float:
+def _cost_us(deployment: Deployment, turn: int, messages: list[bytes]) -> float:
     """Microseconds of processors a tick, until each pipeline is announced complete. They are deleted then: no turn meets
     what those before it have left."""
-    placed = []
-    for number in range(PIPELINES):
-        name, home = f"t{turn}-{number}", number % len(deployment.groups)
-        deployment.place(PipelineSpec(name, ("in",), front_count=1), home)
-        placed.append((name, deployment.groups[home]))
+    homes = {f"t{turn}-{n}": n % len(deployment.groups) for n in range(PIPELINES)}
+    deployment.place(
+        (PipelineSpec(name, ("in",), front_count=1), home) for name, home in homes.items()
+    )
+    placed = [(name, deployment.groups[home]) for name, home in homes.items()]
 
     async def commit_all() -> None:
-        await asyncio.gather(*(commit(group, name, messages, ticks) for name, group in placed))
+        await asyncio.gather(*(commit(group, name, messages, TICKS) for name, group in placed))
 
     before_s = deployment.processor_s()
     looping.run(commit_all())
     for name, group in placed:
         with Subscriber(group.target, name) as subscriber:
-            assert subscriber.wait_until((ticks + 1) // TICKS_PER_SLOT, timeout_s=TIMEOUT_S)
-    cost_us = (deployment.processor_s() - before_s) / (ticks * PIPELINES) * 1e6
+            assert subscriber.wait_until((TICKS + 1) // TICKS_PER_SLOT, timeout_s=TIMEOUT_S)
+    cost_us = (deployment.processor_s() - before_s) / (TICKS * PIPELINES) * 1e6
     with Admin(deployment.target, TIMEOUT_S) as admin:
         for name, _ in placed:
             admin.delete(name, admin.pipeline(name).state.generation, drop_open=True)
@@ -146,7 +150,7 @@ def _notifications(one: Deployment, more: Deployment, rounds: int) -> Iterable[F
 
     def taken(deployment: Deployment) -> list[float]:
         heard_at = [deployment.target]
-        return notifications(deployment, heard_at, next(pipelines), case, case.samples)
+        return notifications(deployment, heard_at, next(pipelines), case)
 
     found = take_turns({"one": lambda: taken(one), "more": lambda: taken(more)}, rounds)
     for percent in (50, 99):
@@ -222,7 +226,7 @@ def _simulated(budget: Budget) -> Iterable[Figure]:
     )
     del load
     share = rate // SIMULATED_GROUPS
-    more = Grouped(1, 10 * pipelines // SIMULATED_GROUPS, 10 * nodes // (10 * SIMULATED_GROUPS))
+    more = Load(1, 10 * pipelines // SIMULATED_GROUPS, nodes // SIMULATED_GROUPS)
     more.run(0.1, share)
     yield Figure(
         "... with ten times as many pipelines",

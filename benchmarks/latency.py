@@ -131,7 +131,7 @@ def _measure(case: Case, echo: EchoServer, rounds: int) -> Iterable[Figure]:
         ] or tracker.addresses
         pipelines = (f"p{turn}" for turn in itertools.count())
         sides = {
-            "ours": lambda: notifications(tracker, heard_at, next(pipelines), case, samples),
+            "ours": lambda: notifications(tracker, heard_at, next(pipelines), case),
             "bare": lambda: looping.run(_round_trips(echo, samples)),
         }
         if case.subscribers > 1:
@@ -189,10 +189,10 @@ class Served(Protocol):
 
 
 def notifications(
-    tracker: Served, heard_at: Sequence[str], pipeline: str, case: Case, samples: int
+    tracker: Served, heard_at: Sequence[str], pipeline: str, case: Case
 ) -> list[float]:
     """Latencies in milliseconds. heard_at: the processes that subscribers listen to."""
-    steps = samples + WARM_UP
+    steps = case.samples + WARM_UP
     tracker.register(PipelineSpec(pipeline, ("in",), front_count=1))
     with ExitStack() as stack:
         front = stack.enter_context(NodeClient(tracker.target, pipeline, "front", "front"))

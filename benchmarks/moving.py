@@ -26,9 +26,9 @@ from pathlib import Path
 from benchmarks import looping
 from benchmarks.bars import BARS
 from benchmarks.figures import Budget, Figure, percentile
+from benchmarks.groups import started
 from benchmarks.scratch import scratch
 from tests.cluster.children import Running
-from tests.cluster.tracker import Tracker, asked
 from tests.waits import until
 from tracker.client import Admin, AsyncSubscriber, NodeClient, Subscriber
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
@@ -139,10 +139,10 @@ class Other(threading.Thread):
 def find(budget: Budget) -> Iterable[Figure]:
     moves = budget.pick(4, MOVES)
     with scratch() as directory, ExitStack() as stack:
-        groups = _groups(Path(directory), stack)
-        target = ",".join(group.target for group in groups)
-        others = [Other(target, number) for number in range(len(groups))]
-        _register(target, [NAME, *(other.name for other in others)])
+        deployment = started(Path(directory), 2, stack)
+        target = deployment.target
+        others = [Other(target, number) for number in range(2)]
+        deployment.place([(spec(NAME), 0), *((spec(each.name), each.group) for each in others)])
         load = Running("benchmarks.moving", target, errors=Path(directory) / "load.log")
         stack.callback(load.discard)
         load.start()
@@ -155,30 +155,6 @@ def find(budget: Budget) -> Iterable[Figure]:
         pauses, moving, resting = _measured(target, moves, announced, others)
         assert not load.has_ended(), load.errors()
     yield from _figures(pauses, moving, resting)
-
-
-def _groups(directory: Path, stack: ExitStack) -> list[Tracker]:
-    first = Tracker(directory / "group-0")
-    options = ("--group", "1", "--directory", first.target)
-    groups = [first, Tracker(directory / "group-1", options=options)]
-    for group in groups:
-        stack.enter_context(group)
-    for group in groups:
-        until(
-            lambda group=group: len(asked(group.target, lambda admin: admin.groups()) or []) == 2,  # type: ignore[misc]
-            group.errors,
-        )
-    return groups
-
-
-def _register(target: str, names: Iterable[str]) -> None:
-    """Those that stay live in the group of their number, and what moves begins in group 0."""
-    with Admin(target, TIMEOUT_S) as admin:
-        for name in names:
-            admin.register(spec(name))
-            wanted = int(name.partition("-")[2] or 0)
-            if admin.pipeline(name).group != wanted:
-                admin.move(name, wanted)
 
 
 def _measured(
