@@ -381,8 +381,8 @@ def test_who_hears_of_a_restart_by_what_is_announced_first_writes_nothing_by_tha
             feeder.node.join(HANG_S)
             feeder.node.join_front("front", SEGMENT, HANG_S)
             feeder.promise(10)
-            with pytest.raises(FencedError, match="barrier 'b' has not joined it; start it again"):
-                one.run(HANG_S)
+            with pytest.raises(FencedError, match="has not joined it"):
+                one.run(HANG_S)  # by its own check, or where it commits after its node has heard
         assert one.counts.released == 0
 
 
