@@ -90,14 +90,18 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 def lift_limits() -> None:
-    """Every port unpacks what is compressed, and takes messages of 64 MiB."""
+    """Every port unpacks what is compressed, and takes messages of 64 MiB; also in a process that was forked from one
+    which has imported its servers."""
     from tracker.wire import grpc_options
 
     for name in ("PROBE_OPTIONS", "SERVER_OPTIONS", "ELSEWHERE_OPTIONS"):
-        options = dict(getattr(grpc_options, name))
+        limited = getattr(grpc_options, name)
+        options = dict(limited)
         options.pop("grpc.compression_enabled_algorithms_bitset")
         options["grpc.max_receive_message_length"] = grpc_options.MAX_MESSAGE_BYTES
-        setattr(grpc_options, name, tuple(options.items()))
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get(name) is limited:
+                setattr(module, name, tuple(options.items()))
 
 
 def forget_new_edges() -> None:
