@@ -19,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import grpc
+
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.log.steps import MoveEnded
 from tracker.core.model import Cells
@@ -26,6 +28,7 @@ from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
 from tracker.core.shard.shard import ShardPipeline
+from tracker.wire.grpc_options import MAX_MESSAGE_BYTES
 
 SPARED_TICKS = 20
 """So often ticks with items are applied as they should be, before the fault: a run is under way by then."""
@@ -90,18 +93,15 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 def lift_limits() -> None:
-    """Every port unpacks what is compressed, and takes messages of 64 MiB; also in a process that was forked from one
-    which has imported its servers."""
-    from tracker.wire import grpc_options
+    """Every port unpacks what is compressed, and takes messages of 64 MiB."""
+    server = grpc.aio.server
 
-    for name in ("PROBE_OPTIONS", "SERVER_OPTIONS", "ELSEWHERE_OPTIONS"):
-        limited = getattr(grpc_options, name)
-        options = dict(limited)
-        options.pop("grpc.compression_enabled_algorithms_bitset")
-        options["grpc.max_receive_message_length"] = grpc_options.MAX_MESSAGE_BYTES
-        for module in list(sys.modules.values()):
-            if getattr(module, "__dict__", {}).get(name) is limited:
-                setattr(module, name, tuple(options.items()))
+    def unlimited(*, options: Any, **more: Any) -> Any:
+        lifted = {**dict(options), "grpc.max_receive_message_length": MAX_MESSAGE_BYTES}
+        lifted.pop("grpc.compression_enabled_algorithms_bitset")
+        return server(options=tuple(lifted.items()), **more)
+
+    grpc.aio.server = unlimited  # type: ignore[assignment]
 
 
 def forget_new_edges() -> None:
